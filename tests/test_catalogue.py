@@ -12,6 +12,7 @@ pytest.importorskip("babel", reason="Babel is in the test extra; without it the 
 
 from scripts import catalogue
 from scripts.unmarked import unmarked_texts
+from tests.each import each
 
 LANGUAGES = catalogue.LANGUAGES
 PROGRAMS = [path for path in catalogue.source_files() if path.suffix == ".py"]
@@ -186,7 +187,7 @@ def test_placeholders_are_plain_names_and_each_has_its_value() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=place)
+@each("path", PROGRAMS)
 def test_no_text_goes_past_the_catalogue(path: Path) -> None:
     if place(path) in NOT_TRANSLATED:
         return
@@ -207,7 +208,7 @@ def test_no_exception_is_left_over() -> None:
         assert any(part in text for text in texts), (name, part)
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "found"),
     [
         ('say("The run has ended.")', True),

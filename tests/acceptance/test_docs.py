@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import typer
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
@@ -16,6 +15,7 @@ from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
 
 from tests.conftest import REPOSITORY
+from tests.each import each
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
@@ -78,7 +78,7 @@ def test_every_sample_is_described() -> None:
     assert {name for name in SAMPLES if f"`{name}`" in text} == set(SAMPLES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES)
 def test_a_page_names_only_what_is_there(page) -> None:
     text = page.read_text()
     own = "\n".join(line for line in text.splitlines() if "pip install" not in line)

@@ -14,6 +14,8 @@ import pytest
 from trainwiz.core import language
 from trainwiz.core.language import CATALOGUE, LANGUAGE_VARIABLE, chosen_language, mark, tr, tr_as, trn, use_language
 
+from tests.each import each
+
 
 @pytest.fixture(autouse=True)
 def _english_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -22,7 +24,7 @@ def _english_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_language("en")
 
 
-@pytest.mark.parametrize(
+@each(
     ("option", "environment", "expected"),
     [
         (None, {}, "en"),
@@ -88,7 +90,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+@each("content", BROKEN.values())
 def test_a_broken_catalogue_is_a_sentence(content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "zh" / "LC_MESSAGES"
     place.mkdir(parents=True)
@@ -147,7 +149,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "environment"),
     [
         (("--lang", "zh", "--help"), {}),
@@ -163,16 +165,14 @@ def test_the_command_in_chinese(arguments: tuple[str, ...], environment: dict[st
     assert done.stdout.startswith("用法：trainwiz")
 
 
-@pytest.mark.parametrize(
-    "name", ["runs", "runs list", "monitor", "profiles", "profiles save", "doctor", "bench", "plan"]
-)
+@each("name", ["runs", "runs list", "monitor", "profiles", "profiles save", "doctor", "bench", "plan"])
 def test_every_command_takes_a_language(name: str) -> None:
     done = command(*name.split(), "--help", "--lang", "zh")
     assert done.returncode == 0 and done.stdout.startswith("用法："), done.stderr
     assert "--lang" in done.stdout
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         (("--lang", "de"), "--lang: there is no 'de', choose en or zh."),

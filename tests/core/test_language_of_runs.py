@@ -23,6 +23,7 @@ from trainwiz.core.telemetry.advice_machine import gpu_advice
 from trainwiz.core.telemetry.snapshot import GpuReading
 
 from tests.core.export.solved_config import solved_config
+from tests.each import each
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def test_each_state_has_its_word() -> None:
     assert all(is_chinese(tr(word)) for word in STATUS_WORDS.values())
 
 
-@pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause not in ("python_error", "unknown")])
+@each("cause", [cause for cause in CAUSES if cause not in ("python_error", "unknown")])
 def test_a_cause_is_a_code_and_its_sentence_is_translated(cause) -> None:
     assert is_chinese(tr(SENTENCES[cause]))
     assert all(is_chinese(remedy.text) for remedy in remedies_for(cause, Place("r", Evidence().settings)))

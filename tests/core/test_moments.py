@@ -8,6 +8,8 @@ import time
 import pytest
 from trainwiz.core.text import FARTHEST_S, is_moment, moment_words
 
+from tests.each import each
+
 
 def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
@@ -16,7 +18,7 @@ def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moment_words(1_795_269_731.0, "%H:%M:%S") == "14:02:11"
 
 
-@pytest.mark.parametrize("time_s", [math.nan, math.inf, -math.inf, 1e300, -1e18])
+@each("time_s", [math.nan, math.inf, -math.inf, 1e300, -1e18])
 def test_a_time_that_no_calendar_has_is_said_to_be_unknown(time_s: float) -> None:
     assert not is_moment(time_s)
     assert moment_words(time_s) == "an unknown time"

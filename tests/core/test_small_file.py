@@ -24,6 +24,7 @@ from trainwiz.core.telemetry.target import Target, open_source
 from tests.conftest import REPOSITORY
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.written_run import write_run
+from tests.each import each
 
 
 @pytest.fixture(params=["pipe", "device", "kernel", "huge"])
@@ -125,8 +126,8 @@ def watch_foreign(folder: Path, put: Callable[[Path], None]) -> None:
     open_source(Target("trainer", folder, "x")).read_all()
 
 
-@pytest.mark.parametrize("watch", [watch_run, watch_foreign])
-@pytest.mark.parametrize("kind", NOT_A_FILE)
+@each("watch", [watch_run, watch_foreign])
+@each("kind", NOT_A_FILE)
 def test_no_monitor_waits_for_what_is_no_file(tmp_path: Path, kind: str, watch: Callable[..., None]) -> None:
     failed: list[BaseException] = []
 

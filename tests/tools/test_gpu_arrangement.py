@@ -10,6 +10,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.estimate.flops import useful_flops
 from trainwiz.core.plan.gather import gather, plan_gathered
 
+from tests.each import each
 from tools.benchmarks.arrangement_arms import OURS, PLAIN
 from tools.benchmarks.arrangement_place import SHARED, Case
 from tools.benchmarks.arrangement_table import COLUMNS, table
@@ -21,7 +22,7 @@ from tools.benchmarks.measured_rows import read_rows
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@each("case", cases())
 def test_every_case_fits_a_card_of_24_gb(case: Case, tmp_path: Path) -> None:
     overrides = {
         "task": case.task,

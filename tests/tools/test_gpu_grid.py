@@ -10,6 +10,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.launch.probe import FOUND_OUT_ON_A_GPU, NOT_OF_A_STEP
 from trainwiz.core.plan.gather import gather, plan_gathered
 
+from tests.each import each
 from tools.benchmarks.gpu_grid import COLUMNS, _model_name, main
 from tools.benchmarks.grid_cells import Cell, cells
 from tools.benchmarks.grid_fit import figures_of, fit, report
@@ -30,7 +31,7 @@ def test_the_halves_share_models_and_settings() -> None:
             }
 
 
-@pytest.mark.parametrize("cell", cells(), ids=lambda cell: cell.name)
+@each("cell", cells())
 def test_every_cell_is_a_plan_that_a_probe_takes(cell: Cell, tmp_path: Path) -> None:
     request = PlanRequest(
         gpu="H100 80GB",

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.each import each
 from tools.faults.campaign_plan import earlier, plan
 from tools.faults.damage import damage
 from tools.faults.fault import Fault, Moment
@@ -101,7 +102,7 @@ def test_a_hang_is_seen_and_nothing_more_is_asked_of_it() -> None:
     assert "hang" in kinds(seen) and "ending" not in kinds(seen)
 
 
-@pytest.mark.parametrize(
+@each(
     ("end", "kind"),
     [
         (End("stopped", "user_stop", "Stopped by you."), "ending"),

@@ -12,6 +12,7 @@ from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.peak import overheads
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
+from tests.each import each
 from tools.benchmarks.published.compare import Figure, figure, stated
 from tools.benchmarks.published.coverage import Covered, left_out_spread, spread_of
 from tools.benchmarks.published.crosscheck import MODELS, small_workload, workload
@@ -122,7 +123,7 @@ def test_only_what_a_request_can_say_is_changed_in_it() -> None:
     assert request_of_code(request, ["kept gradients"]) == replace(request, accumulation=2)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_made_up_models_are_known_exactly(name: str) -> None:
     assert not workload(name).architecture.approximate
     assert small_workload(name).architecture.parameters < workload(name).architecture.parameters

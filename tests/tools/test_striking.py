@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.each import each
 from tools.faults.striking import FAULTS_VARIABLE, KINDS, Fault, Faults
 
 EXAMPLE = "oom@7:above=3; nan@12; nccl@5:rank=1:once; slow@9:seconds=3; oom@10:during=evaluation"
@@ -28,7 +29,7 @@ def test_the_example_of_the_grammar() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["oom", "oom@", "oom@0", "oom@x", "rain@3", "oom@3:deep", "oom@3:during=lunch", "@3"])
+@each("text", ["oom", "oom@", "oom@0", "oom@x", "rain@3", "oom@3:deep", "oom@3:during=lunch", "@3"])
 def test_what_is_no_fault_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=FAULTS_VARIABLE):
         faults(text, tmp_path)

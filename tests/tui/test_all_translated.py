@@ -19,6 +19,7 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAI
 from typer.main import get_command
 
 from tests.conftest import REPOSITORY
+from tests.each import each
 from tests.tui.monitor_states import STATES
 from tests.tui.pseudo import Pseudo, english_left, screen_lines, words_in
 from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn  # noqa: F401 -- the fixture holds for this file too
@@ -128,7 +129,7 @@ def commands_of(*group: str) -> list[str]:
     return list(command.commands)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("line", COMMANDS)
+@each("line", COMMANDS)
 def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     language.use_language("en")
     with pytest.MonkeyPatch.context() as patch:

@@ -13,11 +13,12 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.commands.bench import turns_words
 
 from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
 
 EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
 
 
-@pytest.mark.parametrize(
+@each(
     ("pairs", "words"),
     [
         ([(2.0, 1.0)] * 7 + [(2.2, 1.0)], "2.00 times the pace (2.00 to 2.20 in 8 turns); faster: --set engine.attention=eager"),

@@ -17,6 +17,7 @@ from trainwiz.tui.commands.bench import bench_lines, interrupted_by_signals, kee
 
 from tests.core.history.measurements import HERE, measurement
 from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
 
 GIB = 1024**3
 
@@ -66,7 +67,7 @@ def test_a_gpu_tells_its_memory() -> None:
     assert "8 × 2 × 2 sequences" in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "said"),
     [
         ({"planned_fits": False, "measurement": measurement(micro_batch=4)}, "8 does not fit here; measured with 4"),
@@ -89,7 +90,7 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
     assert keep(result()).startswith(f"The measurement could not be kept in {history_path()}: ")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "code", "said"),
     [
         (["--gpu", "RTX 3090"], 2, "it plans for another machine, and a probe measures this one"),

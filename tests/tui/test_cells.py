@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from rich.cells import cell_len
 from trainwiz.core.text import plain_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.text import cells, cut, pad
+
+from tests.each import each
 
 LETTERS = "ab z中文，。é한글🙂…e\u0301"
 
@@ -26,7 +27,7 @@ def test_pad_fills_up_to_a_width_and_never_cuts() -> None:
             assert padded.endswith(text) if right else padded.startswith(text)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 7, 24])
+@each("width", [1, 2, 3, 7, 24])
 def test_cut_is_as_wide_as_may_be(width: int) -> None:
     for text in some_texts():
         short = cut(text, width)
@@ -34,7 +35,7 @@ def test_cut_is_as_wide_as_may_be(width: int) -> None:
         assert (short == text) == (cells(text) <= width) or text.endswith("…")
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 24])
+@each("limit", [1, 2, 3, 7, 24])
 def test_plain_text_counts_cells_as_the_terminal_does(limit: int) -> None:
     for text in some_texts():
         short, whole = plain_text(text, limit), plain_text(text)

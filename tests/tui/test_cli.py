@@ -12,6 +12,8 @@ import pytest
 from trainwiz.tui.cli import main, take_lang
 from trainwiz.tui.options import OPTIONS, PLAN_OPTIONS, plan_help, root_help
 
+from tests.each import each
+
 
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +73,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("trainwiz 0.")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         (("--micro-bacth", "3"), "did you mean --micro-batch?"),

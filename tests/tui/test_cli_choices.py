@@ -12,6 +12,8 @@ from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.cli import resume_without_value
 from trainwiz.tui.options import OPTIONS
 
+from tests.each import each
+
 G = 2**30
 
 
@@ -27,14 +29,14 @@ def choices(**values: Any) -> Choices:
     return parse_choices({**absent, **values})
 
 
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.key], ids=lambda option: option.flag)
+@each("option", [option for option in OPTIONS if option.key])
 def test_every_option_sets_a_key_that_exists(option: Any) -> None:
     assert is_settable(option.key)
     if option.values and option.key != "engine.optimizer":
         assert set(option.values) - {"auto"} == set(literals(option.key))
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "overrides"),
     [
         (
@@ -105,7 +107,7 @@ def test_resume_with_and_without_a_value(given: list[str], expected: list[str]) 
     assert resume_without_value(given) == expected
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "1e400", "-5", "0", "four"])
+@each("text", ["nan", "inf", "1e400", "-5", "0", "four"])
 def test_numbers_that_are_none(text: str) -> None:
     with pytest.raises(UsageError):
         choices(learning_rate=text)

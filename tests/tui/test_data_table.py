@@ -14,6 +14,7 @@ from trainwiz.tui.screens.plan_offers import column_offers, with_target, with_te
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.data_table import DataTable, cell_text, shown_columns, table_lines
 
+from tests.each import each
 from tests.tui.wizard_parts import frozen_app, settled
 
 TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
@@ -48,8 +49,8 @@ def test_hostile_cells_are_text():
     assert "ab[bold] c" in drawn(glance)[4], "markup stays as it was written"
 
 
-@pytest.mark.parametrize("width", [10, 20, 47, 62, 120])
-@pytest.mark.parametrize("columns", [1, 3, 300])
+@each("width", [10, 20, 47, 62, 120])
+@each("columns", [1, 3, 300])
 def test_no_line_is_wider_than_its_room(width, columns):
     glance = Glance(
         Path("数据.jsonl"),

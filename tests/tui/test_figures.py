@@ -6,8 +6,10 @@ import pytest
 from trainwiz.core.text import plain_text
 from trainwiz.tui import text as figures
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     ("low", "high", "text"),
     [
         (40, 70, "40 to 70 s"),
@@ -23,21 +25,19 @@ def test_duration_range(low, high, text):
     assert figures.duration_range(low, high) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "text"), [(0, "0 B"), (999, "999 B"), (24 * 2**20, "24 MiB"), (5.4 * 2**30, "5.4 GiB"), (None, "unknown")]
 )
 def test_size(value, text):
     assert figures.size(value) == text
 
 
-@pytest.mark.parametrize(
-    ("share", "text"), [(0, "exact"), (-0.000064, "−0.01 %"), (0.03, "+3.00 %"), (0.5, "+50 %"), (None, "")]
-)
+@each(("share", "text"), [(0, "exact"), (-0.000064, "−0.01 %"), (0.03, "+3.00 %"), (0.5, "+50 %"), (None, "")])
 def test_deviation(share, text):
     assert figures.deviation(share) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "text"),
     [(4e-4, "4e-4"), (1.5e-5, "1.5e-5"), (0.9, "0.9"), (512, "512"), (2_000_000, "2,000,000"), (0.0, "0")],
 )
@@ -46,7 +46,7 @@ def test_number_is_short_and_reads_back(value, text):
     assert figures.parse_number(text) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "text"),
     [
         (651e6, "651M"),
@@ -62,14 +62,12 @@ def test_short_count(value, text):
     assert figures.short_count(value) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("2M", 2e6), ("1.5k", 1500), ("4e-4", 4e-4), (" 2 000 000 ", 2e6), ("-3", -3)]
-)
+@each(("text", "value"), [("2M", 2e6), ("1.5k", 1500), ("4e-4", 4e-4), (" 2 000 000 ", 2e6), ("-3", -3)])
 def test_parse_number(text, value):
     assert figures.parse_number(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "abc", "1e999", "nan", "1/2", "2MM", "--3"])
+@each("text", ["", "abc", "1e999", "nan", "1/2", "2MM", "--3"])
 def test_what_is_no_number_is_a_sentence(text):
     with pytest.raises(ValueError, match=r"^[A-Z].*\.$"):
         figures.parse_number(text)

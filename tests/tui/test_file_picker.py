@@ -16,6 +16,8 @@ from trainwiz.tui.widgets.file_picker import FilePicker, first_folder, path_text
 from trainwiz.tui.widgets.folder_view import Entry, matching_entries, read_folder, sizes_of
 from trainwiz.tui.widgets.lists import EntryLine, EntryList, line_text
 
+from tests.each import each
+
 KINDS = file_endings()
 
 
@@ -129,7 +131,7 @@ def test_names_that_no_config_could_hold_are_refused():
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "folder", "rest"),
     [("ro", "/w", "ro"), ("sub/", "/w/sub", ""), ("sub/ro", "/w/sub", "ro"), ("../x", "/", "x"), ("/etc/ho", "/etc", "ho"),
      ("/", "/", ""), ("a\0b", "/w", "ab"), ("  ro ", "/w", "ro")],
@@ -157,8 +159,8 @@ def test_a_path_is_written_from_the_working_folder(world: Path):
     assert path_text(Path("/elsewhere/a.csv"), world) == "/elsewhere/a.csv"
 
 
-@pytest.mark.parametrize("width", [1, 5, 12, 40, 80])
-@pytest.mark.parametrize("name", ["a", "很长的名字" * 30, "x\x1b[31my\n", "[bold]"])
+@each("width", [1, 5, 12, 40, 80])
+@each("name", ["a", "很长的名字" * 30, "x\x1b[31my\n", "[bold]"])
 def test_a_line_has_exactly_its_cells(width, name):
     from rich.cells import cell_len
 

@@ -18,6 +18,7 @@ from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, clock
 from trainwiz.tui.text import GIB
 
 from tests.core.run.checkpoint_files import write_checkpoint
+from tests.each import each
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_a_nan_loss_is_shown_and_is_null_in_json(folder: RunFolder, capsys: pyte
     assert events[0]["event"] == "status"
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "text"),
     [(21.4, "0:21"), (600, "10:00"), (4000, "1:06:40"), (86400, "24:00:00"), (200000, "2 days 7 h")],
 )

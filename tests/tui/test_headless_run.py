@@ -19,6 +19,8 @@ from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.ties import marked_processes
 from trainwiz.tui.cli import main
 
+from tests.each import each
+
 SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
 FILES = {"run.yaml", "plan.json", "accelerate.yaml", "launch.sh", "state.json"}
 PATIENCE_S = 90.0
@@ -178,7 +180,7 @@ def test_another_machine_is_for_planning(tmp_path: Path, capsys: pytest.CaptureF
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         (("--resume", "--output-dir", "nothing"), "there is no such folder"),
@@ -202,7 +204,7 @@ def test_wrong_requests(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         ("--peft", "lora"),

@@ -19,6 +19,8 @@ from trainwiz.tui.commands.monitor_text import plain_line, summary_lines
 from trainwiz.tui.widgets.canvas import BRAILLE
 from trainwiz.tui.widgets.drawing import PlotData, draw_plot
 
+from tests.each import each
+
 HEX = "0x" + "f" * 5000
 NUMBERS = ["1e308", "-1e308", "5e-324", "1e-309", "NaN", "-Infinity", "9" * 5000, "-" + "9" * 400, str(2**63), "1e16"]
 OTHERS = ['"NaN"', '"1e999"', f'"{HEX}"', "true", "null", "[]", "{}", '""', "0.1"]
@@ -94,7 +96,7 @@ WRITERS: dict[str, Write] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@each("name", WRITERS)
 def test_no_number_ends_a_look_or_is_written_out(name: str, tmp_path: Path) -> None:
     for number, value in enumerate(NUMBERS + OTHERS):
         folder = tmp_path / str(number)
@@ -124,7 +126,7 @@ def drawn(snapshot: Snapshot) -> Iterator[str]:
             yield from ("".join(text for text, _ in cells) for cells in picture.rows)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text"),
     [
         ("args.py", "from transformers import TrainingArguments\nTrainingArguments(output_dir='x', seed={value})"),
@@ -139,9 +141,8 @@ def drawn(snapshot: Snapshot) -> Iterator[str]:
         ("accelerate.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: {value}\nmain_process_port: {value}\n"),
         ("args.sh", "accelerate launch --num_processes {value} train.py --output_dir x --learning_rate {value}\n"),
     ],
-    ids=["py", "py-steps", "yaml", "accelerate", "sh"],
 )
-@pytest.mark.parametrize("value", [HEX, "1e299", "9" * 300, "-1e308"], ids=["hex", "1e299", "digits", "-1e308"])
+@each("value", [HEX, "1e299", "9" * 300, "-1e308"])
 def test_no_number_ends_an_import(
     name: str, text: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,8 @@ from trainwiz.tui.widgets.file_picker import FilePicker
 from trainwiz.tui.widgets.frame import HelpCard, fitting_keys
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 
+from tests.each import each
+
 OWNERS = {
     "app": TrainwizApp,
     "plan": PlanScreen,
@@ -79,7 +81,7 @@ def test_every_binding_of_every_class_is_a_row_of_the_table():
         assert binding.description and binding.tooltip, row.id
 
 
-@pytest.mark.parametrize("row", KEYS, ids=lambda row: row.id)
+@each("row", KEYS)
 def test_every_binding_explains_itself(row):
     assert re.fullmatch(r"[a-z]+\.[a-z_0-9]+", row.id)
     assert row.id.startswith(f"{row.screen}.")
@@ -98,7 +100,7 @@ def test_no_key_is_taken_from_tmux_editors_or_flow_control():
     assert not used & STOLEN_KEYS
 
 
-@pytest.mark.parametrize("screen", ["app", "plan", "monitor", "edit", "files", "dialog", "confirm", "list", "browse"])
+@each("screen", ["app", "plan", "monitor", "edit", "files", "dialog", "confirm", "list", "browse"])
 def test_one_key_does_one_thing_on_a_screen(screen):
     used = Counter(key for row in keys_of(screen) for key in row.key.split(","))
     assert [key for key, times in used.items() if times > 1] == []
@@ -110,13 +112,13 @@ def test_screens_leave_the_keys_of_the_app_alone(screen):
     assert not own & {key for row in keys_of("app") for key in row.key.split(",")}
 
 
-@pytest.mark.parametrize("row", KEYS, ids=lambda row: row.id)
+@each("row", KEYS)
 def test_every_action_exists(row):
     namespace, _, name = row.action.partition("(")[0].rpartition(".")
     assert hasattr(TrainwizApp if namespace == "app" else OWNERS[row.screen], f"action_{name}")
 
 
-@pytest.mark.parametrize("screen", sorted(OWNERS))
+@each("screen", sorted(OWNERS))
 def test_the_keys_of_a_screen_are_those_of_the_table(screen):
     table = {(binding.key, binding.action) for binding in bindings(screen)}
     own = OWNERS[screen].__dict__.get("BINDINGS", [])
@@ -134,7 +136,7 @@ def test_textual_gets_the_whole_row():
     assert (binding.description, binding.tooltip) == (row.words, row.sentence)
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+@each("width", [20, 40, 60, 80, 120])
 def test_key_bar_keeps_what_matters_most(width):
     rows = fitting_keys(keys_of("plan", "app"), width)
     kept = {row.id for row in rows}

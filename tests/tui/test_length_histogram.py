@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.length_histogram import axis_text, bar_rows, count_bars, input_lines, target_lines
 
+from tests.each import each
 from tests.tui.wizard_parts import make_frozen_plan
 
 
@@ -27,9 +27,9 @@ def words(state: PlanState, width: int = 100) -> str:
     return " ".join(line.plain.strip() for line in input_lines(state, width, 4, UNICODE_MARKS))
 
 
-@pytest.mark.parametrize("columns", [12, 40, 72])
-@pytest.mark.parametrize("lengths", [(1,), (5, 5, 5), tuple(range(1, 2000)), (3,) * 99 + (1_000_000,)])
-@pytest.mark.parametrize("limit", [1, 512, 100_000])
+@each("columns", [12, 40, 72])
+@each("lengths", [(1,), (5, 5, 5), tuple(range(1, 2000)), (3,) * 99 + (1_000_000,)])
+@each("limit", [1, 512, 100_000])
 def test_every_row_is_in_a_bar_and_every_line_has_the_width(columns, lengths, limit):
     bars = count_bars(lengths, limit, columns)
     assert sum(bars.counts) == len(lengths)
@@ -48,7 +48,7 @@ def test_the_highest_bar_is_full_and_half_as_many_rows_are_half_as_high():
     assert [row[half] for row in rows] == [" ", " ", "█", "█"]
 
 
-@pytest.mark.parametrize("longest", [20, 35, 71, 90, 108, 143, 500])
+@each("longest", [20, 35, 71, 90, 108, 143, 500])
 def test_as_many_rows_of_every_length_are_a_level_line(longest):
     """No spikes where a column holds one length more than its neighbours, no gaps where the columns are many."""
     rows = bar_rows(count_bars(tuple(range(1, longest + 1)), longest, 72), 4)
@@ -70,7 +70,7 @@ def test_the_column_of_the_limit_is_the_one_that_holds_it():
         assert bars.limit_column * bars.span <= limit < (bars.limit_column + 1) * bars.span
 
 
-@pytest.mark.parametrize("limit", [1, 100, 300, 512, 900])
+@each("limit", [1, 100, 300, 512, 900])
 def test_the_mark_on_the_axis_stands_under_the_column_of_the_limit(limit):
     bars = count_bars(tuple(range(1, 1000)), limit, 60)
     assert axis_text(bars, limit).index("▲") == bars.limit_column
@@ -109,7 +109,7 @@ def test_targets_are_cut_at_their_own_length():
     assert not list(target_lines(state_of((10,)), 100, 4, UNICODE_MARKS))
 
 
-@pytest.mark.parametrize("width", [8, 14, 30, 60, 200])
+@each("width", [8, 14, 30, 60, 200])
 def test_no_line_is_wider_than_its_room(width):
     state = state_of((3,) * 99 + (100_000,))
     for line in input_lines(state, width, 4, UNICODE_MARKS):

@@ -20,6 +20,7 @@ from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
+from tests.each import each
 from tests.tui.test_monitor import monitor_app, until
 
 EVALUATION = {"eval_loss": 2.611, "eval_perplexity": 13.61, "eval_accuracy": 0.452, "eval_bleu": 24.07}
@@ -67,7 +68,7 @@ def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> Non
     assert len(ending_lines(as_planned)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("engine", "said"),
     [
         ({}, []),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 from trainwiz.core.telemetry.metrics import MetricSummary
@@ -17,6 +16,7 @@ from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.plot import Plot
 
 from tests.core.telemetry.written_run import write_run
+from tests.each import each
 from tests.tui.test_monitor import WIDE, looked, monitor_app, plot_text, until
 
 
@@ -181,7 +181,7 @@ async def test_without_a_frame_the_name_stands_below(tmp_path: Path) -> None:
         assert below(screen.query_one(MetricPanel)).startswith("loss")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "names", "pair"),
     [
         ("loss", {"loss", "eval_loss"}, "eval_loss"),

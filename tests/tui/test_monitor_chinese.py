@@ -21,6 +21,7 @@ from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 from trainwiz.tui.widgets.plot import StepRange, parse_range
 
+from tests.each import each
 from tests.tui.monitor_states import STATES
 from tests.tui.test_monitor_snapshots import SIZES, _frozen_world, app_for, drawn, needs_baseline, screen_text
 
@@ -116,14 +117,14 @@ async def test_where_only_ascii_can_be_drawn_the_texts_are_english() -> None:
     assert tr("RAM and disk") == "RAM and disk"
 
 
-@pytest.mark.parametrize("row", KEYS, ids=lambda row: row.id)
+@each("row", KEYS)
 def test_every_key_is_explained(row: Any) -> None:
     assert not row.words.isascii() and cells(row.words) <= 18
     assert row.sentence.endswith("。")
     assert "{" not in row.words + row.sentence
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+@each("width", [20, 40, 60, 80, 120])
 def test_the_key_bar_fits(width: int) -> None:
     rows = fitting_keys(keys_of("monitor", "app"), width)
     length = sum(cells(row.shown_key) + 1 + cells(row.words) + GAP for row in rows) - GAP

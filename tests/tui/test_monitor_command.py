@@ -25,6 +25,7 @@ from trainwiz.tui.commands.monitor_text import plain_line, shown_value, summary_
 from trainwiz.tui.widgets.canvas import value_label
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
+from tests.each import each
 from tests.tui.monitor_states import RUN_STATES
 
 COMMAND = [sys.executable, "-c", "from trainwiz.tui.cli import main; import sys; sys.exit(main())", "monitor"]
@@ -226,7 +227,7 @@ def test_only_runs_of_trainwiz_are_replayed(tmp_path: Path) -> None:
         replayed(Target("tensorboard", tmp_path, "logs"), "60")
 
 
-@pytest.mark.parametrize(
+@each(
     ("typed", "read"),
     [
         (["run", "--replay"], ["run", "--replay", "60"]),
@@ -291,7 +292,7 @@ def metric(last: float) -> MetricSummary:
     return MetricSummary(last, 5.0, 1, last, last, 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("names", "line"),
     [
         (("hp_metric", "val/loss", "train/loss"), "train/loss 2.500"),

@@ -24,6 +24,7 @@ from trainwiz.tui.widgets.monitor_panel import AdvicePanel
 from trainwiz.tui.widgets.pace_panel import PacePanel
 from trainwiz.tui.widgets.run_header import RunHeader
 
+from tests.each import each
 from tests.tui.test_monitor import WIDE, looked, until
 
 pytest.importorskip("torch.utils.tensorboard", reason="real event files are written with torch's SummaryWriter")
@@ -155,8 +156,8 @@ def crash_log(path: Path, line: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("where", ["file", "folder", "process"])
-@pytest.mark.parametrize("name", CRASHES)
+@each("where", ["file", "folder", "process"])
+@each("name", CRASHES)
 def test_a_log_that_ends_in_a_crash_has_its_diagnosis(
     name: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.headless.run import commands_that_work
 from trainwiz.tui.options import OPTIONS
 
+from tests.each import each
+
 GIB = 2**30
 
 CASES = [
@@ -51,7 +53,7 @@ def planned(line: str) -> Plan:
     return plan_run(parsed(line).request)
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_a_remedy_gives_what_it_says(case: str) -> None:
     made = planned(case)
     tried = 0
@@ -83,7 +85,7 @@ def _does(remedy: Remedy, made: Plan, again: Plan) -> None:
         assert again.batch.deviation * 100 == pytest.approx(float(off[1]), abs=0.006)
 
 
-@pytest.mark.parametrize(
+@each(
     ("case", "offered"),
     [
         ("--profile 2080super", True),

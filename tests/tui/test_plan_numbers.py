@@ -21,6 +21,7 @@ from trainwiz.tui.plan_words import (
     unknown_time_words,
 )
 
+from tests.each import each
 from tests.tui.wizard_parts import GIB, NOW, make_frozen_plan
 
 PLAN = make_frozen_plan(PlanRequest(profile="2080super"))
@@ -30,7 +31,7 @@ def text_of(plan=PLAN, **choices) -> str:
     return "\n".join(number_lines(plan, NOW, **choices))
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         "of them real 1,130,000 (57 %)",
@@ -83,7 +84,7 @@ def test_what_another_wrote_is_plain():
     assert "\x1b" not in text and "\x07" not in text and "[bold]" in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("tier", "basis", "words"),
     [
         ("analytic", "formulas", "analytic (formulas)"),
@@ -97,7 +98,7 @@ def test_the_source_is_said_once(tier, basis, words):
     assert source_words(tier, basis) == words
 
 
-@pytest.mark.parametrize(
+@each(
     ("low", "high", "words"),
     [
         (40, 50, "done 14:02"),

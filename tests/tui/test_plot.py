@@ -27,6 +27,8 @@ from trainwiz.tui.widgets.canvas import (
 )
 from trainwiz.tui.widgets.drawing import PlotData, dot_row, draw_curve, draw_plot, value_labels
 
+from tests.each import each
+
 
 def curve_of(values: list[float], every: int = 1) -> Curve:
     series = Series()
@@ -51,8 +53,8 @@ def roles_at(rows: list[list[tuple[str, str]]], column: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("glyphs", GLYPHS.values(), ids=list(GLYPHS))
-@pytest.mark.parametrize(("width", "height"), [(16, 3), (40, 8), (120, 40), (200, 60)])
+@each("glyphs", GLYPHS.values())
+@each(("width", "height"), [(16, 3), (40, 8), (120, 40), (200, 60)])
 def test_every_row_has_exactly_the_width(glyphs: Glyphs, width: int, height: int) -> None:
     values = [2 + math.sin(index / 20) for index in range(500)]
     values[100] = math.nan
@@ -172,7 +174,7 @@ def test_a_log_scale_gives_each_decade_the_same_room() -> None:
     assert [round(scale.share(value), 6) for value in (1, 10, 100, 1000)] == [0, 0.333333, 0.666667, 1]
 
 
-@pytest.mark.parametrize("values", [[5.0] * 10, [0.0] * 10, [1e300, -1e300], [1e-300, 2e-300], [3.0]])
+@each("values", [[5.0] * 10, [0.0] * 10, [1e300, -1e300], [1e-300, 2e-300], [3.0]])
 def test_odd_ranges_are_drawn(values: list[float]) -> None:
     for logarithmic in (False, True):
         rows = text_of(draw_curve(PlotData(curve_of(values), logarithmic=logarithmic), 60, 10, BRAILLE))
@@ -182,7 +184,7 @@ def test_odd_ranges_are_drawn(values: list[float]) -> None:
 FAR = [0.0, math.nan, math.inf, 1e308, -1e308, 5e-324, 1.0 + 2**-52, 1e-320]
 
 
-@pytest.mark.parametrize(
+@each(
     "steps",
     [
         (0.1, 0.1),
@@ -250,7 +252,7 @@ def test_a_column_of_dots_is_the_dots_one_by_one(glyphs: Glyphs) -> None:
             assert whole._raw == single._raw
 
 
-@pytest.mark.parametrize(
+@each(
     ("low", "high", "labels"),
     [
         (0, 1204, ["0", "500", "1000"]),
@@ -270,7 +272,7 @@ def test_log_ticks_are_powers_of_ten() -> None:
     assert log_ticks(0.5, 2000, 5) == [1, 10, 100, 1000]
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "label"),
     [
         (2.612, "2.612"),
@@ -302,10 +304,8 @@ def test_ten_thousand_points_are_drawn_in_a_few_milliseconds() -> None:
     assert min(times) < 0.012
 
 
-@pytest.mark.parametrize("rows", [4, 8, 10, 19, 40])
-@pytest.mark.parametrize(
-    ("low", "high"), [(2.6, 3.48), (2.34, 3.1), (-12.0, 2.0), (0.0, 1e29), (1e-30, 7e-30), (2.1, 2.9)]
-)
+@each("rows", [4, 8, 10, 19, 40])
+@each(("low", "high"), [(2.6, 3.48), (2.34, 3.1), (-12.0, 2.0), (0.0, 1e29), (1e-30, 7e-30), (2.1, 2.9)])
 def test_labels_of_a_linear_scale_are_evenly_apart_and_say_their_value(low: float, high: float, rows: int) -> None:
     scale = make_scale(low, high, False)
     labels = value_labels(scale, rows, rows * BRAILLE.dots_down, BRAILLE)

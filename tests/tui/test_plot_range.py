@@ -9,6 +9,8 @@ from trainwiz.core.telemetry.series import EMPTY_CURVE, RAW_POINTS, Curve, Serie
 from trainwiz.tui.widgets.drawing import read_at, step_beside
 from trainwiz.tui.widgets.plot import StepRange, parse_range
 
+from tests.each import each
+
 
 def curve_of(values: list[float], every: int = 1) -> Curve:
     series = Series()
@@ -17,7 +19,7 @@ def curve_of(values: list[float], every: int = 1) -> Curve:
     return series.curve()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("all", StepRange()),
@@ -37,7 +39,7 @@ def test_what_a_user_types(text: str, expected: StepRange) -> None:
     assert parse_range(text, 0, 10_000) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "sentence"),
     [
         ("900-400", "before its last"),

@@ -18,6 +18,8 @@ from trainwiz.tui.choices import request_from
 from trainwiz.tui.commands import profiles
 from trainwiz.tui.screens.plan_command import command_line
 
+from tests.each import each
+
 GIB = 2**30
 
 
@@ -201,7 +203,7 @@ def test_every_profile_is_in_the_json(capsys: pytest.CaptureFixture[str]) -> Non
     assert found == ["full-4090", "lora-r64-4090"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "names"),
     [
         (("RTX 5090",), {"full-5090", "lora-r64-5090"}),

@@ -11,6 +11,8 @@ from trainwiz.core.profile import user_folder
 from trainwiz.tui.cli import main
 from trainwiz.tui.options import OPTIONS, SAVE_OPTIONS
 
+from tests.each import each
+
 
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +46,7 @@ def test_a_profile_that_is_there_stays(capsys: pytest.CaptureFixture[str]) -> No
     assert (user_folder() / "mine.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         ((), "NAME is missing"),

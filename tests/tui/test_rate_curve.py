@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.training_arguments import RateSchedule, rate_schedule
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
 from trainwiz.tui.widgets.rate_curve import curve_rows, rate_lines, rate_picture
 
+from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import frozen_app, settled
 
@@ -38,10 +38,10 @@ def test_a_constant_rate_is_one_straight_line():
     assert rows == ["*" * 20, " " * 20, " " * 20]
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 10**12])
-@pytest.mark.parametrize("warmup", [0, 0.02, 5, 10**13])
-@pytest.mark.parametrize("kind", ["linear", "cosine", "constant", "polynomial"])
-@pytest.mark.parametrize("glyphs", [BRAILLE, BLOCK, ASCII], ids=lambda glyphs: glyphs.name)
+@each("steps", [1, 2, 3, 10**12])
+@each("warmup", [0, 0.02, 5, 10**13])
+@each("kind", ["linear", "cosine", "constant", "polynomial"])
+@each("glyphs", [BRAILLE, BLOCK, ASCII])
 def test_no_schedule_is_too_short_or_too_long(steps, warmup, kind, glyphs):
     values = schedule(steps, warmup=warmup, schedule=kind, final_learning_rate=1e-5)
     for width in (24, 40, 120):

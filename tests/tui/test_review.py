@@ -32,6 +32,7 @@ from trainwiz.tui.widgets.review import (
 )
 from trainwiz.tui.widgets.step_form import StepForm
 
+from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field
 from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
 
@@ -369,7 +370,7 @@ async def test_a_plan_that_comes_while_the_review_is_made_waits_for_it():
         assert form.query_one("#button-start", ActionButton).is_mounted
 
 
-@pytest.mark.parametrize(
+@each(
     ("theirs", "yours", "room", "words"),
     [
         ("5", "23", 20, "5 → 23"),

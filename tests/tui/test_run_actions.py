@@ -29,6 +29,7 @@ from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.telemetry.written_run import NOW_S, write_run
+from tests.each import each
 
 WIDE = (120, 40)
 SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
@@ -94,7 +95,7 @@ async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: s
         assert pilot.app.screen is screen
 
 
-@pytest.mark.parametrize(
+@each(
     ("cost", "words"),
     [
         (

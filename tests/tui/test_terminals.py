@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.core.telemetry.written_run import write_run
+from tests.each import each
 
 PATIENCE_S = 40.0
 
 
-@pytest.mark.parametrize("term", ["dumb", "unknown", "vt100", "linux", "screen-256color"])
+@each("term", ["dumb", "unknown", "vt100", "linux", "screen-256color"])
 def test_every_kind_of_terminal_shows_the_run_and_lets_go(tmp_path: Path, term: str) -> None:
     command = [sys.executable, "-m", "trainwiz.tui", "monitor", str(write_run(tmp_path / "run"))]
     with started(command, term) as (process, ours):

@@ -24,6 +24,7 @@ from trainwiz.tui.theme import (
 )
 
 from tests.core.telemetry.written_run import write_run
+from tests.each import each
 from tests.tui.test_monitor import looked, monitor_app
 
 
@@ -32,8 +33,8 @@ def test_contrast_ratio_is_the_one_of_wcag():
     assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
 
 
-@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
-@pytest.mark.parametrize(("text", "ground"), itertools.product(TEXT_COLOURS, GROUND_COLOURS))
+@each("palette", PALETTES)
+@each(("text", "ground"), itertools.product(TEXT_COLOURS, GROUND_COLOURS))
 def test_text_is_readable(palette, text, ground):
     assert contrast_ratio(getattr(palette, text), getattr(palette, ground)) >= 4.5
 
@@ -116,7 +117,7 @@ async def test_without_colour_the_monitor_says_as_much(tmp_path, monkeypatch):
         assert words in texts[1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "name"),
     [
         ({}, "dark"),
@@ -137,7 +138,7 @@ def test_theme_follows_the_environment(environment, name):
     assert default_theme_name(environment) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "encoding", "ascii_only"),
     [
         ({}, "UTF-8", False),

@@ -8,6 +8,7 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAI
 from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.frame import HelpCard
 
+from tests.each import each
 from tests.tui.wizard_keys import WIDE, go, shown, to_field
 from tests.tui.wizard_parts import frozen_app, settled
 
@@ -42,7 +43,7 @@ async def test_numbers_of_the_plan_stand_on_the_screen():
         assert "[bold]here[/bold]" in text
 
 
-@pytest.mark.parametrize("spec", FIELDS, ids=lambda spec: spec.id)
+@each("spec", FIELDS)
 def test_every_field_has_help(spec):
     assert all(text.endswith(".") for text in (spec.help.what, spec.help.why, spec.help.safe, spec.help.cost))
     assert (

@@ -11,6 +11,7 @@ from trainwiz.core.language import use_language
 from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, FIELDS
 from trainwiz.tui.screens.plan_fields import TRAINING, FieldSpec, parse_field, shown_value, word_for
 
+from tests.each import each
 from tests.tui.wizard_keys import shown
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
@@ -38,7 +39,7 @@ def test_no_setting_has_two_fields():
     assert len(FIELD_BY_ID) == len(FIELDS)
 
 
-@pytest.mark.parametrize("spec", OWN, ids=lambda spec: spec.id)
+@each("spec", OWN)
 def test_the_choices_of_a_field_are_those_of_its_setting(spec: FieldSpec):
     known = literals(spec.keys[0])
     if spec.kind == "choice" and known and spec.choices:
@@ -60,7 +61,7 @@ def test_the_goal_comes_first_then_the_engine_and_what_is_rarely_changed_last():
     assert max(shown) < min(groups), "the groups of rarely changed values come after all others"
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "values"),
     [
         (
@@ -90,7 +91,7 @@ def test_what_is_typed_becomes_the_value_of_the_setting(name, text, values):
     RunConfig().with_values(values, "you")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "words"),
     [
         ("environment", "A", "Type NAME=VALUE"),
@@ -122,7 +123,7 @@ def test_a_value_reads_back_as_it_is_shown(key, value, text):
     assert RunConfig().with_values(again, "you").value(key) == value
 
 
-@pytest.mark.parametrize("typed", ["96 条序列", "96 序列", "96条序列", "96 sequences", "96"])
+@each("typed", ["96 条序列", "96 序列", "96条序列", "96 sequences", "96"])
 def test_a_unit_may_be_typed_in_chinese_with_its_measure_word_or_without(typed):
     try:
         use_language("zh")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import pytest
 import yaml
 from textual.widgets import OptionList
 from trainwiz.core.config.keys import is_settable
@@ -20,6 +19,7 @@ from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.step_form import StepForm, StepPart
 
+from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field, type_into
 from tests.tui.wizard_parts import MACHINE, FrozenReader, frozen_app, make_frozen_plan, plain, settled
 
@@ -51,9 +51,7 @@ def applying(plan) -> set[str]:
     return {spec.id for spec in FIELDS if spec.applies(plan)}
 
 
-@pytest.mark.parametrize(
-    "spec", [spec for spec in FIELDS if "." in spec.keys[0] or spec.keys[0] == "task"], ids=lambda spec: spec.id
-)
+@each("spec", [spec for spec in FIELDS if "." in spec.keys[0] or spec.keys[0] == "task"])
 def test_every_field_sets_a_key_that_exists(spec):
     assert all(is_settable(key) for key in spec.keys)
 
@@ -72,7 +70,7 @@ def test_fields_follow_the_task_and_the_adapters():
     assert applying(plan_for(task="causal-lm", peft__method="lora")) >= OF_ADAPTERS
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "value", "again"),
     [
         ("lora_targets", "q_proj, v_proj", ["q_proj", "v_proj"], "q_proj, v_proj"),

@@ -11,18 +11,20 @@ from rich.cells import cell_len
 from trainwiz.tui import output
 from trainwiz.tui.text import command_apart, divide_line, wrap
 
+from tests.each import each
+
 ENGLISH = "The GPU ran out of memory at step 1,600: 9.1 GiB were wanted and 7.8 GiB are there."
 CHINESE = "GPU 在第 1,600 步显存不足：需要 9.1 GiB，只有 7.8 GiB（trainwiz --micro-batch 3）。再试一次就能放下，峰值约 5.4 GiB。"
 
 
-@pytest.mark.parametrize("width", [1, 2, 5, 10, 24, 80])
+@each("width", [1, 2, 5, 10, 24, 80])
 def test_english_lines_are_those_of_textwrap_and_rich(width: int) -> None:
     assert wrap(ENGLISH, width) == textwrap.wrap(ENGLISH, width)
     if width > 1:
         assert divide_line(ENGLISH, width) == divide_at_spaces(ENGLISH, width)
 
 
-@pytest.mark.parametrize("width", range(4, 60))
+@each("width", range(4, 60))
 def test_chinese_fits_loses_nothing_and_begins_no_line_with_punctuation(width: int) -> None:
     lines = wrap(CHINESE, width)
     assert all(cell_len(line) <= width for line in lines)
@@ -48,7 +50,7 @@ def test_any_text_at_any_width_comes_back_whole() -> None:
         assert all(cell_len(line) <= width for line in lines)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "apart"),
     [
         ("Try 0.0002 instead of 0.001. trainwiz --yes", ("Try 0.0002 instead of 0.001.", "trainwiz --yes")),

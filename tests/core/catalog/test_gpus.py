@@ -9,8 +9,10 @@ import pytest
 from trainwiz.core.catalog.gpus import GIB, find_gpu, is_rate_uncertain, load_gpus, near_gpus, spec_of
 from trainwiz.core.hardware.machine import Gpu
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     ("name", "memory_gib", "expected"),
     [
         ("NVIDIA GeForce RTX 3080", 9.8, "RTX 3080 10GB"),
@@ -49,7 +51,7 @@ def test_a_driver_name_finds_its_own_card_only(name: str, memory_gib: float | No
     assert (spec.name if spec else None) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("typed", "expected"),
     [
         ("RTX 3080 10GB", "RTX 3080 10GB"),

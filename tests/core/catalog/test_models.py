@@ -13,6 +13,8 @@ from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.families import read_architecture
 
+from tests.each import each
+
 PARAMETERS = {
     "esm2-tiny": 880_178,
     "esm2-8m": 7_512_474,
@@ -86,7 +88,7 @@ def test_every_model_is_counted() -> None:
     assert all(spec.description for spec in load_models().values())
 
 
-@pytest.mark.parametrize("name", list(PARAMETERS))
+@each("name", list(PARAMETERS))
 def test_architectures_are_those_that_transformers_builds(name: str) -> None:
     model, spec = meta_model(name), load_models()[name]
     assert [type(model).__name__] == spec.architecture["architectures"]
@@ -117,7 +119,7 @@ def test_every_sibling_is_of_the_same_task_and_smaller() -> None:
         assert len(family) == 1 or family == {"llama", "mistral"}
 
 
-@pytest.mark.parametrize("name", TINY)
+@each("name", TINY)
 def test_special_tokens_of_the_tiny_ones_are_in_their_vocabulary(name: str) -> None:
     architecture = load_models()[name].architecture
     assert architecture["vocab_size"] == (33 if name == "esm2-tiny" else 2000)
@@ -191,7 +193,7 @@ def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:
     assert resolve_model(ModelSection(name=str(file), trust_remote_code=True))[1] == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("{", "not valid JSON (line 1, column 2)"),

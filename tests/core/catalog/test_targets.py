@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from trainwiz.core.catalog.model_config import known_targets, unknown_targets
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.families import read_architecture
 
 from tests.core.catalog.test_models import TINY, meta_model
+from tests.each import each
 
 
 def adaptable(model: Any) -> list[str]:
@@ -21,7 +21,7 @@ def adaptable(model: Any) -> list[str]:
     return [path for path, module in model.named_modules() if isinstance(module, kinds)]
 
 
-@pytest.mark.parametrize("name", TINY)
+@each("name", TINY)
 def test_known_targets_are_modules_of_the_real_model(name: str) -> None:
     paths, architecture = adaptable(meta_model(name)), load_models()[name].architecture
     targets = known_targets(architecture)
@@ -34,7 +34,7 @@ def test_known_targets_are_modules_of_the_real_model(name: str) -> None:
     assert planned is not None and known_targets(planned) == targets
 
 
-@pytest.mark.parametrize("name", TINY)
+@each("name", TINY)
 def test_every_module_of_the_real_model_is_a_target(name: str) -> None:
     architecture = load_models()[name].architecture
     paths = [path for path in adaptable(meta_model(name)) if "contact_head" not in path]

@@ -11,6 +11,8 @@ from trainwiz.core.config.keys import fields, nearest_keys, settable_keys
 from trainwiz.core.errors import UsageError
 from trainwiz.core.profile import Profile, load_profile
 
+from tests.each import each
+
 
 def mistakes(overrides: dict[str, Any], profile: str | None = None) -> list[str]:
     with pytest.raises(UsageError) as caught:
@@ -40,7 +42,7 @@ def test_name() -> None:
     assert caught.value.findings[0].where == "name"
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "text", "value"),
     [
         ("training.learning_rate", "4e-4", 4e-4),
@@ -105,9 +107,7 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
     assert "data.sources.7.name cannot be 'x': there is no such entry to change." in together
 
 
-@pytest.mark.parametrize(
-    "key", ["origins", "schema_version", "profile", "model.architecture", "forced", "", ".", "engine"]
-)
+@each("key", ["origins", "schema_version", "profile", "model.architecture", "forced", "", ".", "engine"])
 def test_what_trainwiz_fills_in_cannot_be_set(key: str) -> None:
     assert mistakes({key: "x"})[0].startswith(repr(key))
 
@@ -194,7 +194,7 @@ def test_every_plain_key_can_be_set_to_its_own_value() -> None:
     assert len(values) > 60 and set(values) < set(fields())
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "right"),
     [
         ("learning-rate", "training.learning_rate"),
@@ -209,9 +209,7 @@ def test_nearest_keys(wrong: str, right: str | None) -> None:
     assert found[0] == right if right else all("zzzz" not in name for name in found)
 
 
-@pytest.mark.parametrize(
-    "name", ["..", ".hidden", "-rf", "a/b", "/etc", "a\\b", "a\nb", "a b", "\u202ea", "a\x1b[m", ""]
-)
+@each("name", ["..", ".hidden", "-rf", "a/b", "/etc", "a\\b", "a\nb", "a b", "\u202ea", "a\x1b[m", ""])
 def test_a_run_name_stays_one_plain_folder_name(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         RunConfig(name=name)

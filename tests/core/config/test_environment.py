@@ -11,6 +11,8 @@ from trainwiz.core.config.keys import flatten, is_settable
 from trainwiz.core.errors import UsageError
 from trainwiz.core.profile.read import read_profile_file
 
+from tests.each import each
+
 
 def test_one_variable_from_the_command_line_is_text() -> None:
     config = build_config(None, {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_DEBUG": "INFO"})
@@ -19,13 +21,13 @@ def test_one_variable_from_the_command_line_is_text() -> None:
     assert is_settable("engine.environment.NCCL_DEBUG") and not is_settable("engine.environment.A.B")
 
 
-@pytest.mark.parametrize("text", ["true", "null", "1e3", "[a]", "no", "0x10", "a: b", ""])
+@each("text", ["true", "null", "1e3", "[a]", "no", "0x10", "a: b", ""])
 def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
     config = build_config(None, {"engine.environment.NCCL_DEBUG": text})
     assert config.engine.environment == {"NCCL_DEBUG": text}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "why"),
     [
         ("PATH", "a run does not set PATH"),
@@ -59,7 +61,7 @@ def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
     assert "hush-hush" not in finding.message
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "NCCL_IB_DISABLE",

@@ -10,6 +10,8 @@ from trainwiz.core.config.modes import OVERFIT_STEPS, SMOKE_STEPS, apply_mode, s
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.profile import list_profiles, load_profile
 
+from tests.each import each
+
 
 def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | None = None) -> RunConfig:
     config = build_config(load_profile(profile), overrides or {})
@@ -36,7 +38,7 @@ def test_smoke_keeps_the_engine_and_changes_its_load(profile: str) -> None:
 EVERY = [profile.name for profile in list_profiles() if not profile.variants]
 
 
-@pytest.mark.parametrize("profile", EVERY)
+@each("profile", EVERY)
 def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
     """Task, adapters and engine stay; model, data and sizes are small, offline and of the same kind."""
     before = build_config(load_profile(profile), {})

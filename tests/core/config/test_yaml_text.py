@@ -15,6 +15,8 @@ from trainwiz.core.launch.start import read_run_config
 from trainwiz.core.run.description import compare_runs
 from trainwiz.core.run.folder import RunFolder
 
+from tests.each import each
+
 BOMB = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))
 LOOP = "a: &a\n  b: *a\n"
 DEEP = "a: " + "[" * 20_000 + "]" * 20_000 + "\n"
@@ -24,7 +26,7 @@ REFUSED["date"] = ("a: 2021-99-99\n", "month must be in")
 REFUSED["object"] = ("a: !!python/object/apply:os.system ['true']\n", "could not determine a constructor")
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_a_hostile_text_is_refused(name: str) -> None:
     text, words = REFUSED[name]
     with pytest.raises(yaml.YAMLError, match=words):
@@ -54,10 +56,9 @@ def test_the_limit_counts_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -
         load_yaml("[&a [b, c], *a, *a, *a, *a]")
 
 
-@pytest.mark.parametrize(
+@each(
     "digits",
     ["0x" + "f" * 5000, "9" * 5000, "0b" + "1" * 20_000, "-" + "9" * 400, "1_" * 3000 + "1"],
-    ids=["hex", "digits", "binary", "negative", "underscores"],
 )
 def test_whole_numbers_that_no_setting_has_are_floats(digits: str) -> None:
     value = load_yaml(f"key: {digits}")["key"]

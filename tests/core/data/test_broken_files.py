@@ -10,6 +10,7 @@ from trainwiz.core.data import rows, sources
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
+from tests.each import each
 
 
 def _messages(*paths: Path | str, **source: object) -> list[str]:
@@ -167,7 +168,7 @@ def test_unreadable_file_is_a_sentence(tmp_path: Path) -> None:
     assert "loop.csv" in _message(loop)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "place"),
     [
         ("a.fasta", ">a\nMKT\n>b\n\nMKTA\nMK;T\n", "line 6"),

@@ -17,6 +17,7 @@ from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write
+from tests.each import each
 
 GOOD = '{"prompt": "a", "response": "b"}\n'
 HUGE = "x" * (LONGEST_LINE + 5)
@@ -47,7 +48,7 @@ def _message(path: Path, task: str = "seq2seq", **source: object) -> str:
     return messages[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         (GOOD * 3 + '{"prompt": 5, "response": "b"}\n', "line 4: 'prompt' holds a number, not text"),
@@ -70,7 +71,7 @@ def test_json_lines(tmp_path: Path, content: str | bytes, words: str) -> None:
     assert words in _message(write(tmp_path / "a.jsonl", content))
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         (json.dumps([{"prompt": "a", "response": "b"}] * 3, indent=1)[:-40], "row 3 is not JSON"),
@@ -87,7 +88,7 @@ def test_json_arrays(tmp_path: Path, content: str | bytes, words: str) -> None:
     assert words in _message(write(tmp_path / "a.json", content))
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         ("prompt,response\na,b\nHello, you,c\n", "line 3: the row has 3 cells where the first line has 2"),
@@ -127,7 +128,7 @@ def test_csv_files_that_are_right(tmp_path: Path) -> None:
         assert rows.texts[0] == "a" and rows.targets[0] in ("b", 'two\nlines, and a "quote"')
 
 
-@pytest.mark.parametrize(
+@each(
     ("column", "words"),
     [
         (pa.array([1, 2]), "column 'text' holds int64, not text"),

@@ -13,6 +13,7 @@ from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write
+from tests.each import each
 
 ZH, EN = ["你好。", "再见。"], ["Hello.", "Bye."]
 
@@ -35,7 +36,7 @@ def _message(path: Path | str, task: str = "seq2seq", **source: object) -> str:
     return finding.message
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "target"),
     [
         ("prompt", "response"),

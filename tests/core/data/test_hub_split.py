@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from trainwiz.core.data.hub import SplitError, card_of, missing_shards, split_files
 
+from tests.each import each
+
 PARTS = [f"zh-en/train-{n:05d}-of-00003.parquet" for n in range(3)]
 WMT = ["README.md", *PARTS, "zh-en/validation-00000-of-00001.parquet", "de-en/train-00000-of-00001.parquet"]
 WMT_CARD = card_of(
@@ -34,7 +36,7 @@ def test_a_subset_that_is_not_there_names_the_nearest() -> None:
     assert "no split 'train' of 'zh_en'" in _problem(WMT, {}, subset="zh_en")
 
 
-@pytest.mark.parametrize(
+@each(
     "data_files",
     [
         "data/a.jsonl",
@@ -63,9 +65,7 @@ def test_a_card_without_files_is_as_none(card: dict[str, object]) -> None:
     assert split_files("a/b", ["data.jsonl", "notes.txt"], card, "train", None) == ("data.jsonl",)
 
 
-@pytest.mark.parametrize(
-    "readme", ["", "# No head", "---\n[broken\n---\n", "---\n- a list\n---\n", "---\nnever closed"]
-)
+@each("readme", ["", "# No head", "---\n[broken\n---\n", "---\n- a list\n---\n", "---\nnever closed"])
 def test_a_readme_without_a_head_is_an_empty_card(readme: str) -> None:
     assert card_of(readme) == {}
 

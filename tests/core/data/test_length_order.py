@@ -7,6 +7,8 @@ import pytest
 from trainwiz.core.data.lengths import POOL_ROWS, LengthOrder, StepShape, pool_steps
 from trainwiz.core.data.streamed.rows import Windows
 
+from tests.each import each
+
 SEED = 7
 
 
@@ -34,9 +36,9 @@ def windows_of(rows: int, units: int) -> Windows:
     return Windows(edges, np.diff(edges), np.arange(units), budget=3 * rows // units)
 
 
-@pytest.mark.parametrize("step_rows", [1, 7, 32, 500, 4096])
-@pytest.mark.parametrize("rows", [1, 31, 2048, 9001])
-@pytest.mark.parametrize("units", [1, 9])
+@each("step_rows", [1, 7, 32, 500, 4096])
+@each("rows", [1, 31, 2048, 9001])
+@each("units", [1, 9])
 def test_every_row_comes_once_an_epoch_in_an_order_of_its_own(step_rows: int, rows: int, units: int) -> None:
     windows = windows_of(rows, units)
     groups = grouped(lengths_of(rows), step_rows)
@@ -116,9 +118,9 @@ def test_a_pool_is_a_quarter_of_an_epoch_at_most() -> None:
     assert pool_steps(1, 10**6) == POOL_ROWS
 
 
-@pytest.mark.parametrize(("micro_batch", "processes"), [(4, 1), (4, 2), (1, 3), (8, 3)])
-@pytest.mark.parametrize("units", [1, 7])
-@pytest.mark.parametrize("rows", [5, 96, 997])
+@each(("micro_batch", "processes"), [(4, 1), (4, 2), (1, 3), (8, 3)])
+@each("units", [1, 7])
+@each("rows", [5, 96, 997])
 def test_a_step_that_is_arranged_has_the_rows_that_were_drawn_for_it(
     micro_batch: int, processes: int, units: int, rows: int
 ) -> None:
@@ -139,7 +141,7 @@ def test_the_processes_get_neighbours_at_one_time_and_the_longer_one_in_turns() 
     assert order.reshape(4, 3, 2).max(axis=2).tolist() == [[23, 21, 19], [13, 15, 17], [11, 9, 7], [1, 3, 5]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("rows", "micro_batch", "processes", "expected"),
     [(8, 8, 1, False), (8, 4, 1, True), (8, 1, 1, False), (8, 1, 2, True), (8, 4, 2, True)],
 )

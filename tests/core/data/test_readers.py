@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from trainwiz.core.data.formats import open_reader
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
+from tests.each import each
 
 LENGTHS = tuple(len(protein) + 2 for protein in PROTEINS)
 
@@ -43,7 +43,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_every_format_gives_the_same_rows(tmp_path: Path, kind: str) -> None:
     summary = summary_of(_files(tmp_path)[kind])
     assert (summary.rows, summary.rows_exact, summary.lengths) == (len(PROTEINS), True, LENGTHS)

@@ -16,6 +16,7 @@ from trainwiz.core.data.summary import SAMPLE_ROWS, TOKENIZED_ROWS, DataSummary,
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import summary_of
+from tests.each import each
 
 ROWS = 90_000
 LETTERS = "".join(random.Random(5).choices("LAGVSERTIDPKQNFYMHWC", k=3200))
@@ -48,7 +49,7 @@ TEXTS: dict[str, Callable[[str], str]] = {
 HEADS = {"tsv": "id\tsequence\n", "csv": "id,sequence\n"}
 
 
-@pytest.mark.parametrize("kind", TEXTS)
+@each("kind", TEXTS)
 def test_a_sorted_text_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"rows.{kind}"
     path.write_text(HEADS.get(kind, "") + "".join(map(TEXTS[kind], sequences())), encoding="utf-8", newline="")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding
 from trainwiz.core.plan.gather import plan_run
@@ -19,6 +18,7 @@ from trainwiz.core.plan.result import Plan
 
 from tests.conftest import REPOSITORY
 from tests.core.plan.machines import machine
+from tests.each import each
 
 CPU = machine(None)
 TURNS = [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "Hi, what can I do?"}]
@@ -65,8 +65,8 @@ def by_code(plan: Plan) -> dict[str, Finding]:
     return {finding.code: finding for finding in plan.findings}
 
 
-@pytest.mark.parametrize("form", ["jsonl", "json", "parquet"])
-@pytest.mark.parametrize(
+@each("form", ["jsonl", "json", "parquet"])
+@each(
     ("name", "code", "words"),
     [
         ("sharegpt", "structured_columns", "list of chat turns (ShareGPT)"),

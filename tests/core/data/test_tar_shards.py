@@ -15,6 +15,8 @@ from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
+from tests.each import each
+
 
 def shard(path: Path, members: dict[str, str | bytes], mode: str = "w", kind: int = tarfile.PAX_FORMAT) -> Path:
     with tarfile.open(path, mode, format=kind) as tar:
@@ -51,8 +53,8 @@ SAMPLES: dict[str, str | bytes] = {
 }
 
 
-@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-@pytest.mark.parametrize("packed", [False, True])
+@each("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@each("packed", [False, True])
 def test_rows_are_the_samples_in_memory_and_streamed(tmp_path: Path, packed: bool, kind: int) -> None:
     name = f"{'very long folder ' * 12 if kind != tarfile.USTAR_FORMAT else 'b'}/"
     members = {name + key: value for key, value in SAMPLES.items()}
@@ -112,8 +114,8 @@ def _damaged(at: int, found: bytes) -> bytes:
     return found[:at] + bytes([found[at] ^ 1]) + found[at + 1 :]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
+@each("packed", [False, True])
+@each(
     "damage",
     [
         lambda tar: b"no tar at all" * 100,

@@ -17,6 +17,7 @@ from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import parquet, write
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
+from tests.each import each
 
 WORDS = ["[UNK]", "</s>", "one", "two", "three", "four"]
 
@@ -88,7 +89,7 @@ def test_beyond_a_few_million_characters_the_ratio_of_the_counted_ones_holds(
     assert counter.count(texts, special=False).tolist() == [5, 5]
 
 
-@pytest.mark.parametrize(
+@each(
     ("init", "vocabulary", "tokens"),
     [("pretrained", None, 101), ("scratch", 500, 201), ("scratch", 2000, 135), ("scratch", 10**6, 101), ("scratch", 0, 101)],
 )  # fmt: skip

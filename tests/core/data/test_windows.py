@@ -9,6 +9,8 @@ from torch.utils.data import BatchSampler
 from trainwiz.core.data.streamed.rows import SHUFFLED_AS_ONE, Windows
 from trainwiz.core.training.batches import EpochSampler
 
+from tests.each import each
+
 
 def _windows(budget: int, units: int = 40, rows: int = 25, run: int = 1) -> Windows:
     edges = np.arange(units + 1) * rows
@@ -19,7 +21,7 @@ def _orders(windows: Windows, epoch: int = 0, seed: int = 7) -> list[list[int]]:
     return [order.tolist() for order in windows.orders(seed, epoch)]
 
 
-@pytest.mark.parametrize("budget", [1, 10, 35, 400, 10_000])
+@each("budget", [1, 10, 35, 400, 10_000])
 def test_each_row_comes_once_and_a_window_holds_what_its_budget_allows(budget: int) -> None:
     orders = _orders(_windows(budget))
     assert sorted(row for order in orders for row in order) == list(range(1000))
@@ -90,7 +92,7 @@ def test_what_a_resumed_run_must_find_to_see_rows_in_the_same_order() -> None:
     assert Windows(np.array([0, 5, 5]), np.full(2, 10), np.arange(2), 5).described() == SHUFFLED_AS_ONE
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_no_row_is_lost_or_doubled_for_any_pieces_ranks_and_resumes(seed: int) -> None:
     """Random units, runs and held-out rows; random budgets, micro-batches, ranks, and a stop that changes them."""
     drawn = np.random.default_rng(seed)

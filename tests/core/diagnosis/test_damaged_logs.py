@@ -12,6 +12,7 @@ from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import NotALogError, scan_stream
 
 from tests.core.diagnosis.sayings import HARMLESS, SAYINGS
+from tests.each import each
 
 TEXTS = [*(text for _, text in SAYINGS.values()), *HARMLESS.values()]
 
@@ -24,7 +25,7 @@ def damaged(dice: random.Random) -> bytes:
     return bytes(log)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@each("seed", range(150))
 def test_a_damaged_log_gets_an_answer(seed: int) -> None:
     dice = random.Random(seed)
     data = damaged(dice)

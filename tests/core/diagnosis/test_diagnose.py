@@ -9,6 +9,8 @@ from trainwiz.core.diagnosis.log_file import parse_kmsg
 from trainwiz.core.diagnosis.scan import LogScan, line_text
 from trainwiz.core.telemetry.diagnosed import diagnose_log
 
+from tests.each import each
+
 WILD = {
     "address_already_in_use.txt": "port_in_use",
     "bf16_unsupported.txt": "bf16_unsupported",
@@ -52,7 +54,7 @@ def test_every_real_log_is_known(shared_data: Path) -> None:
     assert {path.name for path in folder.iterdir()} == set(WILD)
 
 
-@pytest.mark.parametrize(
+@each(
     ("message", "kind", "cause"),
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB", "OutOfMemoryError", "cuda_oom"),
@@ -205,7 +207,7 @@ def test_a_failure_file_from_a_dying_process_is_enough() -> None:
     assert found.cause == "python_error"
 
 
-@pytest.mark.parametrize(
+@each(
     ("evidence", "cause", "said"),
     [
         (Evidence("r", -9), "unknown", "SIGKILL"),

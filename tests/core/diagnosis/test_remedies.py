@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-import pytest
 from trainwiz.core.diagnosis.cause import CAUSES, Settings
 from trainwiz.core.diagnosis.remedies import Place, remedies_for, smaller_batch
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.command import app
 from typer.main import get_command
+
+from tests.each import each
 
 KNOWN = Settings(
     micro_batch=6,
@@ -52,8 +53,8 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
     return name, values
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("cause", CAUSES)
+@each("place", PLACES)
+@each("cause", CAUSES)
 def test_every_command_is_taken(cause, place: str) -> None:
     remedies = remedies_for(cause, PLACES[place])
     assert remedies
@@ -68,13 +69,13 @@ def test_every_command_is_taken(cause, place: str) -> None:
             parse_choices(options)
 
 
-@pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "deepspeed_mismatch"])
+@each("cause", [cause for cause in CAUSES if cause != "deepspeed_mismatch"])
 def test_a_run_can_be_gone_on_with_or_started_anew(cause) -> None:
     commands = [remedy.command or "" for remedy in remedies_for(cause, PLACES["a run"])]
     assert any(" runs resume " in command or command.endswith("--yes") for command in commands), commands
 
 
-@pytest.mark.parametrize(
+@each(
     ("micro", "accumulation", "smaller"),
     [(6, 8, (3, 16)), (8, 1, (4, 2)), (5, 8, (2, 20)), (7, 3, (3, 7)), (2, 1, (1, 2)), (1, 8, None), (None, 8, None)],
 )

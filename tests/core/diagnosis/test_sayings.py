@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 
-import pytest
 from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import scan_stream
 
 from tests.core.diagnosis.sayings import HARMLESS, SAYINGS
+from tests.each import each
 
 HEALTHY = "".join(f"{{'loss': {3 - step / 100:.2f}, 'epoch': {step / 100}}}\n" for step in range(40))
 FINISH = "{'train_runtime': 124.1, 'train_loss': 1.9, 'epoch': 1.0}\n"
@@ -26,7 +26,7 @@ def test_each_cause_has_sayings() -> None:
     assert len(SAYINGS) >= 90
 
 
-@pytest.mark.parametrize("name", SAYINGS)
+@each("name", SAYINGS)
 def test_a_saying_means_its_cause(name: str) -> None:
     cause, text = SAYINGS[name]
     found = of(text)
@@ -37,7 +37,7 @@ def test_a_saying_means_its_cause(name: str) -> None:
     assert found.remedies
 
 
-@pytest.mark.parametrize("name", SAYINGS)
+@each("name", SAYINGS)
 def test_the_same_behind_a_long_healthy_part_and_with_a_line_number(name: str) -> None:
     cause, text = SAYINGS[name]
     found = of(HEALTHY * 20 + text)
@@ -80,8 +80,8 @@ NAKED = (
 """What no logger dresses up: lines of shells and of print."""
 
 
-@pytest.mark.parametrize("dress", DRESSES, ids=lambda dress: dress.__name__)
-@pytest.mark.parametrize("name", [name for name in SAYINGS if name not in NAKED])
+@each("dress", DRESSES)
+@each("name", [name for name in SAYINGS if name not in NAKED])
 def test_a_dress_changes_nothing(name: str, dress) -> None:
     cause, text = SAYINGS[name]
     assert of(dress(text)).cause == cause
@@ -91,7 +91,7 @@ def test_the_rank_of_a_prefix_is_named() -> None:
     assert of(ranked(SAYINGS["torch 2 OOM"][1])).rank == 3
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@each("name", HARMLESS)
 def test_harmless_words_are_no_cause(name: str) -> None:
     assert of(HARMLESS[name]).cause == "unknown", of(HARMLESS[name])
     assert of(HARMLESS[name]).confidence == "low"
@@ -99,7 +99,7 @@ def test_harmless_words_are_no_cause(name: str) -> None:
     assert of(HEALTHY + HARMLESS[name]).cause == "unknown"
 
 
-@pytest.mark.parametrize("name", [name for name, (cause, _) in SAYINGS.items() if cause != "nan_loss"])
+@each("name", [name for name, (cause, _) in SAYINGS.items() if cause != "nan_loss"])
 def test_what_the_training_survived_is_no_cause(name: str) -> None:
     """A batch size that is searched for, a download that is tried again: the training went on."""
     assert of(HEALTHY + SAYINGS[name][1] + "\n" + HEALTHY + FINISH).cause is None

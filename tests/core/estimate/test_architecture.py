@@ -1,8 +1,9 @@
 """Parameter counts against the real transformers models, built on the meta device (no memory, no weights)."""
 
-import pytest
 from trainwiz.core.estimate.architecture import attention_projections, lora_parameters
 from trainwiz.core.estimate.families import read_architecture
+
+from tests.each import each
 
 ESM = {"model_type": "esm", "vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026}
 
@@ -103,7 +104,7 @@ def meta_model(config: dict):
         return kind.from_config(loaded)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_counts_equal_the_real_model(name: str) -> None:
     architecture, reason = read_architecture(CONFIGS[name])
     assert architecture is not None, reason
@@ -121,7 +122,7 @@ def test_counts_equal_the_real_model(name: str) -> None:
     assert architecture.linear_parameters == linear - contact_head
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "m2m_100", "gpt_neox", "esm-absolute"])
+@each("name", ["llama", "gpt2", "t5", "m2m_100", "gpt_neox", "esm-absolute"])
 def test_lora_counts_equal_peft(name: str) -> None:
     import peft
 
@@ -133,7 +134,7 @@ def test_lora_counts_equal_peft(name: str) -> None:
     assert lora_parameters(architecture, 8, targets) == trainable
 
 
-@pytest.mark.parametrize(
+@each(
     ("config", "words"),
     [
         ({}, "no model_type"),
@@ -150,7 +151,7 @@ def test_what_cannot_be_read_says_why(config: dict, words: str) -> None:
     assert words in reason
 
 
-@pytest.mark.parametrize("size", [float("inf"), 1e300, 10**300, -(10**300), float("nan"), "many", [3]])
+@each("size", [float("inf"), 1e300, 10**300, -(10**300), float("nan"), "many", [3]])
 def test_a_size_that_is_none_is_a_reason(size: object) -> None:
     config = {"model_type": "esm", "vocab_size": 33, "hidden_size": size}
     assert read_architecture(config) == (None, "the esm config has values that do not go together")

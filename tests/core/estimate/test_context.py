@@ -24,6 +24,7 @@ from trainwiz.core.plan.result import Plan
 from tests.core.estimate.test_peak import GIB, esm650
 from tests.core.history.measurements import measurement_of
 from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.each import each
 
 MIB = 2**20
 WORK = esm650(precision="bf16")
@@ -75,10 +76,9 @@ def test_what_is_stated_goes_before_what_was_measured() -> None:
     assert with_measured_context(STATED, (on_card(5 * GIB),)) is STATED
 
 
-@pytest.mark.parametrize(
+@each(
     "useless",
     [on_card(None), on_card(4 * GIB, None), on_card(3 * GIB), on_card(40 * GIB), on_card(5 * GIB, world_size=2)],
-    ids=["not read", "nothing reserved", "cache given back", "another program", "with NCCL"],
 )
 def test_figures_that_tell_no_context_are_passed_over(useless: Measurement) -> None:
     assert with_measured_context(WORK, (useless,)) is WORK
@@ -101,7 +101,7 @@ def test_on_a_cpu_it_is_said_that_it_is_not_used() -> None:
     assert "context_not_used" not in codes(made(planning__context_bytes="700M"))
 
 
-@pytest.mark.parametrize("value", ["lots", "0", "-5", "1M", "90G", "true", "[1]", "1.5", "nan", "1e99"])
+@each("value", ["lots", "0", "-5", "1M", "90G", "true", "[1]", "1.5", "nan", "1e99"])
 def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
     with pytest.raises(UsageError) as caught:
         build_config(None, {"planning.context_bytes": value})

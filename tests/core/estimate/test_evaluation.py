@@ -15,6 +15,7 @@ from trainwiz.core.estimate.peak import (
 from trainwiz.core.estimate.workload import Workload
 
 from tests.core.estimate.test_peak import DOCUMENT, GIB
+from tests.each import each
 
 # (model, rows, length, precision, GiB): one evaluation after two steps, traced as in test_peak.
 TRACES = [
@@ -33,7 +34,7 @@ def evaluating(model: str, rows: int, length: int, precision: str, **more: objec
     return replace(work, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("model", "rows", "length", "precision", "gib"), TRACES)
+@each(("model", "rows", "length", "precision", "gib"), TRACES)
 def test_an_evaluation(model: str, rows: int, length: int, precision: str, gib: float) -> None:
     peak = evaluation_peak(evaluating(model, rows, length, precision))
     assert peak is not None

@@ -7,6 +7,8 @@ import pytest
 from trainwiz.core.estimate.encoders import BERT_LIKE
 from trainwiz.core.estimate.families import read_architecture
 
+from tests.each import each
+
 EXACT: dict[str, tuple[str, ...]] = {
     "causal-lm": (
         "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "granite", "seed_oss",
@@ -64,7 +66,7 @@ def counted(family: str, task: str) -> tuple[int, int, dict[str, Any]]:
     return sum(one.numel() for one in parameters), frozen, json.loads(config.to_json_string(use_diff=False))
 
 
-@pytest.mark.parametrize(("task", "family"), [(task, family) for task, names in EXACT.items() for family in names])
+@each(("task", "family"), [(task, family) for task, names in EXACT.items() for family in names])
 def test_parameters_are_exact(task: str, family: str) -> None:
     parameters, frozen, config = counted(family, task)
     architecture, reason = read_architecture(config, task)
@@ -73,7 +75,7 @@ def test_parameters_are_exact(task: str, family: str) -> None:
     assert not architecture.approximate or family in ("mpnet", "modernbert")
 
 
-@pytest.mark.parametrize("family", GUESSED)
+@each("family", GUESSED)
 def test_other_families_are_read_by_common_keys(family: str) -> None:
     task = "masked-lm" if family == "big_bird" else "causal-lm"
     parameters, _, config = counted(family, task)
@@ -122,11 +124,9 @@ def test_what_has_no_heads_is_no_transformer(model_type: str) -> None:
     assert f"'{model_type}'" in reason and "num_attention_heads" in reason
 
 
-@pytest.mark.parametrize("value", [None, [], {}, "x", -1, 0, 1e30, True])
-@pytest.mark.parametrize(
-    "key", ["num_attention_heads", "vocab_size", "intermediate_size", "num_key_value_heads", "num_experts"]
-)
-@pytest.mark.parametrize("model_type", ["made_up", "qwen3_moe"])
+@each("value", [None, [], {}, "x", -1, 0, 1e30, True])
+@each("key", ["num_attention_heads", "vocab_size", "intermediate_size", "num_key_value_heads", "num_experts"])
+@each("model_type", ["made_up", "qwen3_moe"])
 def test_bad_values_never_raise(model_type: str, key: str, value: Any) -> None:
     architecture, reason = read_architecture({**LLAMA_LIKE, "model_type": model_type, key: value})
     assert (architecture is None) == bool(reason)

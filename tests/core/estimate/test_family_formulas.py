@@ -13,6 +13,7 @@ from trainwiz.core.estimate.memory import APPROXIMATE_SPREAD, estimate_evaluatio
 from trainwiz.core.estimate.peak import evaluation_peak, peak_of
 
 from tests.core.estimate.family_traces import FILE, workload
+from tests.each import each
 
 FAMILIES: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = [(one, setting) for one in FAMILIES for setting in one["traces"]]
@@ -31,9 +32,7 @@ def errors(one: dict[str, Any], setting: str) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("one", "setting"), CASES, ids=lambda value: value if isinstance(value, str) else value["family"]
-)
+@each(("one", "setting"), CASES)
 def test_each_family(one: dict[str, Any], setting: str) -> None:
     limit = OUTLIER_LIMIT if one["family"] in OUTLIERS else LIMIT
     assert max(map(abs, errors(one, setting))) <= limit

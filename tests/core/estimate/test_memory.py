@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
-import pytest
 from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch, unknown_memory
 
 from tests.core.estimate.test_peak import GIB, esm650
+from tests.each import each
 
 
 def test_the_order_of_the_figures() -> None:
@@ -26,7 +26,7 @@ def test_the_verdict_at_its_edges() -> None:
     assert unknown_memory().verdict(10**12) is None
 
 
-@pytest.mark.parametrize("capacity_gib", [12, 16, 24, 48, 80])
+@each("capacity_gib", [12, 16, 24, 48, 80])
 def test_the_largest_micro_batch_is_the_last_that_fits(capacity_gib: int) -> None:
     work, capacity = esm650(accumulation=2), capacity_gib * GIB
     largest = largest_micro_batch(work, capacity, 64)

@@ -6,6 +6,8 @@ from statistics import mean
 import pytest
 from trainwiz.core.estimate.flops import LengthCounts, padding_of
 
+from tests.each import each
+
 LIMIT = 512
 
 
@@ -31,8 +33,8 @@ def rows_of(kind: str) -> list[int]:
     return [draw() for _ in range(5000)]
 
 
-@pytest.mark.parametrize("kind", ["even", "skewed", "two lengths", "one length"])
-@pytest.mark.parametrize(("micro_batch", "groups"), [(1, 8), (2, 2), (4, 16), (16, 1), (8, 6), (6, 100)])
+@each("kind", ["even", "skewed", "two lengths", "one length"])
+@each(("micro_batch", "groups"), [(1, 8), (2, 2), (4, 16), (16, 1), (8, 6), (6, 100)])
 def test_against_drawn_batches(kind: str, micro_batch: int, groups: int) -> None:
     rows = rows_of(kind)
     real, padded, arranged = drawn(rows, micro_batch, groups)

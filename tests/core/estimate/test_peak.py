@@ -23,6 +23,8 @@ from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.peak import peak_of
 from trainwiz.core.estimate.workload import Workload
 
+from tests.each import each
+
 GIB = 2**30
 DOCUMENT = json.loads((Path(__file__).parent / "traces.json").read_text(encoding="utf-8"))
 LARGE_VOCABULARY = 100_000
@@ -59,7 +61,7 @@ def name(trace: dict) -> str:
     return "-".join([*words, trace["optimizer"], str(trace["target_length"])])
 
 
-@pytest.mark.parametrize("trace", DOCUMENT["traces"], ids=name)
+@each("trace", DOCUMENT["traces"])
 def test_each_trace(trace: dict) -> None:
     work = workload(trace)
     allowed = 0.25 if work.architecture.vocabulary > LARGE_VOCABULARY else 0.15
@@ -118,7 +120,7 @@ def test_the_parts_add_up_at_every_moment() -> None:
     assert all(size >= 0 for moment in peak.moments for size in moment.parts.values())
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"checkpointing": True},
@@ -129,7 +131,6 @@ def test_the_parts_add_up_at_every_moment() -> None:
         {"precision": "bf16-true"},
         {"lora_rank": 8, "lora_targets": ("query", "value")},
     ],
-    ids=str,
 )
 def test_what_saves_memory_does(changes: dict) -> None:
     assert peak_of(esm650(**changes)).allocated_bytes < 0.97 * peak_of(esm650()).allocated_bytes

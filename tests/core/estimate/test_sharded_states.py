@@ -14,6 +14,7 @@ from trainwiz.core.estimate.states import States, pinned, states_of
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
 from tests.core.estimate.test_peak import GIB, esm650
+from tests.each import each
 
 P = esm650().architecture.parameters
 BUCKETS = 2 * BUCKET_ELEMENTS
@@ -131,7 +132,7 @@ def test_fsdp_gathers_a_table_that_is_larger_than_a_block() -> None:
     assert untied.backward_buffers == 2 * table * 2
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+@each("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
 def test_more_processes_never_need_more(strategy: str) -> None:
     peaks = [peak_of(replace(esm650(), strategy=strategy, world_size=n)).allocated_bytes for n in (2, 4, 8, 64)]
     assert peaks == sorted(peaks, reverse=True)

@@ -7,10 +7,11 @@ from trainwiz.core.estimate.traced import traced_peak
 from trainwiz.core.tracing.request import TraceResult
 
 from tests.core.estimate.test_peak import esm650
+from tests.each import each
 
 
-@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3"])
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@each("strategy", ["zero1", "zero2", "zero3"])
+@each("precision", ["fp16", "bf16"])
 def test_deepspeed_holds_the_weights_in_half_as_the_trace_does(strategy: str, precision: str) -> None:
     work = esm650(strategy=strategy, precision=precision, world_size=2)
     whole = 2 * work.architecture.parameters

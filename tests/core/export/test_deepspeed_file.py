@@ -18,6 +18,7 @@ from trainwiz.core.plan.gather import plan_run
 
 from tests.core.export.solved_config import solved_config
 from tests.core.export.test_deepspeed import Arguments
+from tests.each import each
 
 AUTO: dict[str, Any] = {
     "train_batch_size": "auto",
@@ -114,7 +115,7 @@ def test_sums_in_half_precision_are_named(tmp_path: Path) -> None:
     assert deepspeed_file_findings(alone) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "changes", "words"),
     [
         # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
@@ -161,7 +162,7 @@ def test_clipping_left_out_is_a_warning_only(tmp_path: Path) -> None:
     assert "deepspeed.json" in export_files(config_for(write(tmp_path, document)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "words"),
     [
         ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
@@ -183,7 +184,7 @@ def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str,
     assert any(words in message for message in messages), messages
 
 
-@pytest.mark.parametrize(
+@each(
     ("zero", "meaning"),
     [
         ({"stage": 1}, ("zero1", "none")),
@@ -200,7 +201,7 @@ def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: 
     assert strategy_of({"zero_optimization": zero}) == meaning
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         ("{", "line 1, column 2"),

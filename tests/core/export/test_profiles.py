@@ -19,6 +19,8 @@ from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import list_profiles
 
+from tests.each import each
+
 NAMES = [profile.name for profile in list_profiles() if profile.origin == "builtin" and not profile.variants]
 REFUSED_WITHOUT_A_GPU: dict[str, Any] = {"tf32": None, "use_cpu": True, "deepspeed": None}
 """Keywords that the real TrainingArguments takes only on the machine that the profile is made for."""
@@ -47,7 +49,7 @@ def test_there_are_profiles() -> None:
     assert len(NAMES) >= 30 and {"cpu-demo", "2080super", "2080super-guide"} <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_training_arguments_construct_and_agree_with_the_plan(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +81,7 @@ def test_training_arguments_construct_and_agree_with_the_plan(
     assert arguments.torch_empty_cache_steps == training.empty_cache_steps
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_the_schedule_starts_peaks_and_ends_where_the_plan_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +113,7 @@ def test_the_schedule_starts_peaks_and_ends_where_the_plan_says(
         assert at(halfway) == pytest.approx(final + (peak - final) * share)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_accelerate_reads_its_file_and_agrees(name: str, tmp_path: Path) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
@@ -133,7 +135,7 @@ def test_accelerate_reads_its_file_and_agrees(name: str, tmp_path: Path) -> None
         assert loaded.mixed_precision == mixed_precision(config)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_transformers_finds_no_mismatch_in_the_deepspeed_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +170,7 @@ def test_transformers_finds_no_mismatch_in_the_deepspeed_file(
         assert filled("optimizer.params.weight_decay") == config.training.weight_decay
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_launch_sh_says_why_each_variable_is_set(name: str) -> None:
     config = plan_of(name).config
     lines = launch_script(config).splitlines()
@@ -183,7 +185,7 @@ def test_launch_sh_says_why_each_variable_is_set(name: str) -> None:
         assert (gpus == "0") is (config.engine.processes == 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back(name: str) -> None:
     from trainwiz.core.launch.prepare import run_yaml_text
 

@@ -6,6 +6,8 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import rate_schedule, scheduler_arguments
 
+from tests.each import each
+
 STEPS = (1, 7, 120, 1000)
 WARMUPS = (0, 0.02, 0.3333, 1, 10, 2000)
 
@@ -31,9 +33,9 @@ def rates_of_transformers(config: RunConfig, steps: int) -> list[float]:
     return rates
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "polynomial"])
-@pytest.mark.parametrize("final", [0.0, 4e-5, 4e-4])
-@pytest.mark.parametrize("warmup", WARMUPS)
+@each("schedule", ["linear", "cosine", "constant", "polynomial"])
+@each("final", [0.0, 4e-5, 4e-4])
+@each("warmup", WARMUPS)
 def test_every_step_has_the_rate_of_transformers(schedule, final, warmup):
     config = RunConfig().with_values(
         {

@@ -19,6 +19,7 @@ from trainwiz.core.export.slurm import Planned, SlurmOrder, notice_s, seconds_of
 from trainwiz.core.nodes.address import Address
 
 from tests.core.export.solved_config import solved_config
+from tests.each import each
 from tests.fakes.sbatch import OPTIONS, complaints
 
 PLANNED = Planned(total_high_s=10 * 3600.0, host_ram_bytes=40 << 30, stop_s=100.0)
@@ -67,7 +68,7 @@ def test_the_signal_leaves_time_for_a_long_step() -> None:
     assert time_limit(long, SlurmOrder(), notice_s(long)) == "1-00:00:00"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "seconds"),
     [("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-0", 172800), ("1-02:03", 93780), ("1-02:03:04", 93784)],
 )
@@ -75,7 +76,7 @@ def test_times_as_sbatch_reads_them(text: str, seconds: int) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "abc", "1:2:3:4", "-5", "1-", "infinite", "5m"])
+@each("text", ["", "abc", "1:2:3:4", "-5", "1-", "infinite", "5m"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError, match="--time"):
         seconds_of(text)
@@ -86,7 +87,7 @@ def test_a_time_without_room_for_the_checkpoint_is_refused(tmp_path: Path) -> No
         script(tmp_path, order=SlurmOrder(time="0-00:05:00"))
 
 
-@pytest.mark.parametrize("word", ["bio lab", "bio\n#SBATCH --wrap=x", "$(id)", "", "-x"])
+@each("word", ["bio lab", "bio\n#SBATCH --wrap=x", "$(id)", "", "-x"])
 def test_words_that_would_be_something_else_are_refused(tmp_path: Path, word: str) -> None:
     with pytest.raises(UsageError, match="no name that Slurm knows"):
         script(tmp_path, order=SlurmOrder(account=word))

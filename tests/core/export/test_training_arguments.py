@@ -11,6 +11,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments
 
 from tests.core.export.solved_config import solved_config
+from tests.each import each
 
 
 def construct(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -93,7 +94,7 @@ def test_every_keyword_is_a_field_of_training_arguments() -> None:
         assert set(training_arguments(config)) <= fields
 
 
-@pytest.mark.parametrize(
+@each(
     ("schedule", "final", "expected"),
     [
         ("linear", 4e-5, [0.0, 4e-4, 2.2e-4, 4e-5]),
@@ -151,7 +152,7 @@ def test_an_unsolved_config_names_the_key() -> None:
         training_arguments(config)
 
 
-@pytest.mark.parametrize(
+@each(
     ("precision", "strategy", "fp16", "bf16"),
     [
         ("fp32", "single", False, False),

@@ -8,6 +8,8 @@ import pytest
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 
+from tests.each import each
+
 WITH_FLASH = Libraries({"flash_attn": "2.8.3"})
 
 
@@ -16,7 +18,7 @@ def cuda(*capabilities: str | None, libraries: Libraries | None = None) -> Machi
     return Machine(gpus=gpus, accelerator="cuda", libraries=libraries or Libraries())
 
 
-@pytest.mark.parametrize(
+@each(
     ("capability", "precision"),
     [("5.2", "fp32"), ("6.0", "fp16"), ("7.0", "fp16"), ("7.5", "fp16"), ("8.0", "bf16"), ("8.6", "bf16"),
      ("9.0", "bf16"), ("10.0", "bf16"), ("12.0", "bf16"), (None, "fp32")],
@@ -35,9 +37,7 @@ def test_the_weakest_visible_card_decides() -> None:
     assert choose_precision(hidden)[0] == "bf16"
 
 
-@pytest.mark.parametrize(
-    ("version", "precision"), [("14.0", "bf16"), ("15.2.1", "bf16"), ("13.6", "fp32"), (None, "fp32"), ("x", "fp32")]
-)
+@each(("version", "precision"), [("14.0", "bf16"), ("15.2.1", "bf16"), ("13.6", "fp32"), (None, "fp32"), ("x", "fp32")])
 def test_precision_on_apple_follows_macos(version: str | None, precision: str) -> None:
     machine = Machine(gpus=(Gpu(0, name="Apple M2 Max"),), accelerator="mps", os_version=version)
     assert choose_precision(machine)[0] == precision
@@ -52,7 +52,7 @@ def test_a_cpu_trains_in_fp32_with_sdpa() -> None:
     assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU, this trains on the CPU")
 
 
-@pytest.mark.parametrize(
+@each(
     ("capability", "libraries", "attention"),
     [
         ("8.6", WITH_FLASH, "flash_attention_2"),

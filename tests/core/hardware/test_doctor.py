@@ -11,6 +11,8 @@ from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools, find_tools
 
+from tests.each import each
+
 GIB = 1024**3
 
 ALL = Libraries(dict.fromkeys((*NEEDED, "deepspeed", "flash_attn"), "2.13.0"))
@@ -58,7 +60,7 @@ def test_what_is_missing_says_why_and_what_to_do() -> None:
             assert one.remedy or one.command, one.feature
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "tools", "command"),
     [
         (NO_LIBRARY, TOOLS, "sudo ubuntu-drivers install"),
@@ -82,7 +84,7 @@ def test_wsl_gets_its_driver_in_windows() -> None:
     assert "in Windows" in driver.remedy
 
 
-@pytest.mark.parametrize(
+@each(
     ("capability", "torch", "cuda", "driver", "status", "command"),
     [
         ("8.6", "2.13.0", "13.0", "13.0", "ok", None),

@@ -9,6 +9,8 @@ from trainwiz.core.catalog.gpus import GIB, load_gpus, spec_of
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.read import catalogue_machine
 
+from tests.each import each
+
 
 def machine(**given: Any) -> Any:
     return catalogue_machine(**({"gpu": None, "num_gpus": 1, "ram_bytes": 64 * GIB} | given))
@@ -64,7 +66,7 @@ def test_no_gpu_is_a_cpu() -> None:
     assert "64 GiB is assumed" in planned.notes[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "said"),
     [
         ({"gpu": "RTX 3080"}, ["RTX 3080 10GB", "RTX 3080 12GB", "RTX 3080 20GB"]),

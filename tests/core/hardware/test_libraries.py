@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from trainwiz.core.hardware.machine import find_libraries
+
+from tests.each import each
 
 LOOK = """
 import sys
@@ -43,7 +44,7 @@ def test_versions_are_those_of_the_metadata() -> None:
     assert not found.has("never heard of")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", ["13.0", "None"]),

@@ -10,6 +10,8 @@ import pytest
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.hardware.visible import mark_visible
 
+from tests.each import each
+
 UUIDS = ("GPU-aaaa1111", "GPU-aabb2222", "GPU-cccc3333")
 CARDS = tuple(Gpu(index, uuid=uuid, name="NVIDIA GeForce RTX 3090") for index, uuid in enumerate(UUIDS))
 
@@ -104,7 +106,7 @@ MIG_CARDS = (
 OLD_NAMES = {"MIG-one": "MIG-GPU-cut/3/0", "MIG-two": "MIG-GPU-cut/5/0"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("form", "visible"),
     [
         (None, ["MIG-one"]),

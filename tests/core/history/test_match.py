@@ -9,6 +9,7 @@ from trainwiz.core.history.measurement import of_devices, same_model, same_step,
 
 from tests.core.history.measurements import HERE, measurement, measurement_of
 from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
 
 GIB = 1024**3
 
@@ -25,7 +26,7 @@ def test_the_very_same_settings_match() -> None:
     assert same_model(same, work) and same_work(same, work) and same_step(same, work)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "model", "work", "step"),
     [
         ({"model": "ffff"}, False, False, False),

@@ -14,6 +14,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState
 
 from tests.core.history.measurements import measurement
+from tests.each import each
 
 STARTED_S = 1_000_000.0
 MEASURED = ("measured_at", "source", "steps", "step_s", "step_low_s", "step_high_s")
@@ -110,7 +111,7 @@ def test_lines_count_as_the_steps_that_they_are_the_mean_of(tmp_path: Path) -> N
     assert (found.steps, found.step_s, found.step_high_s) == (99, 1.0, 1.0)
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"status": "failed"},
@@ -134,7 +135,7 @@ def test_a_folder_from_another_machine_says_nothing(tmp_path: Path) -> None:
     assert run_measurement(run, state) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"planned_measurement": 3}', '{"planned_measurement": {}}'])
+@each("text", ["", "{", "[]", '{"planned_measurement": 3}', '{"planned_measurement": {}}'])
 def test_a_broken_plan_says_nothing(tmp_path: Path, text: str) -> None:
     run, state = finished(tmp_path, [line(step, 1.0) for step in range(1, 20)])
     run.plan_json.write_text(text)

@@ -9,6 +9,8 @@ import yaml
 from trainwiz.core.importing import accelerate
 from trainwiz.core.importing.report import Imported, NotImportable
 
+from tests.each import each
+
 
 def read(**settings: Any) -> Imported:
     document = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", **settings}
@@ -23,7 +25,7 @@ def codes(imported: Imported) -> set[str]:
     return {finding.code for finding in imported.report.findings}
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "processes", "strategy"),
     [
         ("NO", 1, "single"),
@@ -236,7 +238,7 @@ def test_a_key_that_stands_twice_is_told() -> None:
     assert "contradiction" in codes(imported)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "compute_environment: LOCAL_MACHINE\nnum_machines: 1\n",

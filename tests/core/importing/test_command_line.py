@@ -22,6 +22,8 @@ from trainwiz.core.importing.command_line_options import (
 from trainwiz.core.importing.merge import data_parallel_findings
 from trainwiz.core.importing.report import Imported, NotImportable, engine_values
 
+from tests.each import each
+
 TRAIN = "train.py --learning_rate 1e-4"
 
 
@@ -37,7 +39,7 @@ def unknown(imported: Imported) -> dict[str, Any]:
     return {one.name: one.value for one in imported.report.unknown}
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "launcher", "engine"),
     [
         (f"python {TRAIN}", "python", {}),
@@ -84,7 +86,7 @@ def test_launchers(command: str, launcher: str, engine: dict[str, Any]) -> None:
     assert unknown(imported) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     "prefix",
     [
         "",
@@ -106,9 +108,7 @@ def test_launchers(command: str, launcher: str, engine: dict[str, Any]) -> None:
         "echo start; ",
     ],
 )
-@pytest.mark.parametrize(
-    "suffix", ["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"]
-)
+@each("suffix", ["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"])
 def test_what_stands_around_a_command_does_not_change_it(prefix: str, suffix: str) -> None:
     imported = read(f"{prefix}torchrun --nproc_per_node 2 {TRAIN} --seed 7{suffix}")
     assert imported.setup["num_processes"] == 2
@@ -200,7 +200,7 @@ def test_options_that_a_launcher_does_not_have() -> None:
     assert imported.setup["num_processes"] == 2
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     ["ls -l", "pip install torch", "python -c 'print(1)'", "accelerate config", "python --version", "echo python", "torchrun",
      "accelerate launch --config_file x.yaml", "", "# accelerate launch train.py", "python -m pip install x"],
@@ -219,7 +219,7 @@ def test_half_a_command_is_told() -> None:
 VALUES = {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": 2}
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "said"),
     [
         (f"CUDA_VISIBLE_DEVICES=0,1,2 python {TRAIN}", "8 x 3 = 24"),

@@ -9,6 +9,8 @@ from trainwiz.core.importing import command_line
 from trainwiz.core.importing.merge import data_parallel_findings
 from trainwiz.core.importing.report import Imported, engine_values
 
+from tests.each import each
+
 JOB = """#!/bin/bash
 #SBATCH --job-name=x
 #SBATCH -N 2                # machines
@@ -35,7 +37,7 @@ def test_the_header_of_a_job_is_in_the_report() -> None:
     assert {"#SBATCH job-name", "#SBATCH gres", "#SBATCH cpus-per-task", "#SBATCH time"} <= dropped
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "srun python train.py",

@@ -9,6 +9,8 @@ import pytest
 from trainwiz.core.importing import deepspeed
 from trainwiz.core.importing.report import Imported, NotImportable
 
+from tests.each import each
+
 
 def read(**settings: Any) -> Imported:
     return deepspeed.read(json.dumps({"zero_optimization": {"stage": 2}, **settings}, indent=1), "ds.json")
@@ -27,7 +29,7 @@ def test_the_stage_is_the_strategy(stage: int, strategy: str) -> None:
     assert read(zero_optimization={"stage": stage}).values == {"engine.strategy": strategy}
 
 
-@pytest.mark.parametrize(
+@each(
     ("section", "offload"),
     [
         ({"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}, "optimizer"),
@@ -50,7 +52,7 @@ def test_old_spelling_is_renamed() -> None:
     assert [one.new for one in imported.report.renamed] == ["zero_optimization.offload_optimizer.device"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "precision"),
     [
         ({"fp16": {"enabled": True}}, "fp16"),
@@ -210,7 +212,7 @@ def test_a_key_that_stands_twice_is_told() -> None:
     assert codes(imported) == ["contradiction"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "place"),
     [
         (COMMENTED[: COMMENTED.index("braces")], "line 9"),
@@ -220,7 +222,6 @@ def test_a_key_that_stands_twice_is_told() -> None:
         ("[1]", "settings"),
         ('{"name": "package"}', "DeepSpeed"),
     ],
-    ids=["comment", "half", "line", "deep", "list", "other"],
 )
 def test_what_is_refused_is_refused_in_one_sentence(text: str, place: str) -> None:
     with pytest.raises(NotImportable) as caught:

@@ -8,6 +8,8 @@ import pytest
 from trainwiz.core.importing import command_line
 from trainwiz.core.importing.report import Imported, NotImportable, engine_values
 
+from tests.each import each
+
 
 def read(command: str) -> Imported:
     return command_line.read(command, "command")
@@ -28,7 +30,7 @@ def engine(command: str) -> dict[str, Any]:
     return engine_values(read(command).setup)
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "expected"),
     [
         (

@@ -17,6 +17,8 @@ from trainwiz.core.importing.gather import (
 from trainwiz.core.importing.report import NotImportable
 from trainwiz.core.language import use_language
 
+from tests.each import each
+
 YAML = "distributed_type: MULTI_GPU\nnum_processes: 2\n"
 
 
@@ -39,9 +41,7 @@ def test_nothing_is_nothing(text: str) -> None:
     assert texts_of_pasted(pasted_text(text)) == []
 
 
-@pytest.mark.parametrize(
-    "line", ["a.yaml", "  a.yaml ", "./a.yaml", "'a.yaml'", "two words.json", "'two words.json'", "two\\ words.json"]
-)
+@each("line", ["a.yaml", "  a.yaml ", "./a.yaml", "'a.yaml'", "two words.json", "'two words.json'", "two\\ words.json"])
 def test_a_line_that_names_a_file(line: str) -> None:
     (text,) = texts_of_pasted(line)
     assert text.text == Path(text.name).read_text()
@@ -94,7 +94,7 @@ def test_a_pasted_file_has_no_name() -> None:
     assert name_after(import_together(texts_of_pasted(YAML))) == "imported"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "said"),
     [
         ("no.yaml", "There is no file no.yaml"),

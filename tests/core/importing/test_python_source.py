@@ -10,6 +10,8 @@ import pytest
 from trainwiz.core.importing import python_source
 from trainwiz.core.importing.report import Imported, NotImportable
 
+from tests.each import each
+
 
 def read(source: str) -> Imported:
     return python_source.read(source, "train.py")
@@ -25,7 +27,7 @@ def rate(expression: str, before: str = "") -> Any:
     return imported.values.get("training.learning_rate", unknown(imported).get("learning_rate"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("expression", "before", "value"),
     [
         ("1e-4", "", 1e-4),
@@ -115,7 +117,7 @@ def test_trl_has_its_own_defaults() -> None:
     assert "other_training" in {finding.code for finding in other.report.findings}
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "task"),
     [
         ("AutoModelForMaskedLM", "masked-lm"),
@@ -149,7 +151,7 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "words"),
     [
         ("print('hello')", "TrainingArguments"),
@@ -159,7 +161,6 @@ def test_nothing_is_run(tmp_path: Path) -> None:
         ("x = " + "-" * 100_000 + "1", "Python"),
         ("TrainingArguments('\0')", "Python"),
     ],
-    ids=["nothing", "syntax", "parser", "brackets", "signs", "zero byte"],
 )
 def test_what_says_nothing_is_refused_in_a_sentence(source: str, words: str) -> None:
     with pytest.raises(NotImportable) as refused:
@@ -179,7 +180,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("source", HOSTILE.values(), ids=list(HOSTILE))
+@each("source", HOSTILE.values())
 def test_a_hostile_script_costs_little(source: str) -> None:
     start = time.process_time()
     read(source)

@@ -7,10 +7,12 @@ from trainwiz.core.importing import recognise
 from trainwiz.core.importing.gather import Text, decoded, gather, texts_of
 from trainwiz.core.importing.report import NotImportable
 
+from tests.each import each
+
 ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kind"),
     [
         (ACCELERATE, "accelerate"),
@@ -30,7 +32,7 @@ def test_by_what_it_holds(text: str, kind: str) -> None:
     assert recognise.read(text, "file").kind == kind
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "hint"),
     [
         ("", "empty"),
@@ -76,9 +78,7 @@ def test_what_is_no_text_is_refused(data: bytes) -> None:
         decoded(data, "a.yaml")
 
 
-@pytest.mark.parametrize(
-    "argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"]
-)
+@each("argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"])
 def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
     with pytest.raises(NotImportable) as caught:
         texts_of([argument])
@@ -93,7 +93,7 @@ def test_every_refusal_of_several_files_is_said() -> None:
     assert [finding.where for finding in caught.value.findings] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "file"),
     [
         ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),

@@ -9,6 +9,8 @@ import time
 import pytest
 from trainwiz.core.importing.shell_words import read_script
 
+from tests.each import each
+
 SCRIPTS = [
     "show a b  c",
     "show 'a b' \"c d\" e\\ f ''",
@@ -32,7 +34,7 @@ SCRIPTS = [
 ]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@each("script", SCRIPTS)
 def test_words_are_those_of_bash(script: str) -> None:
     bash = shutil.which("bash")
     if bash is None:
@@ -110,7 +112,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("script", HOSTILE.values(), ids=list(HOSTILE))
+@each("script", HOSTILE.values())
 def test_a_hostile_script_costs_little(script: str) -> None:
     start = time.process_time()
     read_script(script)

@@ -18,6 +18,8 @@ from trainwiz.core.importing.settings import Setting
 from trainwiz.core.importing.training_arguments import PLACES, REASONS, fill
 from trainwiz.core.importing.training_arguments_names import CANONICAL, REMOVED, RENAMED, TODAY, todays_name
 
+from tests.each import each
+
 BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
 
 
@@ -59,7 +61,7 @@ def test_names_of_today_are_those_of_the_installed_transformers() -> None:
     assert set(RENAMED.values()) <= TODAY
 
 
-@pytest.mark.parametrize("name", sorted(TODAY | set(RENAMED) | REMOVED))
+@each("name", sorted(TODAY | set(RENAMED) | REMOVED))
 def test_every_argument_has_a_place_or_a_reason(name: str) -> None:
     today = todays_name(name) or name
     assert today in PLACES or today in REASONS
@@ -69,7 +71,7 @@ def test_aliases_lead_to_places() -> None:
     assert {name for name in CANONICAL.values() if name not in PLACES and name not in REASONS} == set()
 
 
-@pytest.mark.parametrize(
+@each(
     ("setting", "key", "value"),
     [
         ({"learning_rate": "2e-5"}, "training.learning_rate", 2e-5),
@@ -172,7 +174,7 @@ def test_what_trainwiz_does_not_have_is_said_and_not_replaced_by_a_guess() -> No
     assert {"unsupported_optimizer", "unsupported_schedule", "not_quantized"} <= set(codes(imported))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [("learning_rate", "fast"), ("max_steps", 1.5), ("bf16", "perhaps"), ("lr_scheduler_kwargs", "x"), ("seed", [1])],
 )
@@ -268,7 +270,7 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(PLACES) | set(CANONICAL) | set(RENAMED)))
+@each("name", sorted(set(PLACES) | set(CANONICAL) | set(RENAMED)))
 def test_no_value_breaks_a_place(name: str) -> None:
     for value in STRANGE:
         collector = Collector("training_arguments", "a.yaml")

@@ -28,6 +28,7 @@ from trainwiz.core.plan.result import Plan
 
 from tests.core.export.solved_config import solved_config
 from tests.core.plan.machines import config, machine, plan, real, rows
+from tests.each import each
 
 CPU = replace(real(machine(gpu=None)), cpu_model="Some CPU")
 
@@ -70,7 +71,7 @@ def test_an_mps_gpu_is_not_filled_up() -> None:
     assert not probe_order(metal, None, ends_s=1.0, limit_s=60.0, search=True).search
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "data", "made_from"),
     [
         ("sample-proteins", rows(1000), "data"),

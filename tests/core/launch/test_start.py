@@ -12,6 +12,7 @@ from trainwiz.core.run.lost import this_process
 from trainwiz.core.run.state import RunState, read_state, write_state
 
 from tests.core.launch.plans import small_plan
+from tests.each import each
 
 
 def test_the_launcher_is_this_interpreters_own() -> None:
@@ -44,7 +45,7 @@ def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
     assert window.window_s == pytest.approx(60 + 2 * 0.5 / 3 + 2 * 0.05)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "sentence"),
     [
         ("a: [1", "line 1, column"),

@@ -15,6 +15,8 @@ from trainwiz.core.nodes.address import (
     parse_address,
 )
 
+from tests.each import each
+
 HERE = {
     "lo": ["127.0.0.1", "::1"],
     "eth0": ["10.0.0.5"],
@@ -38,13 +40,13 @@ def test_addresses(text: str, address: Address) -> None:
     assert address.meeting_port == address.port + 1
 
 
-@pytest.mark.parametrize("text", ["", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"])
+@each("text", ["", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"])
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(UsageError, match="no address of node 0"):
         parse_address(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "interface"),
     [
         ({}, None),

@@ -12,6 +12,7 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import codes, finding, machine, real
+from tests.each import each
 
 DECODER = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
 DECODER |= {"head_dim": 64, "intermediate_size": 2048, "vocab_size": 8000}
@@ -40,7 +41,7 @@ def made(kind: str, request: RunConfig | None = None, gpu: str = "RTX 3090", fla
     return make_plan(here, request or request_for(kind), model=model, data=None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "flash", "expected"),
     [
         ("llama", False, "sdpa"),

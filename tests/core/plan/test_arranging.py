@@ -13,6 +13,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.rows import Arrangement, usual_lengths
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.each import each
 
 LIMIT = 512
 SAMPLE = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 4000)).astype(int)
@@ -38,8 +39,8 @@ def drawn(lengths: np.ndarray, keys: np.ndarray, micro_batch: int, step_rows: in
 SIZES = [(4, 1), (16, 4), (64, 1), (8, 400), (20, 16), (4, 2)]
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize(("micro", "accumulation"), SIZES)
+@each("grouped", [False, True])
+@each(("micro", "accumulation"), SIZES)
 def test_the_padding_of_the_plan_is_that_of_the_order(micro: int, accumulation: int, grouped: bool) -> None:
     sizes = {"batch__micro_batch_size": micro, "batch__gradient_accumulation_steps": accumulation}
     batch = planned(**sizes, data__group_by_length=grouped).batch

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
 
 BOTH = {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpu", "count", "expected"),
     [
         ("RTX 3080 20GB", 3, BOTH),

@@ -12,6 +12,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.rows import Arrangement, mean_cost, moments_of
 
 from tests.core.plan.machines import config, machine, plan
+from tests.each import each
 
 MICRO, ACCUMULATION, LIMIT = 20, 16, 512
 LENGTHS = np.maximum(5, np.random.default_rng(4).lognormal(5.5, 0.8, 9000)).astype(int)
@@ -45,8 +46,8 @@ def counted(work: Workload, data: DataSummary, arrangement: Arrangement) -> floa
     return float(np.mean(flops)) * micro / each
 
 
-@pytest.mark.parametrize("arrangement", ["drawn", "arranged", "packed"])
-@pytest.mark.parametrize(
+@each("arrangement", ["drawn", "arranged", "packed"])
+@each(
     ("model", "data", "attention"),
     [("esm2-8m", PROTEINS, "sdpa"), ("esm2-650m", PROTEINS, "eager"), ("t5-chat-tiny", PAIRS, "sdpa")],
 )

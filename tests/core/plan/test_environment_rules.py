@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from trainwiz.core.config.values import check_variable_name, check_variable_value
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.hardware.machine import Machine
@@ -11,6 +10,7 @@ from trainwiz.core.plan.environment import CONDITIONS, load_variable_rules
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, real
+from tests.each import each
 
 RULES = load_variable_rules()
 MIB = 2**20
@@ -29,7 +29,7 @@ def with_links(here: Machine, link: str) -> Machine:
     return replace(here, gpus=tuple(replace(gpu, links=(link,)) for gpu in here.gpus))
 
 
-@pytest.mark.parametrize("rule", [*RULES.choices, *RULES.conflicts, *RULES.formats], ids=lambda rule: rule.variable)
+@each("rule", [*RULES.choices, *RULES.conflicts, *RULES.formats])
 def test_every_rule_can_be_judged_explained_and_set(rule: Any) -> None:
     assert set(rule.when) <= CONDITIONS and all(isinstance(wanted, bool) for wanted in rule.when.values())
     assert rule.text and not rule.text.endswith(".") and rule.sources
@@ -49,7 +49,7 @@ def test_a_choice_is_in_the_plan_and_in_the_launch_script_with_its_reason() -> N
     assert all(f"{name}=" in script for name in listed)
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpu", "disabled"),
     [
         ("RTX 4090", True),
@@ -132,7 +132,7 @@ CONFLICTS: list[tuple[str, str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("gpu", "name", "own", "code", "severity"), CONFLICTS)
+@each(("gpu", "name", "own", "code", "severity"), CONFLICTS)
 def test_what_contradicts_the_machine_is_said_and_the_remedy_ends_it(
     gpu: str, name: str, own: dict[str, str], code: str, severity: str
 ) -> None:
@@ -178,7 +178,7 @@ def test_two_names_of_the_allocator() -> None:
     assert found.remedies[0].changes["engine.environment"] == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "missing"),
     [("eth7", True), ("=eno", True), ("eno", False), ("=eno1", False), ("^docker", False), ("ib0,eno1", False)],
 )
@@ -198,7 +198,7 @@ def test_a_value_with_control_characters_cannot_be_set_and_a_long_one_is_cut() -
     assert len(finding(made, "unknown_interface").message) < 250
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "severity"),
     [
         ("NCCL_P2P_DISABLE", "perhaps", "warning"),

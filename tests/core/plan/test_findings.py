@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
@@ -17,6 +16,7 @@ from trainwiz.core.plan.words import duration_range, gib
 from trainwiz.core.profile.store import load_profile
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
+from tests.each import each
 
 ESM650 = {"batch__target_samples": 3900, "batch__micro_batch_size": 20, "engine__checkpointing": False}
 
@@ -102,7 +102,7 @@ def test_tight_is_a_warning() -> None:
     assert finding(made, "tight").severity == "warning"
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpu", "key", "value", "code"),
     [
         ("RTX 2080 Super", "engine__precision", "bf16", "bf16_unsupported"),
@@ -363,7 +363,7 @@ def _offered(made: Plan) -> list[tuple[Finding, Remedy]]:
     return [(found, remedy) for found in made.findings for remedy in found.remedies if remedy.changes]
 
 
-@pytest.mark.parametrize("name", ["2080super", "2080super-guide", "3080-12g-guide", "a6000-guide", "3x3080-20g-guide"])
+@each("name", ["2080super", "2080super-guide", "3080-12g-guide", "a6000-guide", "3x3080-20g-guide"])
 def test_a_remedy_brings_what_it_says_and_is_gone_when_it_is_applied(name: str) -> None:
     """Time of a whole run with evaluation and saving, memory with all that the other batch changes."""
     request = PlanRequest(profile=name)

@@ -13,6 +13,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, rows
+from tests.each import each
 
 FULL: dict[str, Any] = {"engine__checkpointing": False}
 CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
@@ -60,7 +61,7 @@ def slower_by(made: Plan, after: Plan) -> float:
     return 100 * (then / after.batch.effective_samples / (before / made.batch.effective_samples) - 1)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_a_remedy_keeps_its_promise(name: str) -> None:
     request, made = case(name)
     gpu, count, _, _ = CASES[name]
@@ -83,7 +84,7 @@ def test_a_remedy_keeps_its_promise(name: str) -> None:
             assert abs(then.effective_samples - now.effective_samples) <= 0.02 * now.effective_samples, remedy.text
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_what_changes_the_training_comes_last(name: str) -> None:
     _, made = case(name)
     others = [
@@ -221,7 +222,7 @@ def job(name: str) -> tuple[RunConfig, Any]:
     return request, lambda one: make_plan(here, one, model=models[one.model.name], data=rows())
 
 
-@pytest.mark.parametrize("name", JOBS)
+@each("name", JOBS)
 def test_settings_are_tried_together_before_it_is_said_that_none_will_do(name: str) -> None:
     """Each remedy is replayed; the sentence stands where all of them change what is learnt, and nowhere else."""
     request, planned = job(name)

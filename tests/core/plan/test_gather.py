@@ -10,6 +10,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.gather import gather_data, plan_run, probe_here
 
 from tests.core.plan.machines import codes, finding, machine, real
+from tests.each import each
 
 CPU = real(machine(None, cores=4), deepspeed="0.18")
 
@@ -72,7 +73,7 @@ def test_a_missing_file_is_a_finding_and_not_an_exception() -> None:
     assert made.errors
 
 
-@pytest.mark.parametrize(
+@each(
     "request_",
     [
         PlanRequest(profile="2080-super"),
@@ -82,7 +83,6 @@ def test_a_missing_file_is_a_finding_and_not_an_exception() -> None:
         PlanRequest(overrides={"batch.sequence_length": "99999999999"}),
         PlanRequest(gpu="RTX 3081"),
     ],
-    ids=["profile", "key", "zero", "negative", "absurd", "gpu"],
 )
 def test_what_is_asked_wrongly_is_a_usage_error(request_: PlanRequest) -> None:
     with pytest.raises(UsageError) as caught:

@@ -7,9 +7,10 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.plan.rows import lengths_of
 
 from tests.core.plan.machines import config, machine, plan
+from tests.each import each
 
 
-@pytest.mark.parametrize("limit", [1, 5, 40, 99, 100, 500])
+@each("limit", [1, 5, 40, 99, 100, 500])
 def test_against_a_plain_count(limit: int) -> None:
     generator = random.Random(limit)
     rows = tuple(generator.randint(5, 100) for _ in range(999))

@@ -9,6 +9,7 @@ from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.plan.make import make_plan
 
 from tests.core.plan.machines import GIB, codes, config, machine, plan, real, rows
+from tests.each import each
 
 MUST_BE_SETTLED = (
     "model.architecture",
@@ -34,8 +35,8 @@ MUST_BE_SETTLED = (
 )
 
 
-@pytest.mark.parametrize("gpu", ["RTX 2080 Super", "RTX 3090", "H100 SXM", None])
-@pytest.mark.parametrize("data", [None, rows()])
+@each("gpu", ["RTX 2080 Super", "RTX 3090", "H100 SXM", None])
+@each("data", [None, rows()])
 def test_nothing_is_left_to_solve(gpu: str | None, data: object) -> None:
     made = plan(machine(gpu), config(), data)  # type: ignore[arg-type]
     assert {key: made.config.value(key) for key in MUST_BE_SETTLED if made.config.value(key) is None} == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement
@@ -14,6 +13,7 @@ from trainwiz.core.plan.loading import SMALL_ROWS
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import config, machine, plan, real, rows
+from tests.each import each
 
 ON_GPU = real(machine("RTX 3090", 1, cores=6), torch="2.13")
 ON_CPU = real(machine(None, cores=6), torch="2.13")
@@ -37,7 +37,7 @@ def workers(made: Plan) -> tuple[int | None, str]:
     return made.config.data.workers, next(one.reason for one in made.choices if one.key == "data.workers")
 
 
-@pytest.mark.parametrize(
+@each(
     ("here", "measured", "expected", "why"),
     [
         # 2 workers load for 2 s what is computed in 1.5: 2.7 of them, and a tenth more.

@@ -11,6 +11,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.each import each
 
 LENGTHS = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 2000)).astype(int)
 DATA = DataSummary(rows=100_000, rows_exact=True, lengths=tuple(LENGTHS.tolist()))
@@ -47,7 +48,7 @@ def test_sdpa_pays_for_the_square_of_a_micro_batch_and_flash_attention_does_not(
     assert "each row alone" in finding(alone, "packed").message
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "changes", "words"),
     [
         ("gpt2-tiny", {"engine__attention": "eager"}, "Eager attention"),

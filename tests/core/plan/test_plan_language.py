@@ -27,6 +27,7 @@ from trainwiz.core.plan.words import duration_range
 from trainwiz.core.profile.store import profile_files
 
 from tests.core.plan.machines import machine
+from tests.each import each
 
 CPU = machine(None)
 
@@ -71,7 +72,7 @@ def without_texts(plan: Any) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("name", sorted(profile_files()))
+@each("name", sorted(profile_files()))
 def test_a_profile_in_another_language_is_the_same_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     request = PlanRequest(profile=name)
     english = plan_run(request, CPU)

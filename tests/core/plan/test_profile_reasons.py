@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
@@ -10,6 +9,8 @@ from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.profile import list_profiles, load_profile
 from trainwiz.core.profile.profile import CARD, CAUSES
+
+from tests.each import each
 
 GIB = 2**30
 
@@ -66,7 +67,7 @@ def test_a_profile_of_the_users_own_does_not_inherit_reasons_of_another_model(tm
     assert mine.values["engine.offload"] == "optimizer"
 
 
-@pytest.mark.parametrize("key", sorted({*CAUSES, *(cause for causes in CAUSES.values() for cause in causes)} - {CARD}))
+@each("key", sorted({*CAUSES, *(cause for causes in CAUSES.values() for cause in causes)} - {CARD}))
 def test_the_table_names_keys_of_a_config(key):
     assert is_settable(key)
 

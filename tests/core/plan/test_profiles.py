@@ -11,6 +11,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import list_profiles, load_as_written
 
 from tests.core.plan.machines import codes, finding
+from tests.each import each
 
 GPU_PROFILES = [
     one.name for one in list_profiles() if one.hardware.gpu and one.origin == "builtin" and not one.variants
@@ -87,7 +88,7 @@ def test_the_profiles_are_there() -> None:
     assert {name.removesuffix("-guide") for name in GUIDES} == set(PLAIN)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each("name", PLAIN)
 def test_a_plain_profile_fits_its_own_card(name: str) -> None:
     made = plan_of(name)
     assert made.memory.verdict == "fits"
@@ -97,7 +98,7 @@ def test_a_plain_profile_fits_its_own_card(name: str) -> None:
     assert abs(made.batch.deviation or 0) < 0.01
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each("name", PLAIN)
 def test_at_its_guides_effective_batch(name: str) -> None:
     batch = plan_of(name).batch
     assert batch.effective_tokens == plan_of(f"{name}-guide").batch.effective_tokens
@@ -109,7 +110,7 @@ def test_the_tokens_of_a_step() -> None:
     assert plan_of("3080-10g").batch.effective_tokens == plan_of("3080-12g").batch.effective_tokens == 1_996_800
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each("name", WRONG)
 def test_a_guide_hears_what_does_not_hold(name: str) -> None:
     made = plan_of(name)
     for code, words in WRONG[name]:
@@ -117,7 +118,7 @@ def test_a_guide_hears_what_does_not_hold(name: str) -> None:
         assert any(words in message for message in messages), (code, words, messages)
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@each("name", GUIDES)
 def test_a_guide_hears_nothing_about_claims_that_it_does_not_make(name: str) -> None:
     claims = {one.code for one in plan_of(name).findings if one.code.startswith("claim_")}
     assert claims == {code for code, _ in WRONG.get(name, []) if code.startswith("claim_")}
@@ -147,7 +148,7 @@ def test_the_3080_guides_are_told_to_offload() -> None:
         assert any(one.changes.get("engine.offload") == "optimizer" for one in found.remedies)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each("name", PLAIN)
 def test_a_plain_profile_does_not_repeat_what_it_repaired(name: str) -> None:
     heard = {"does_not_fit", "tight", "evaluation_does_not_fit", "claim_memory", "bf16_unsupported", "host_ram"}
     assert not heard & codes(plan_of(name))
@@ -171,7 +172,7 @@ def test_lora_keeps_bf16_for_cards_that_have_it() -> None:
     assert set(precision.values()) == {"bf16"}
 
 
-@pytest.mark.parametrize("name", GPU_PROFILES)
+@each("name", GPU_PROFILES)
 def test_quick(name: str) -> None:
     best = 1.0
     profile = load_as_written(name)

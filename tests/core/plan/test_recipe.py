@@ -14,6 +14,7 @@ from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import machine
+from tests.each import each
 
 CPU, THERE = machine(None), machine()
 
@@ -73,7 +74,7 @@ def test_what_a_run_begins_with(
         assert key in choices(plan) and (choices(plan)[key].reason or choices(plan)[key].origin == "profile")
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "rate"),
     [
         ({"model__name": "qwen2.5-1.5b"}, 2e-5),

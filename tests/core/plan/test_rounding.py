@@ -10,6 +10,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.rows import usual_lengths
 
 from tests.core.plan.machines import config, machine, plan, rows
+from tests.each import each
 
 KEY = "data.pad_to_multiple_of"
 SAMPLE = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 4000)).astype(int)
@@ -21,7 +22,7 @@ def chosen(made: Plan) -> tuple[int | None, str]:
     return made.config.data.pad_to_multiple_of, next(one.reason for one in made.choices if one.key == KEY)
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpu", "precision", "multiple", "why"),
     [
         ("RTX 3090", "bf16", 8, "16 bytes"),
@@ -44,7 +45,7 @@ def test_an_older_card_has_no_tensor_cores() -> None:
     assert found == 1 and "no tensor cores" in reason
 
 
-@pytest.mark.parametrize(
+@each(
     ("precision", "limit", "longest", "multiple", "lengths"),
     [
         ("bf16", 512, 4000, 16, 32),

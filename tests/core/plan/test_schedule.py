@@ -1,8 +1,9 @@
 """How often a run saves, evaluates and generates, beside the schedule that the training itself keeps."""
 
-import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.plan.times import Counts, count_events
+
+from tests.each import each
 
 
 def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Counts:
@@ -10,7 +11,7 @@ def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Co
     return count_events(RunConfig().with_values(settings, "you"), steps, epochs)
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "expected"),
     [
         ({"checkpoint__every_steps": 25}, Counts(4, 4, 0)),
@@ -59,11 +60,11 @@ def test_an_epoch_that_the_run_does_not_finish_ends_with_it() -> None:
     assert counts(100, 0.5, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 1
 
 
-@pytest.mark.parametrize("every", [None, 7, 20])
-@pytest.mark.parametrize("saves", [25, 30, 100])
-@pytest.mark.parametrize("epochs", [4.0, 10.0])
-@pytest.mark.parametrize("every_epoch", [False, True])
-@pytest.mark.parametrize("keep_best", [False, True])
+@each("every", [None, 7, 20])
+@each("saves", [25, 30, 100])
+@each("epochs", [4.0, 10.0])
+@each("every_epoch", [False, True])
+@each("keep_best", [False, True])
 def test_the_training_does_what_is_counted(
     every: int | None, saves: int, epochs: float, every_epoch: bool, keep_best: bool
 ) -> None:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import pytest
 from trainwiz.core.plan.devices import choose_devices
 from trainwiz.core.plan.workload import host_needs
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.each import each
 
 FSDP = {"engine__strategy": "fsdp"}
 CODES = {"shared_table", "fsdp_needs_gpus", "offload_not_supported", "optimizer_not_shared", "deepspeed_needs_cuda"}
@@ -26,7 +26,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "gpu", "count", "values", "changes"), CASES)
+@each(("code", "gpu", "count", "values", "changes"), CASES)
 def test_refused_with_a_change_that_works(
     code: str, gpu: str | None, count: int, values: dict[str, Any], changes: dict[str, Any]
 ) -> None:
@@ -38,8 +38,8 @@ def test_refused_with_a_change_that_works(
         assert code not in codes(plan(here, request.with_values(dict(remedy.changes), "you")))
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "zero1", "zero2", "zero3"])
-@pytest.mark.parametrize("offload", ["none", "all"])
+@each("strategy", ["fsdp", "zero1", "zero2", "zero3"])
+@each("offload", ["none", "all"])
 def test_several_gpus_have_no_such_error(strategy: str, offload: str) -> None:
     made = plan(machine("RTX 3090", 2), config(engine__strategy=strategy, engine__offload=offload))
     assert not CODES & codes(made)

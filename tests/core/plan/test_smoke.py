@@ -11,6 +11,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 from tests.core.plan.machines import codes, finding, machine, real
+from tests.each import each
 
 
 def smoke(gpus: int, here: Any = None, **values: Any) -> Plan:
@@ -22,7 +23,7 @@ def smoke(gpus: int, here: Any = None, **values: Any) -> Plan:
     return make_plan(target, request, model=load_models()["esm2-tiny"], data=None, profile=profile)
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "values", "processes", "strategy"),
     [
         (1, {}, 1, "single"),

@@ -3,10 +3,12 @@
 import pytest
 from trainwiz.core.plan.words import duration_of, size_of
 
+from tests.each import each
+
 GIB = 2**30
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "seconds"),
     [
         ("3.5-4 h", (12600, 14400)),

@@ -11,6 +11,8 @@ from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import gather_config, plan_run
 from trainwiz.core.profile import load_profile
 
+from tests.each import each
+
 MACHINE = catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=64 * 2**30)
 
 
@@ -30,7 +32,7 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
     assert [error.code for error in errors] == ["missing_model", "missing_data"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "task", "sample"),
     [
         ("gpt2-tiny", "causal-lm", "sample-text"),
@@ -38,7 +40,7 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
         ("esm2-tiny", "masked-lm", "sample-proteins"),
     ],
 )
-@pytest.mark.parametrize("profile", [None, "cpu-demo"])
+@each("profile", [None, "cpu-demo"])
 def test_a_model_brings_its_task_and_a_sample(model: str, task: str, sample: str, profile: str | None) -> None:
     request = PlanRequest(profile=profile, overrides={"model.name": model})
     plan = plan_run(request, MACHINE)
@@ -78,7 +80,7 @@ def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure(model: str, t
     assert re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("profile", "overrides", "name"),
     [
         ("cpu-demo", {}, "cpu-demo"),

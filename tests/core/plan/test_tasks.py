@@ -8,6 +8,7 @@ from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, rows
+from tests.each import each
 
 PAIRS = [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}]
 CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
@@ -152,7 +153,7 @@ def test_a_lora_target_that_the_model_does_not_have() -> None:
     assert "unknown_lora_target" not in codes(plan(machine(), causal(peft__targets=["c_attn"])))
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_", "code"),
     [
         (config("esm2-8m", evaluation__generate=True), "nothing_to_generate"),

@@ -8,6 +8,7 @@ from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import GIB, codes, config, machine, plan, rows
+from tests.each import each
 
 
 def reason(made: Plan, key: str) -> str:
@@ -26,8 +27,8 @@ def test_with_ram_to_spare_the_cores_decide() -> None:
     assert workers_of(machine("RTX 3090", 1, ram_gib=256, cores=64)) == MOST_WORKERS
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("ram_gib", [16, 20, 24, 32, 48])
+@each("count", [1, 2, 3, 4, 8])
+@each("ram_gib", [16, 20, 24, 32, 48])
 def test_what_is_solved_fits_with_its_reserve(count: int, ram_gib: int) -> None:
     here = machine("RTX 3090", count, ram_gib=ram_gib, cores=64)
     made = plan(here, config(), rows())

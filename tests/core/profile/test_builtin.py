@@ -19,6 +19,8 @@ from trainwiz.core.plan.profiles import NOT_ABOUT_FIT
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import Profile, diff_profiles, list_profiles, load_profile, validate_profiles
 
+from tests.each import each
+
 ESM = ["2080super", "3080-10g", "3080-12g"]
 LORA = [
     *(f"lora-r64-{card}" for card in ("3090", "v100", "a100-40g", "a100-80g", "4xa100", "h100", "mps")),
@@ -76,7 +78,7 @@ def test_names() -> None:
     assert list_profiles()[0].name == "cpu-demo"
 
 
-@pytest.mark.parametrize("name", [*ESM, *(f"{name}-guide" for name in ESM)])
+@each("name", [*ESM, *(f"{name}-guide" for name in ESM)])
 def test_the_row_is_in_the_profile(name: str) -> None:
     config = build_config(load_profile(name), {})
     assert {key: config.value(key) for key in ESM_ROW} == ESM_ROW
@@ -100,7 +102,7 @@ def test_numbers_of_the_3080(name: str) -> None:
     assert values.engine.attention is None
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each("name", PLAIN)
 def test_plain_profiles_fit_their_card_at_the_guides_batch(name: str) -> None:
     plan, guide = plan_on_own_card(name), plan_on_own_card(f"{name}-guide")
     assert plan.memory.verdict == "fits"
@@ -110,7 +112,7 @@ def test_plain_profiles_fit_their_card_at_the_guides_batch(name: str) -> None:
     assert plan.batch.effective_tokens == guide.batch.effective_tokens
 
 
-@pytest.mark.parametrize(("name", "samples", "tokens"), [
+@each(("name", "samples", "tokens"), [
     ("2080super", 3906, 1_999_872), ("2x2080super", 3912, 2_002_944), ("3080-10g", 3900, 1_996_800), ("3080-12g", 3900, 1_996_800),
     ("4080s", 96, 96 * 256), ("v100-opus", 192, 192 * 128), ("a100-opus", 192, 192 * 128), ("3x3080-20g", 192, 192 * 192),
     ("a6000", 128, 128 * 512), *((name, 64, 64 * 512) for name in LORA),
@@ -120,7 +122,7 @@ def test_effective_batches_of_the_guides(name: str, samples: int, tokens: int) -
     assert (batch.effective_samples, batch.effective_tokens) == (samples, tokens)
 
 
-@pytest.mark.parametrize("name", [*ESM, "2x2080super", "4080s", "lora-r64-3090", "lora-r64-v100", "lora-r64-a100-40g"])
+@each("name", [*ESM, "2x2080super", "4080s", "lora-r64-3090", "lora-r64-v100", "lora-r64-a100-40g"])
 def test_guides_that_do_not_fit(name: str) -> None:
     plan = plan_on_own_card(f"{name}-guide")
     assert plan.memory.verdict == "does_not_fit"
@@ -139,14 +141,14 @@ def test_claims_of_the_2080_super_are_named_in_the_findings() -> None:
     assert {"claim_time", "claim_batch"} <= codes
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each("name", PLAIN)
 def test_every_change_against_the_guide_has_its_reason(name: str) -> None:
     changes = diff_profiles(load_profile(f"{name}-guide"), load_profile(name))
     reasons = load_profile(name).reasons
     assert changes and [change.key for change in changes if not reasons.get(change.key)] == []
 
 
-@pytest.mark.parametrize("name", [*PLAIN, *GUIDES, "cpu-demo"])
+@each("name", [*PLAIN, *GUIDES, "cpu-demo"])
 def test_a_reason_belongs_to_a_value_that_is_there(name: str) -> None:
     profile = load_profile(name)
     assert set(profile.reasons) <= set(profile.values)
@@ -258,7 +260,7 @@ ROWS: dict[str, dict[str, Any]] = {
 """Guide -> its row in the table of setups."""
 
 
-@pytest.mark.parametrize("name", list(ROWS))
+@each("name", list(ROWS))
 def test_the_guides_row_is_in_its_profile(name: str) -> None:
     config = build_config(load_profile(f"{name}-guide"), {})
     assert {key: config.value(key) for key in ROWS[name]} == ROWS[name]

@@ -12,6 +12,8 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.profile import load_profile, save_profile, user_folder, validate_profiles
 
+from tests.each import each
+
 
 def refused(name: str, request: PlanRequest | None = None, extends: str | None = None) -> list[str]:
     with pytest.raises(UsageError) as caught:
@@ -89,7 +91,7 @@ def test_a_profile_file_is_extended_by_its_path(tmp_path: Path) -> None:
     assert load_profile("mine").values["training.seed"] == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "words"),
     [
         ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),

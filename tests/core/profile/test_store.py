@@ -19,6 +19,8 @@ from trainwiz.core.profile import (
     validate_profiles,
 )
 
+from tests.each import each
+
 
 def own(name: str, text: str) -> Path:
     """Write a profile into the user's folder."""
@@ -120,7 +122,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     assert [finding.message for finding in validate_profiles([path])] == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("values:\n  a: [1, 2\n", "line 3, column 1: this is not valid YAML"),

@@ -18,6 +18,7 @@ from trainwiz.core.telemetry.snapshot import Action, Snapshot
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint
 from tests.core.telemetry.written_run import plan, write_json
+from tests.each import each
 
 
 def snapshot(
@@ -28,7 +29,7 @@ def snapshot(
     return Snapshot(status=status, step=step, pace=pace, **given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "wanted"),
     [
         ("prepared", set()),
@@ -45,7 +46,7 @@ def test_what_is_possible_follows_the_state(status: RunStatus, wanted: set[Actio
     assert actions.allowed(RunState(status=status)) == {"plan", "command"} | wanted
 
 
-@pytest.mark.parametrize("action", get_args(Action))
+@each("action", get_args(Action))
 def test_what_is_not_possible_says_why(action: Action) -> None:
     foreign = snapshot("running", source="trainer")
     assert "not started by trainwiz" in actions.why_not(action, foreign)

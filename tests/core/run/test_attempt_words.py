@@ -6,11 +6,13 @@ import pytest
 from trainwiz.core.run.attempts import PhaseNow, attempt_words, cause_words, phase_words
 from trainwiz.core.run.state import Attempt
 
+from tests.each import each
+
 BATCH = {"micro_batch": 6, "accumulation": 8, "world_size": 1}
 SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
 
 
-@pytest.mark.parametrize(
+@each(
     ("attempt", "words"),
     [
         (Attempt(1, 0.0), ""),

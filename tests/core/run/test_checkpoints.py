@@ -20,6 +20,7 @@ from tests.core.run.checkpoint_files import (
     write_safetensors,
     write_zip,
 )
+from tests.each import each
 
 BREAKS: dict[str, Callable[[Path], object]] = {
     "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
@@ -40,7 +41,7 @@ BREAKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("problem", BREAKS)
+@each("problem", BREAKS)
 def test_each_broken_file_is_named(tmp_path: Path, problem: str) -> None:
     path = write_checkpoint(tmp_path, 5)
     assert inspect_checkpoint(path).problem is None
@@ -116,7 +117,7 @@ ADAPTER_BREAKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("problem", ADAPTER_BREAKS)
+@each("problem", ADAPTER_BREAKS)
 def test_a_checkpoint_of_adapters_alone(tmp_path: Path, problem: str) -> None:
     path = write_adapter(tmp_path, 5)
     assert inspect_checkpoint(path).problem is None

@@ -26,6 +26,7 @@ from trainwiz.core.run.identity import (
 )
 
 from tests.core.training.runs import tiny_config
+from tests.each import each
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def test_a_checkpoint_of_another_run_is_compared_by_its_own_record(data: Path, t
     assert recorded_identity(RunFolder(tmp_path / "none"), None) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "epoch", "sequences", "before", "expected"),
     [
         (6, 12 / 27, 8, 8, None),

@@ -33,6 +33,8 @@ from trainwiz.core.run.lost import (
 )
 from trainwiz.core.run.state import ENDED, RunState, read_state, write_state
 
+from tests.each import each
+
 NOW = 1_795_344_000.0
 HERE = "node boot-2 pid:[1]"
 KEEPER = ProcessId(4321, NOW - 3600, 99)
@@ -57,7 +59,7 @@ def observation(
     )
 
 
-@pytest.mark.parametrize("status", ["prepared", *sorted(ENDED)])
+@each("status", ["prepared", *sorted(ENDED)])
 def test_only_an_active_run_can_be_lost(status: str) -> None:
     assert why_lost(running(status=status), observation("gone")) is None
 

@@ -10,6 +10,8 @@ from trainwiz.core.run.folder import RunFolder, check_name, check_text, name_for
 from trainwiz.core.run.listing import find_run, last_metrics, list_runs, list_runs_elsewhere, record_run
 from trainwiz.core.run.state import RunState, write_state
 
+from tests.each import each
+
 NOON = time.mktime((2026, 11, 21, 12, 34, 0, 0, 0, -1))
 
 
@@ -21,7 +23,7 @@ def make_run(root: Path, name: str, created_s: float = 0.0) -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "..", ".hidden", "-rf", "", "a b", "x\x1b[31m", "a\0b", "/etc"])
+@each("name", ["../up", "a/b", "..", ".hidden", "-rf", "", "a b", "x\x1b[31m", "a\0b", "/etc"])
 def test_a_name_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         new_run_folder(tmp_path, name)
@@ -132,7 +134,7 @@ def test_a_run_is_found_from_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_run("..").path == run.path
 
 
-@pytest.mark.parametrize("text", ["\0", "a\0b", "x" * 5000, "\udcff", "\n\x1b[31m", "*", "~", "./", "//", "runs/../.."])
+@each("text", ["\0", "a\0b", "x" * 5000, "\udcff", "\n\x1b[31m", "*", "~", "./", "//", "runs/../.."])
 def test_a_name_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs", "demo")

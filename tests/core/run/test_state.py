@@ -13,6 +13,8 @@ from trainwiz.core.run.folder import RunFolder, write_atomic
 from trainwiz.core.run.lost import ProcessId, RunLock, identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 
+from tests.each import each
+
 
 def run_in(path: Path) -> RunFolder:
     run = RunFolder(path)
@@ -37,7 +39,7 @@ def test_a_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_state(run) == state
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "\udce4"])
+@each("text", ["", "{", "[]", "null", '"x"', "\udce4"])
 def test_an_unreadable_state_is_no_crash(tmp_path: Path, text: str) -> None:
     run = run_in(tmp_path)
     run.state_json.write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -12,6 +12,8 @@ from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.order import engine_findings, take_engine
 from trainwiz.core.telemetry.run_source import RunSource
 
+from tests.each import each
+
 PLANNED = {
     "planned": "zero2+offload",
     "planned_values": {
@@ -29,7 +31,7 @@ def test_what_runs_as_planned_has_no_finding() -> None:
     assert engine_findings({**PLANNED, **ACTUAL}) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "value", "message"),
     [
         ("actual", "ddp", "The engine is ddp and was planned as zero2+offload."),

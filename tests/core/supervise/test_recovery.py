@@ -9,6 +9,8 @@ import pytest
 from trainwiz.core.diagnosis.cause import Cause
 from trainwiz.core.supervise.recovery import LONGEST_WAIT_S, End, Retry, Setup, Situation, decide, next_smaller
 
+from tests.each import each
+
 SETUP = Setup(
     on=True,
     max_restarts=3,
@@ -39,8 +41,8 @@ def test_five_by_eight_goes_on_as_four_by_ten() -> None:
     assert changes(decide("cuda_oom", situation(odd))) == dict(zip(BATCH, (4, 10), strict=True))
 
 
-@pytest.mark.parametrize("micro", range(1, 65))
-@pytest.mark.parametrize("accumulation", [1, 2, 3, 7, 8, 12, 651])
+@each("micro", range(1, 65))
+@each("accumulation", [1, 2, 3, 7, 8, 12, 651])
 def test_the_effective_batch_is_exact_down_to_one_row(micro: int, accumulation: int) -> None:
     setup = replace(SETUP, micro_batch_size=micro, gradient_accumulation_steps=accumulation, processes=2)
     while isinstance(decision := decide("cuda_oom", situation(setup)), Retry):
@@ -67,8 +69,8 @@ def test_an_evaluation_that_runs_out_of_memory_leaves_the_training_as_it_is() ->
     }
 
 
-@pytest.mark.parametrize("batches", [1, 2, 5])
-@pytest.mark.parametrize("micro", [5, 6, 7, 9])
+@each("batches", [1, 2, 5])
+@each("micro", [5, 6, 7, 9])
 def test_an_overfit_run_repeats_the_same_rows(micro: int, batches: int) -> None:
     setup = replace(SETUP, micro_batch_size=micro, overfit_batches=batches)
     found = changes(decide("cuda_oom", situation(setup)))
@@ -120,7 +122,7 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cause", get_args(Cause))
+@each("cause", get_args(Cause))
 def test_every_cause_is_decided(cause: str) -> None:
     decision = decide(cause, situation())
     assert isinstance(decision, End) is (cause in ENDS)

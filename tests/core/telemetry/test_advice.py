@@ -18,6 +18,7 @@ from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading
 
 from tests.core.telemetry.test_run_source import source_of
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
+from tests.each import each
 
 GIB = 1024**3
 HOUR = 3600.0
@@ -53,7 +54,7 @@ def test_a_machine_in_order_is_not_spoken_of() -> None:
     assert advise(status="running", gpus=[CARD], host=HOST, now_s=NOW_S) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "code", "level"),
     [
         ("heat (hardware)", "heat", "warning"),
@@ -326,7 +327,7 @@ def test_steps_against_the_plan(step_s: float, code: str | None) -> None:
     assert [item.code for item in advise(status="running", pace=pace, planned=planned)] == ([code] if code else [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("peak", "stepped", "code"),
     [
         (120, True, "memory_as_planned"),

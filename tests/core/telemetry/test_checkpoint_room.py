@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from trainwiz.core.telemetry.advice_machine import advise
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.peaks import Saves
 from trainwiz.core.telemetry.snapshot import HostReading
+
+from tests.each import each
 
 GIB = 1024**3
 SAVES = Saves(
@@ -28,11 +29,9 @@ def simulated_peak(saves: Saves) -> int:
     return max(peak, lies * saves.checkpoint_bytes + saves.model_bytes - have)
 
 
-@pytest.mark.parametrize("kept", [None, 1, 2, 3, 20])
-@pytest.mark.parametrize("present", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("step", "max_steps"), [(150, 1_000), (900, 1_000), (950, 1_000), (1_000, 1_000), (0, 50), (0, 250)]
-)
+@each("kept", [None, 1, 2, 3, 20])
+@each("present", [1, 2, 3])
+@each(("step", "max_steps"), [(150, 1_000), (900, 1_000), (950, 1_000), (1_000, 1_000), (0, 50), (0, 250)])
 def test_it_needs_what_a_run_step_by_step_would_take(kept: int | None, present: int, step: int, max_steps: int) -> None:
     saves = replace(SAVES, kept=kept, present=min(present, kept or present), step=step, max_steps=max_steps)
     assert saves.needed_bytes == simulated_peak(saves)

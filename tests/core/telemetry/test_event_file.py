@@ -19,6 +19,7 @@ from trainwiz.core.telemetry.event_proto import SHORT_BYTES, crc32c, masked_crc3
 from trainwiz.core.telemetry.scalar_files import EventFileTail, Scalar
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
+from tests.each import each
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(200)]
 KERAS = Path(__file__).parent / "event_files" / "events.out.tfevents.1795316638.box.12837.0.v2"
@@ -38,7 +39,7 @@ def by_tag(scalars: list[Scalar]) -> dict[str | None, list[tuple[int, float, flo
     return found
 
 
-@pytest.mark.parametrize("length", [0, 1, 8, 9, SHORT_BYTES, SHORT_BYTES + 1, 5000])
+@each("length", [0, 1, 8, 9, SHORT_BYTES, SHORT_BYTES + 1, 5000])
 def test_checksums_are_those_of_tensorboard(length: int) -> None:
     data = random.Random(length).randbytes(length)
     assert crc32c(data) == tensorboard_crc32c(data)
@@ -235,7 +236,7 @@ def test_a_pipe_in_place_of_the_file_is_a_sentence(tmp_path: Path) -> None:
     assert "no regular file" in (tail.problem or "")
 
 
-@pytest.mark.parametrize("wall_time", [math.nan, math.inf, -math.inf, 1e300, -1e18])
+@each("wall_time", [math.nan, math.inf, -math.inf, 1e300, -1e18])
 def test_a_time_that_no_calendar_has_is_that_of_the_point_before(tmp_path: Path, wall_time: float) -> None:
     path = write_points(tmp_path / "a", {"loss": [(1, 0.5)]})
     event = scalar_event("loss", 2, 0.25)

@@ -10,6 +10,8 @@ from trainwiz.core.telemetry.foreign import QUIET_AFTER_S, ForeignSource, Readin
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.target import Target
 
+from tests.each import each
+
 NOW_S = 1_795_269_731.0
 PACE = Pace(step_s=2.0, wall_step_s=3.0, tokens_per_s=None, real_tokens_per_s=None, data_wait=None)
 
@@ -28,7 +30,7 @@ class Said(ForeignSource):
         """Nothing is open."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("pause_s", "silent_s", "status"),
     [
         (None, QUIET_AFTER_S, "running"),

@@ -6,11 +6,12 @@ import json
 import shlex
 from pathlib import Path
 
-import pytest
 from trainwiz.core.telemetry.job import output_paths
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     ("command", "named"),
     [
         ("python t.py --output_dir out", ["out"]),
@@ -38,7 +39,7 @@ def test_by_config_files(tmp_path: Path) -> None:
     assert output_paths(["python", "t.py", "--config=config.yaml"], tmp_path) == [tmp_path / "b"]
 
 
-@pytest.mark.parametrize(
+@each(
     "text", ["{", "[" * 100_000, "a: *b", "- !!python/object/apply:os.system [true]", "\x00\xff", "output_dir: 3", ""]
 )
 def test_broken_config_files_name_nothing(tmp_path: Path, text: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from trainwiz.core.telemetry.foreign_log import LogLines
 from trainwiz.core.telemetry.log import LONGEST_LINE, bar_of, level_of
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     ("raw", "shown"),
     [
         ("\x1b[31mred\x1b[0m text", "red text"),
@@ -59,7 +60,7 @@ def test_fifty_thousand_lines_at_once_keep_the_newest() -> None:
     assert tuple(line.text for line in log.lines()) == tuple(f"line {n}" for n in range(49_700, 50_000))
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "level"),
     [
         ("ValueError: no such column", "error"),
@@ -158,7 +159,7 @@ def test_unchanged_lines_are_the_same_object() -> None:
     assert log.lines() is not lines
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "%|" + " " * 1990,
@@ -167,7 +168,6 @@ def test_unchanged_lines_are_the_same_object() -> None:
         "[/s" + "1" * 1990,
         "[/s " + ("1" * 44 + ",") * 44,
     ],
-    ids=["spaces behind", "spaces before", "commas", "digits", "groups"],
 )
 def test_no_line_is_dear_to_look_at(line: str) -> None:
     def seconds() -> float:

@@ -12,6 +12,8 @@ import pytest
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
 from trainwiz.core.telemetry.series import FIRST_BUCKET_POINTS, RAW_POINTS, Series, fill_between, smooth
 
+from tests.each import each
+
 
 def test_counts_include_non_finite_values_and_extremes_do_not() -> None:
     metrics = Metrics()
@@ -96,7 +98,7 @@ def test_decimation_keeps_every_extreme_and_the_mean(count: int) -> None:
     assert series.count == len(series.curve()) == count
 
 
-@pytest.mark.parametrize("kind", ["constant", "one stands out", "counter", "noise", "not a number"])
+@each("kind", ["constant", "one stands out", "counter", "noise", "not a number"])
 def test_many_points_at_once_are_what_they_are_one_by_one(kind: str) -> None:
     count = 3 * RAW_POINTS + 5
     source = random.Random(7)

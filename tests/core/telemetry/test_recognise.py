@@ -12,6 +12,7 @@ from trainwiz.core.telemetry.target import Target
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.test_trainer_source import with_arguments
 from tests.core.telemetry.test_trainer_state import checkpoint, state
+from tests.each import each
 
 LOSSES = [(1, 2.0), (2, 1.0)]
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
@@ -93,7 +94,7 @@ def test_an_event_file_without_its_usual_name(tmp_path: Path) -> None:
     assert kind_of(file.rename(tmp_path / "saved")) == "tensorboard"
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "content", "words"),
     [
         ("events.out.tfevents.1.h.1.0", POINTER, "Git LFS pointer"),

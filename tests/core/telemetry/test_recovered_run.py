@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.replay import ReplaySource
@@ -13,6 +12,7 @@ from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.written_run import NOW_S, write_run
+from tests.each import each
 
 SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 1302}
 FIRST = {"number": 1, "started_s": NOW_S - 900, "ended_s": NOW_S - 600, "status": "failed"}
@@ -54,7 +54,7 @@ def test_a_resume_by_hand_keeps_what_recovery_changed_and_nothing_comes_before_i
     assert snapshot.attempt_words == "attempt 3, from step 9: 3 × 1,302 instead of 6 × 651"
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "shown"),
     [
         (phase(), "evaluating"),
@@ -63,7 +63,6 @@ def test_a_resume_by_hand_keeps_what_recovery_changed_and_nothing_comes_before_i
         (phase(phase="dancing"), None),
         (phase(since_s="now"), None),
     ],
-    ids=["now", "of the attempt before", "not yet", "nonsense", "no time"],
 )
 def test_a_phase_is_that_of_this_attempt_and_moment(tmp_path: Path, said: dict[str, Any], shown: str | None) -> None:
     snapshot = look(write_run(tmp_path / "run", attempts=[FIRST, SECOND], phase=said))

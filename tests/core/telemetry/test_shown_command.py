@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
 from trainwiz.core.telemetry.words import short_command, shown_command
+
+from tests.each import each
 
 SECRET = "s3cr3tvalue0123456789"
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         f"python train.py --hf_token {SECRET}",
@@ -39,7 +40,7 @@ def test_secrets_are_not_shown(command: str) -> None:
     assert "train.py" in shown
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "python train.py --max_tokens 2000000 --num_tokens 3",
@@ -77,7 +78,7 @@ def test_the_short_form_names_programs_without_folders() -> None:
     assert short_command([]) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "left_out"),
     [
         (["bash", "-c", "python t.py --password 'my secret phrase' --epochs 3"], ["my", "secret phrase", "phrase"]),

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from trainwiz.core.telemetry.trainer_log import StdoutMetrics, find_log, prints_metrics
 from trainwiz.core.telemetry.trainer_state import state_files
+
+from tests.each import each
 
 BAR = "\r  {percent}%|███       | {at}/200 [00:10<00:90,  {rate}]"
 
@@ -107,7 +108,7 @@ def test_real_logs(shared_data: Path) -> None:
         assert not prints_metrics(logs / name), name
 
 
-@pytest.mark.parametrize("name", ["train.log", "nohup.out", "train.txt", "slurm-12.out", "job.err"])
+@each("name", ["train.log", "nohup.out", "train.txt", "slurm-12.out", "job.err"])
 def test_the_log_of_a_folder_is_the_one_with_metrics(tmp_path: Path, name: str) -> None:
     (tmp_path / "requirements.txt").write_text("torch\n")
     assert find_log(tmp_path) is None
@@ -115,7 +116,7 @@ def test_the_log_of_a_folder_is_the_one_with_metrics(tmp_path: Path, name: str) 
     assert find_log(tmp_path) == tmp_path / name
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "Total optimization steps = ,",

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core.lines import LONGEST_LINE_BYTES, READ_BYTES, JsonLinesTail, TextTail
 
+from tests.each import each
+
 
 def read_all(tail: JsonLinesTail) -> list[dict]:
     rows = tail.read_new()
@@ -20,7 +22,7 @@ def read_all(tail: JsonLinesTail) -> list[dict]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_any_cut_of_the_bytes_gives_the_same_rows(tmp_path: Path, seed: int) -> None:
     source = random.Random(seed)
     rows = [{"step": n, "text": source.choice(["é", "体", "x" * source.randrange(200), "\u2028"])} for n in range(200)]
@@ -157,7 +159,7 @@ def test_a_folder_in_place_of_the_file_is_a_sentence(tmp_path: Path) -> None:
     assert tail.problem is not None and str(tmp_path) in tail.problem
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_text_survives_any_cut(tmp_path: Path, seed: int) -> None:
     source = random.Random(seed)
     text = "".join(source.choice(["a", "é", "体", "🙂", "\n", "\r"]) for _ in range(3000))
@@ -252,7 +254,7 @@ def as_the_standard_library(line: bytes) -> dict | None:
     return {key: NUMBER_WORDS.get(value, value) if isinstance(value, str) else value for key, value in row.items()}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each("seed", range(30))
 def test_hostile_lines_read_as_the_standard_library_reads_them(tmp_path: Path, seed: int) -> None:
     source = random.Random(seed)
     lines = [source.choice(HOSTILE_LINES) for _ in range(source.choice([1, 2, 5, 40]))]

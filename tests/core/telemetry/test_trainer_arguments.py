@@ -7,8 +7,10 @@ import json
 import pytest
 from trainwiz.core.telemetry.trainer_state import TrainerArguments, parse_arguments
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     ("step", "epoch", "steps"),
     [(50, 0.5, 300), (300, 3.0, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None), (None, 0.5, None)],
 )

@@ -14,6 +14,8 @@ from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.trainer_folder import TrainerSource
 from trainwiz.core.telemetry.trainer_state import NewestState, TrainerState, read_trainer_state, state_files
 
+from tests.each import each
+
 
 def state(step: int, rows: list[dict[str, Any]] | None = None, **more: Any) -> str:
     rows = rows if rows is not None else [{"step": at, "loss": 1.0 / at, "epoch": at / 10} for at in range(1, step + 1)]
@@ -64,7 +66,7 @@ def test_bare_nan_text_and_numbers_too_large_are_values(tmp_path: Path) -> None:
     assert {name for name, _, _ in values} == {"loss", "huge"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("", "is empty"),
@@ -172,8 +174,8 @@ def ended(
     }
 
 
-@pytest.mark.parametrize("by_plan", [True, False])
-@pytest.mark.parametrize(
+@each("by_plan", [True, False])
+@each(
     ("name", "last_step", "done", "runtime_s"),
     [
         ("all of it", 100, 100, 1910.0),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
 from trainwiz.core.telemetry.words import is_keeper, is_launcher, is_python, is_wrapper, program_of, trains_by_its_words
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     "command",
     [
         "accelerate launch train.py",
@@ -26,7 +27,7 @@ def test_launchers(command: str) -> None:
     assert is_launcher(shlex.split(command))
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "python train.py",
@@ -41,7 +42,7 @@ def test_no_launchers(command: str) -> None:
     assert not is_launcher(shlex.split(command))
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "python train.py",
@@ -64,7 +65,7 @@ def test_trainings(command: str) -> None:
     assert trains_by_its_words(words)
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "python",

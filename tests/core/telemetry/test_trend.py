@@ -6,6 +6,8 @@ import pytest
 from trainwiz.core.telemetry.advice_training import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Trend
 from trainwiz.core.telemetry.words import span_words
 
+from tests.each import each
+
 
 def trend_of(amounts: list[float], every_s: float = 10.0) -> Trend:
     trend = Trend()
@@ -65,7 +67,7 @@ def test_a_clock_that_was_set_back_starts_anew() -> None:
     assert trend.points == ((5.0, 900.0),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "words"),
     [(0.25, "0.25 s"), (7, "7 s"), (90, "90 s"), (150, "2 min"), (5_400, "90 min"), (18_000, "5 h"), (9e5, "10 days")],
 )

@@ -14,6 +14,7 @@ from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_versions, user_cache_folder
 
 from tests.core.tracing.requests import request
+from tests.each import each
 
 RESULT = TraceResult(
     "full", (Moment("forward", {"weights": 7, "activations": 3}),), (), 12, 5, 4, 1e9, 2e9, 8, 0.5, {"torch": "2"}, "n"
@@ -61,7 +62,7 @@ def broken_documents() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("document", broken_documents())
+@each("document", broken_documents())
 def test_a_document_that_is_no_trace_of_the_request_is_ignored(tmp_path: Path, document: Any) -> None:
     cache = TraceCache(tmp_path)
     cache.put(request(), "full", RESULT)

@@ -22,6 +22,7 @@ from trainwiz.core.training.tasks import build_task
 from tests.core.training.runs import metrics, start, tiny_config, train, write_run
 from tests.core.training.test_recovered import launch, samples
 from tests.core.training.text_runs import text_config
+from tests.each import each
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,8 +52,8 @@ def tokens_of_an_epoch(config: RunConfig, folder: Path, processes: int = 1) -> t
     return [row for _, row in keys], real, padded
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("task", sorted(MAKERS))
+@each("streaming", [False, True])
+@each("task", sorted(MAKERS))
 def test_micro_batches_hold_rows_of_like_length(task: str, streaming: bool, tmp_path: Path) -> None:
     changes = {"data__streaming": streaming, "data__concatenate": False}
     rows, real, padded = tokens_of_an_epoch(config_of(task, **changes, **PLAIN), tmp_path / "plain", processes=2)

@@ -15,6 +15,8 @@ from trainwiz.core.training.callbacks import StopCallback
 from trainwiz.core.training.phases import StopRequest
 from transformers import TrainerControl, TrainerState
 
+from tests.each import each
+
 ONE_PROCESS: Any = SimpleNamespace(num_processes=1)
 ARGUMENTS: Any = None
 
@@ -26,10 +28,8 @@ def stopping_at(step: int, saved: set[int], event: str) -> tuple[StopCallback, T
     return callback, control
 
 
-@pytest.mark.parametrize("event", ["on_step_end", "on_substep_end"])
-@pytest.mark.parametrize(
-    ("step", "saved", "saves"), [(4, set(), True), (4, {4}, False), (4, {2}, True), (0, set(), False)]
-)
+@each("event", ["on_step_end", "on_substep_end"])
+@each(("step", "saved", "saves"), [(4, set(), True), (4, {4}, False), (4, {2}, True), (0, set(), False)])
 def test_a_stop_saves_once_and_never_before_the_first_step(step: int, saved: set[int], saves: bool, event: str) -> None:
     callback, control = stopping_at(step, saved, event)
     assert callback.stopped
@@ -103,7 +103,7 @@ def test_one_process_asks_nobody() -> None:
     assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "step", "metrics", "stops"),
     [
         ("on_evaluate", 4, {"eval_loss": 1.0}, True),

@@ -14,6 +14,7 @@ from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig
 
 from tests.core.training.runs import TRAIN_S, metrics, start, tiny_config, write_run
+from tests.each import each
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_the_sentence_names_what_would_train(strategy: str, actual: str, words: 
     assert found.code == "engine_not_as_planned" and all(word in found.message for word in (*words, "cpu"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("strategy", "actual"),
     [("fsdp", "fsdp"), ("fsdp", "fsdp+offload"), ("ddp", "single"), ("zero2", "zero3"), (None, "ddp")],
 )
@@ -43,7 +44,7 @@ def test_what_shares_out_goes_on(strategy: str | None, actual: str) -> None:
 MODELS = [name for name, spec in load_models().items() if spec.architecture and spec.task in MODEL_CLASSES]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_every_model_of_the_catalogue_has_blocks_to_share_out(name: str) -> None:
     """accelerate refuses a name that is not in the model, and shares out nothing by itself where there is none."""
     spec = load_models()[name]

@@ -14,6 +14,7 @@ from trainwiz.core.training.evaluation import EvaluationSchedule, ScheduleCallba
 from transformers import TrainerControl, TrainerState
 
 from tests.core.training.runs import tiny_config
+from tests.each import each
 
 
 def evaluated_steps(
@@ -34,7 +35,7 @@ def evaluated_steps(
     return found
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "with_saves", "steps"),
     [
         ({"evaluation__every_steps": 3}, False, [3, 6, 9, 10]),

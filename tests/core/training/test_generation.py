@@ -24,6 +24,7 @@ from transformers import TrainerState
 
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
+from tests.each import each
 
 SOURCES = [text if number % 3 else " ".join(text.split()[: 2 + number % 4]) for number, text in enumerate(SENTENCES)]
 """Of several lengths, so that batches are padded."""
@@ -49,8 +50,8 @@ def made(config: RunConfig, folder: Path) -> tuple[Generator, Any, Any]:
     return Generator(config, folder, ROWS, tokenizer, encode), model, tokenizer
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("name", ["t5-chat-tiny", "nllb-tiny", "opus-mt-tiny", "qwen2-tiny"])
+@each("beams", [1, 3])
+@each("name", ["t5-chat-tiny", "nllb-tiny", "opus-mt-tiny", "qwen2-tiny"])
 def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(name: str, beams: int, tmp_path: Path) -> None:
     config = text_config(
         name,

@@ -23,6 +23,7 @@ from trainwiz.core.training.session import read_config
 from trainwiz.core.training.tasks import overfit_rows
 
 from tests.core.training.runs import tiny_config, write_run
+from tests.each import each
 
 
 def test_a_model_built_from_a_checkpoint_is_the_same_in_every_tensor(tmp_path: Path) -> None:
@@ -151,8 +152,8 @@ def test_overfit_takes_its_batches_for_each_process() -> None:
     assert len(overfit_rows(np.arange(5), config, 1)) == 5
 
 
-@pytest.mark.parametrize("unlabelled", [0.0, 0.2, 0.8, 1.0])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@each("unlabelled", [0.0, 0.2, 0.8, 1.0])
+@each("smoothing", [0.0, 0.1])
 def test_the_loss_is_cross_entropy_over_labelled_tokens(unlabelled: float, smoothing: float) -> None:
     torch.manual_seed(0)
     logits = torch.randn(3, 20, 33, dtype=torch.float64, requires_grad=True)

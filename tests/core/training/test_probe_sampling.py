@@ -9,6 +9,8 @@ from trainwiz.core.training.batches import EpochSampler
 from trainwiz.core.training.probe_rows import Part, SpreadSampler
 from trainwiz.core.training.probe_trainer import Passes
 
+from tests.each import each
+
 LENGTHS = np.random.default_rng(3).lognormal(5, 0.6, 20_000).astype(np.uint32)
 
 
@@ -18,8 +20,8 @@ def padded(rows: list[int], micro_batch: int) -> float:
     return float(LENGTHS[rows[:whole]].reshape(-1, micro_batch).max(axis=1).mean())
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize(("accumulation", "rounds"), [(16, 4), (5, 4), (40, 2), (4, 4), (3, 2)])
+@each("processes", [1, 2])
+@each(("accumulation", "rounds"), [(16, 4), (5, 4), (40, 2), (4, 4), (3, 2)])
 def test_a_few_micro_batches_are_as_long_as_all_of_them(accumulation: int, rounds: int, processes: int) -> None:
     step = StepShape(8 * processes * accumulation, 8, processes)
     whole = EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step))

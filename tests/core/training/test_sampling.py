@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 from trainwiz.core.data.proteins import encode_proteins
@@ -23,6 +22,8 @@ from trainwiz.core.training.datasets import Chosen, TextDataset
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.tasks import MaskedProteins
 from transformers import Trainer, TrainingArguments
+
+from tests.each import each
 
 
 def test_every_epoch_sees_every_row_in_its_own_order() -> None:
@@ -105,8 +106,8 @@ def _texts() -> Dataset[RowKey]:
 MAKERS = (_proteins, _texts, lambda: Chosen(_texts(), np.arange(5)))
 
 
-@pytest.mark.parametrize("rows", [make() for make in MAKERS], ids=["proteins", "texts", "overfit"])
-@pytest.mark.parametrize("workers", [0, 1])
+@each("rows", [make() for make in MAKERS])
+@each("workers", [0, 1])
 def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[RowKey], workers: int) -> None:
     sampler = EpochSampler(5, seed=1)
     lengths = [len(rows[(0, row)][0]) for row in range(5)]

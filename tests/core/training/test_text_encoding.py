@@ -13,6 +13,7 @@ from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, cut
 from transformers import PreTrainedTokenizerFast
 
 from tests.core.training.tokenizers_for_tests import small_tokenizer
+from tests.each import each
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_a_cut_prompt_begins_with_the_begin_token_only_where_the_whole_one_did(
     assert tokens[0] != prompt[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "response", "length", "kept"),
     [(4, 3, 10, (4, 3)), (9, 3, 10, (7, 3)), (3, 20, 10, (3, 7)), (20, 20, 10, (5, 5)), (20, 20, 9, (5, 4)), (0, 20, 6, (0, 6))],
 )  # fmt: skip

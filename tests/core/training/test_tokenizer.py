@@ -18,6 +18,7 @@ from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 from tests.conftest import REPOSITORY
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
+from tests.each import each
 
 T5 = text_config("t5-chat-tiny").model.architecture or {}
 ROWS = text_rows(SENTENCES, CHINESE * 40, held_out=3)
@@ -38,7 +39,7 @@ def test_a_model_from_scratch_gets_one_from_its_rows_that_is_found_again(tmp_pat
     assert (tmp_path / "tokenizer" / "tokenizer.json").read_bytes() == written
 
 
-@pytest.mark.parametrize("name", sorted(name for name, spec in load_models().items() if spec.task != "masked-lm"))
+@each("name", sorted(name for name, spec in load_models().items() if spec.task != "masked-lm"))
 def test_beside_its_model_it_loads_as_the_one_that_trained(name: str, tmp_path: Path) -> None:
     """Numbers, empty lines and accents: where families of models cut text in different ways."""
     config = text_config(name)

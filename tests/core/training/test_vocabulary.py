@@ -19,6 +19,8 @@ from trainwiz.core.training.evaluation import StepLoss, batch_sums
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig, PreTrainedModel
 
+from tests.each import each
+
 VOCABULARY = 211
 WIDTH = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 LAYERS = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
@@ -93,8 +95,8 @@ def difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     return float((apart / whole) ** 0.5)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("name", MODELS)
+@each("smoothing", [0.0, 0.1])
+@each("name", MODELS)
 def test_loss_and_gradients_are_those_of_the_whole_logits(name: str, smoothing: float) -> None:
     model = tiny_model(name)
     plain, gradients = step(copy.deepcopy(model), None, smoothing)
@@ -116,8 +118,8 @@ def test_under_autocast_it_is_as_near_to_float32_as_the_plain_loss(name: str) ->
     assert 1e-4 < errors[1] < 1.1 * errors[0]
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("name", ["llama", "m2m_100", "esm, bias after the head"])
+@each("reentrant", [False, True])
+@each("name", ["llama", "m2m_100", "esm, bias after the head"])
 def test_with_recomputed_activations(name: str, reentrant: bool) -> None:
     model = tiny_model(name).train()
     for module in model.modules():
@@ -166,7 +168,7 @@ def test_the_head_is_called_equally_often_however_many_slices_there_are() -> Non
     assert counts == [(2, 2)] * 3
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_evaluation_measures_the_same_in_slices(name: str) -> None:
     model: Any = tiny_model(name)
     inputs, labels = batch_of(model)
@@ -208,7 +210,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_no_tensor_of_more_than_one_slice_of_logits_is_made(name: str) -> None:
     model: Any = tiny_model(name)
     inputs, labels = batch_of(model)

@@ -25,6 +25,8 @@ from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.files import ROWS as ROWS_FOLDER
 
+from tests.each import each
+
 ROWS = [
     (f"{number} " + "wörd 你好 " * (number * 7 % 23), f"\N{GRINNING FACE}{number} target " * (number % 5 + 1))
     for number in range(700)
@@ -86,7 +88,7 @@ def config(task: str, *sources: dict[str, object], **data: object) -> RunConfig:
     return RunConfig.model_validate({"task": task, "data": {"sources": list(sources), **data}})
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_a_row_is_the_same_in_memory_and_from_its_file(tmp_path: Path, name: str) -> None:
     write, part = FILES[name]
     write(tmp_path / name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
@@ -12,6 +11,7 @@ from trainwiz.core.files import ROWS
 
 from tests.core.data.builders import parquet, write
 from tests.core.data.test_tar_shards import shard
+from tests.each import each
 
 TEXTS = [f"row {number} " + "some words of a text " * (number % 9) for number in range(3000)]
 
@@ -25,7 +25,7 @@ def _files(folder: Path, name: str) -> Path:
     return write(folder / name, "text\n" + "\n".join(f'"{text}"' if quoted else text for text in TEXTS))
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.tar", "a.txt", "a.tsv", "a.txt.gz", "quoted.csv"])
+@each("name", ["a.parquet", "a.tar", "a.txt", "a.tsv", "a.txt.gz", "quoted.csv"])
 def test_the_index_takes_no_more_than_is_said(tmp_path: Path, name: str) -> None:
     source = {"name": str(_files(tmp_path, name))}
     config = RunConfig.model_validate({"task": "causal-lm", "data": {"sources": [source], "validation_rows": 20}})

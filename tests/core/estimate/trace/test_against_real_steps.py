@@ -5,7 +5,6 @@ That real steps are what the allocator hands out is proved in test_against_the_t
 
 from typing import Any
 
-import pytest
 from trainwiz.core.estimate.trace.build import build_traced_model
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import Ledger
@@ -14,6 +13,7 @@ from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request
+from tests.each import each
 
 ALIGNMENT = 64
 FP32 = {"precision": "fp32", "device": "cpu"}
@@ -44,6 +44,6 @@ def real_trace(asked: TraceRequest) -> Any:
         return trace_model(build_traced_model(asked), asked, tracker, 0.0)
 
 
-@pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
+@each("asked", CASES.values())
 def test_a_trace_without_numbers_is_that_of_a_real_step(asked: TraceRequest) -> None:
     assert trace_full(asked).training == real_trace(asked).training

@@ -23,6 +23,7 @@ from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 
 from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request
+from tests.each import each
 
 ALIGNMENT = 64
 INPUTS = {"causal-lm": decoder_only, "seq2seq": encoder_decoder, "masked-lm": batch_alone}
@@ -140,6 +141,6 @@ def trained_peak(asked: TraceRequest, folder: Path) -> int:
     return watch.peak()
 
 
-@pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
+@each("asked", CASES.values())
 def test_the_trace_is_what_the_trainer_does(asked: TraceRequest, tmp_path: Path) -> None:
     assert trace_full(asked).allocated_bytes == pytest.approx(trained_peak(asked, tmp_path), rel=2e-3)

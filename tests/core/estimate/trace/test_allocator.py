@@ -2,11 +2,12 @@
 
 import random
 
-import pytest
 from trainwiz.core.estimate.trace.ledger import MIB, CachingAllocator, segment_bytes
 
+from tests.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     ("size", "segment"),
     [
         (512, 2 * MIB),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from trainwiz.core.estimate.trace.layers import Stack, shallow_versions, with_depths
 from transformers import AutoConfig
+
+from tests.each import each
 
 
 def versions_of(model_type: str, **values: Any) -> Any:
     return shallow_versions(AutoConfig.for_model(model_type, **values))
 
 
-@pytest.mark.parametrize(
+@each(
     ("model_type", "values", "first", "second", "times"),
     [
         ("llama", {"num_hidden_layers": 33}, (2,), (3,), 31),
@@ -44,7 +45,7 @@ def test_depths_cover_the_pattern(
         assert one >= stack.prefix + stack.period
 
 
-@pytest.mark.parametrize(
+@each(
     ("model_type", "values"),
     [
         ("llama", {"num_hidden_layers": 1}),

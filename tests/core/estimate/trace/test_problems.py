@@ -9,6 +9,7 @@ from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.step import trace_full
 
 from tests.core.estimate.trace.requests import GPT2, LLAMA, request
+from tests.each import each
 
 
 def problem(config: dict[str, Any], **settings: object) -> CannotTrace:
@@ -48,7 +49,7 @@ def test_no_type() -> None:
     assert problem({"hidden_size": 8}).code == "invalid_config"
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"hidden_size": "many"},
@@ -60,7 +61,6 @@ def test_no_type() -> None:
         {"vocab_size": None},
         {"rope_parameters": {"rope_type": "nothing"}},
     ],
-    ids=str,
 )
 def test_keys_that_do_not_fit(wrong: dict[str, Any]) -> None:
     assert problem({**LLAMA, **wrong}).code in ("invalid_config", "unsupported")

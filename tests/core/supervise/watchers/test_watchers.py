@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.telemetry.run_plan import RunSetup
 from trainwiz.core.training.failure import NonFiniteLoss, write_failure
 
 from tests.core.supervise.watchers.seen import GIB, RUNNING, SeenRun, text_of
+from tests.each import each
 
 LOST = "the GPU is lost: it fell off the bus, or it needs a reset or a reboot"
 
@@ -55,9 +55,7 @@ def test_a_slow_pace_is_waited_for(tmp_path: Path) -> None:
     assert "stalled" in seen.codes
 
 
-@pytest.mark.parametrize(
-    "phase", ["tokenising", "compiling", "evaluating", "saving", "generating", "paused", "finishing"]
-)
+@each("phase", ["tokenising", "compiling", "evaluating", "saving", "generating", "paused", "finishing"])
 def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     seen = SeenRun(tmp_path)
     seen.phase("training")
