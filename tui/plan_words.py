@@ -10,7 +10,6 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.text import amount_range, count, duration, epochs, percent, short_count, size
 
 if TYPE_CHECKING:
-    from trainwiz.core.importing.merge import Merged
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
     from trainwiz.core.plan.result import MemoryPlan, Plan, TimePlan
 
@@ -28,51 +27,51 @@ def part_words(part: Imported) -> str:
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
 
 
-def mapped_title(merged: Merged) -> str:
-    return trn("Mapped: {n} setting", "Mapped: {n} settings", len(merged.report.mapped))
+def mapped_title(merged: Imported) -> str:
+    return trn("Mapped: {n} setting", "Mapped: {n} settings", len(merged.mapped))
 
 
-def mapped_rows(merged: Merged) -> list[list[str]]:
+def mapped_rows(merged: Imported) -> list[list[str]]:
     """name, value, key, what it was set to, place."""
     from trainwiz.tui.commands.profiles import value_words
 
     return [
         [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
-        for one in merged.report.mapped
+        for one in merged.mapped
     ]
 
 
-def renamed_title(merged: Merged) -> str:
-    return trn("Renamed: {n} old name", "Renamed: {n} old names", len(merged.report.renamed))
+def renamed_title(merged: Imported) -> str:
+    return trn("Renamed: {n} old name", "Renamed: {n} old names", len(merged.renamed))
 
 
-def renamed_rows(merged: Merged) -> list[list[str]]:
+def renamed_rows(merged: Imported) -> list[list[str]]:
     """old name, new name, place."""
-    return [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.report.renamed]
+    return [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
 
 
-def dropped_title(merged: Merged) -> str:
-    return trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.report.dropped))
+def dropped_title(merged: Imported) -> str:
+    return trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.dropped))
 
 
-def dropped_by_reason(merged: Merged) -> dict[str, str]:
+def dropped_by_reason(merged: Imported) -> dict[str, str]:
     """Why -> the settings that were dropped for it, with their values; there are few reasons."""
     by_reason: dict[str, list[str]] = {}
-    for one in merged.report.dropped:
+    for one in merged.dropped:
         by_reason.setdefault(plain_text(tr(one.why)), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
     return {why: ", ".join(names) for why, names in by_reason.items()}
 
 
-def unknown_title(merged: Merged) -> str:
-    return trn("Unknown: {n} setting", "Unknown: {n} settings", len(merged.report.unknown))
+def unknown_title(merged: Imported) -> str:
+    return trn("Unknown: {n} setting", "Unknown: {n} settings", len(merged.unknown))
 
 
-def unknown_rows(merged: Merged) -> list[list[str]]:
+def unknown_rows(merged: Imported) -> list[list[str]]:
     """name, value, place."""
-    return [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.report.unknown]
+    return [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
 
 
-def _place(merged: Merged, one: Mapped | Renamed | Unknown) -> str:
+def _place(merged: Imported, one: Mapped | Renamed | Unknown) -> str:
     """The line; where there are several files, the file too."""
     several, line = len(merged.parts) > 1, one.line
     return plain_text(f"{one.file}:{line}" if several and line else one.file if several else f":{line}" if line else "")
@@ -84,7 +83,7 @@ def _name(name: str) -> str:
 
 def _value(value: object) -> str:
     """A value of a foreign file, as it stands there."""
-    from trainwiz.core.importing.settings import shown
+    from trainwiz.core.importing.values import shown
 
     return plain_text(shown(value), LONGEST_VALUE)
 

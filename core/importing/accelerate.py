@@ -1,456 +1,420 @@
-"""accelerate: its file and its command."""
+"""The file of `accelerate config`, of every version; and what a setup decides."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from trainwiz.core.importing.accelerate_sections import SECTION_OF, SECTIONS, read_compile
-from trainwiz.core.importing.command_line_options import ACCELERATE_DEEPSPEED, Option, Taken
-from trainwiz.core.importing.document import Document, read_document, say_twice
-from trainwiz.core.importing.report import Collector, Imported, engine_values, gpu_list, refusal, whole
-from trainwiz.core.importing.settings import as_bool, as_count, shown
-from trainwiz.core.importing.words import (
-    DROPPED,
-    FP8,
+from trainwiz.core.config.values import Strategy
+from trainwiz.core.importing.document import read_document
+from trainwiz.core.importing.engine_names import (
+    ACCELERATE,
+    ACCELERATE_RENAMED,
+    ALL_GPUS,
+    DEEPSPEED,
+    DEEPSPEED_TELLTALES,
+    IN_THAT_FILE,
+    KNOWN_TYPES,
+    LEFT_TO_TRAINER,
     MEGATRON,
+    NOT_BESIDE_FILE,
+    ONE_NODE,
     OTHER_DEVICES,
-    RENAMED,
-    RENDEZVOUS,
-    TPU,
-    WHOLE_SECTIONS,
+    PRECISIONS,
+    SECTION_OF_TYPE,
+    SETUP_KEYS,
+    SEVERAL_CARDS,
+    ZERO,
+)
+from trainwiz.core.importing.names import Rule
+from trainwiz.core.importing.report import Imported, Place, Setting, refusal
+from trainwiz.core.importing.values import (
+    WrongValue,
+    attempt,
+    count_of,
+    gpu_list,
+    is_auto,
+    shown,
+    whole_number,
+    yes_or_no,
 )
 from trainwiz.core.language import mark, tr
-from trainwiz.core.text import plain_text
 
-# What is to be said about an accelerate file: what accelerate would refuse, do otherwise, or trainwiz cannot do.
+DEFAULT_ZERO_STAGE = 2
+"""DeepSpeedPlugin.zero_stage (accelerate/utils/dataclasses.py)."""
+WHOLE_SECTIONS = frozenset({"parallelism_config", "fp8_config", "megatron_lm_config", "mpirun_config", "ipex_config"})
+SECTIONS = WHOLE_SECTIONS | {name.partition(".")[0] for name in ACCELERATE if "." in name}
+
+SAGEMAKER = mark(
+    "{file} starts its training on Amazon SageMaker, which trainwiz cannot do; make a file for the machine that trains "
+    "with: accelerate config"
+)
+ONLY_A_PART = mark(
+    "{file} has no `distributed_type`, without which accelerate refuses it: it is only a part; get the whole file, or "
+    "make one with: accelerate config"
+)
+NO_SUCH_TYPE = mark(
+    "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, DEEPSPEED and others."
+)
+ONE_PROCESS = mark(
+    "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; for {count} processes "
+    "it must be MULTI_GPU. One process is taken."
+)
+DATA_PARALLEL = mark(
+    "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the model in "
+    "DataParallel: slower than DDP, and a step sees {count} times the sequences of one GPU. trainwiz starts one "
+    "process for each GPU instead."
+)
+UNKNOWN_KEY = mark("{file}: accelerate does not know `{name}`, and refuses files with keys that it does not know.")
+NO_FP8 = mark("{file}: trainwiz does not compute in FP8; bf16 is taken, in which accelerate computes what is not FP8.")
+NO_MEGATRON = mark(
+    "{file}: trainwiz has no Megatron-LM engine; how the processes share the work is left to the plan, which splits "
+    "neither layers nor sequences."
+)
+OTHER_DEVICE = mark(
+    "{file}: distributed_type {kind} is for {device} devices; trainwiz trains on NVIDIA GPUs, Apple GPUs and CPUs."
+)
+FILE_UNUSED = mark(
+    "{file}: distributed_type is {kind}, so accelerate does not use the DeepSpeed file {path}; import that file too "
+    "if it is meant."
+)
+FILE_FOR_SECTION = mark(
+    "{file}: deepspeed_config is the name of a file, where accelerate wants a section with deepspeed_config_file in "
+    "it; the file is read as if it stood there."
+)
+BESIDE_FILE = mark(
+    "{file}: accelerate refuses {names} beside deepspeed_config_file; what the DeepSpeed file says is taken."
+)
+OF_DEEPSPEED = mark("{file}: {name} is a key of DeepSpeed's JSON; inside deepspeed_config accelerate does not read it.")
+NO_SHARD = mark("{file}: NO_SHARD shards nothing, which is DDP.")
+SHARDS_LESS = mark(
+    "{file}: {name} {value} keeps more on each GPU than trainwiz does, which shards everything over all GPUs; nearer "
+    "to it is: --strategy zero2"
+)
+OTHER_BACKEND = mark("{file}: trainwiz compiles with the backend inductor, not with {value}.")
+SPLITS = mark(
+    "{file}: {name} {size} lets {size} GPUs share the same samples, which trainwiz cannot; every process gets its "
+    "own, so the effective batch is {size} times as large unless the batch is made smaller."
+)
+UNEQUAL = mark(
+    "{file}: {processes} processes cannot be shared equally among {nodes} machines; make num_processes a multiple of "
+    "num_machines."
+)
+PRECISION_BESIDE = mark(
+    "{file}: accelerate refuses mixed_precision beside deepspeed_config_file; the precision belongs into the "
+    "DeepSpeed file. It is taken where that file leaves it open."
+)
+GPUS_AND_PROCESSES = mark(
+    "{file}: gpu_ids names {gpus} GPUs and num_processes is {processes}; a run has one process for each GPU."
+)
+NO_SUCH_STAGE = mark("{file}: ZeRO has no stage {value}; write 1, 2 or 3.")
+STAGE_0 = mark("{file}: stage 0 of ZeRO shards nothing, which is DDP.")
+NO_NVME = mark(
+    "{file}: trainwiz cannot keep anything on {value}; the plan says whether the GPU holds it, else choose --offload."
+)
+NEEDS_STAGE_3 = mark("{file}: {name} needs stage 3, and the stage is {stage}; parameters stay on the GPU.")
+NEEDS_STAGE = mark("{file}: {name} needs a stage of 1 or more.")
+
+# What a setup decides. An accelerate file and the command that names it are laid over each other before: a command that
+# says `--num_machines 2` halves the processes of each node.
+
+
+def engine_values(setup: Mapping[str, Any]) -> dict[str, Any]:
+    """RunConfig values of a setup; what it leaves open, or says in a way that no run can have, is not in it."""
+    nodes, processes = count_of(setup.get("num_machines")) or 1, count_of(setup.get("num_processes"))
+    values = {
+        "engine.precision": PRECISIONS.get(str(setup.get("mixed_precision")).lower()),
+        "engine.nodes": nodes if nodes > 1 else None,
+        "engine.processes": processes // nodes if processes and processes % nodes == 0 else None,
+        "engine.device": "cpu" if setup.get("use_cpu") is True else None,
+        "engine.gpus": gpu_list(setup.get("gpu_ids")) or None,
+        "engine.strategy": _strategy(setup, processes),
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _strategy(setup: Mapping[str, Any], processes: int | None) -> Strategy | None:
+    kind = str(setup.get("distributed_type")).upper()
+    if kind == "DEEPSPEED" and setup.get("deepspeed_config_file"):
+        return None  # which stage it is, that file says
+    if kind == "DEEPSPEED":
+        stage = setup.get("zero_stage", DEFAULT_ZERO_STAGE)
+        return ZERO.get(stage) if isinstance(stage, int) and not isinstance(stage, bool) else None
+    if kind == "FSDP":
+        return "ddp" if str(setup.get("fsdp_sharding_strategy")).upper() in ("NO_SHARD", "3") else "fsdp"
+    if kind in SEVERAL_CARDS:
+        return "single" if processes == 1 else "ddp"
+    # Several processes under NO are the GPUs of one DataParallel process: each gets one of its own.
+    return ("single" if (processes or 1) == 1 else "ddp") if kind in ("NO", "MPS") else None
+
+
+# The file.
 
 
 def type_word(value: Any) -> str:
-    """A distributed_type as accelerate writes it. NO without quotes is `false` for YAML."""
+    """A distributed_type as accelerate writes it. NO without quotes is `false` for YAML; TPU is what XLA was called."""
     word = "NO" if value in (False, None) else str(value).rpartition(".")[2].strip().upper()
     return {"TPU": "XLA"}.get(word, word)
 
 
-def precision_word(value: Any) -> str:
-    """A mixed_precision as accelerate writes it."""
+def _precision_word(value: Any) -> str:
     return "no" if value in (False, None) else str(value).strip().lower()
 
 
-def say_one_process(collector: Collector, document: Document, setup: dict[str, Any]) -> None:
-    """distributed_type NO takes the simple launcher, which starts one process whatever num_processes says."""
-    message = tr(
-        "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; for {count} processes "
-        "it must be MULTI_GPU. One process is taken.",
-        file=collector.file,
-        count=setup["num_processes"],
-    )
-    collector.find("contradiction", "warning", message, document.line("num_processes"))
-    setup["num_processes"] = 1
-
-
-def say_data_parallel(collector: Collector, document: Document, setup: dict[str, Any]) -> None:
-    """One process on several GPUs, for which the Trainer takes DataParallel (Trainer._wrap_model)."""
-    count = len(gpu_list(setup["gpu_ids"]))
-    message = tr(
-        "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the model in "
-        "DataParallel: slower than DDP, and a step sees {count} times the sequences of one GPU. trainwiz starts one "
-        "process for each GPU instead.",
-        file=collector.file,
-        count=count,
-    )
-    collector.find("data_parallel", "warning", message, document.line("gpu_ids"))
-    setup["num_processes"] = count
-
-
-def say_unknown_key(collector: Collector, name: str, value: Any, line: int | None) -> None:
-    """A key that accelerate refuses."""
-    collector.unknown(name, value, line)
-    message = tr(
-        "{file}: accelerate does not know `{name}`, and refuses files with keys that it does not know.",
-        file=collector.file,
-        name=shown(name),
-    )
-    collector.find("unknown_key", "warning", message, line)
-
-
-def say_of_value(collector: Collector, name: str, value: Any, line: int | None) -> None:
-    """What a value that was taken does not bring along."""
-    if name == "distributed_type" and type_word(value) in OTHER_DEVICES:
-        _other_device(collector, type_word(value), line)
-    if name == "mixed_precision" and precision_word(value) == "fp8":
-        message = tr(
-            "{file}: trainwiz does not compute in FP8; bf16 is taken, in which accelerate computes what is not FP8.",
-            file=collector.file,
-        )
-        collector.find("not_offered", "warning", message, line)
-
-
-def drop_type(collector: Collector, value: Any, line: int | None) -> None:
-    """A distributed_type for which a run has no strategy."""
-    kind = type_word(value)
-    if kind == "DEEPSPEED" and "deepspeed_config_file" in collector.setup:
-        collector.drop("distributed_type", value, mark("Which stage of ZeRO it is, deepspeed_config_file says."), line)
-        return
-    if kind in OTHER_DEVICES:
-        collector.drop("distributed_type", value, mark("trainwiz does not train on this kind of device."), line)
-        _other_device(collector, kind, line)
-        return
-    if kind == "MEGATRON_LM":
-        why = WHOLE_SECTIONS["megatron_lm_config"]
-        message = tr(
-            "{file}: trainwiz has no Megatron-LM engine; how the processes share the work is left to the plan, which "
-            "splits neither layers nor sequences.",
-            file=collector.file,
-        )
-        collector.drop("distributed_type", value, why, line)
-        collector.find("not_offered", "warning", message, line)
-        return
-    collector.unknown("distributed_type", value, line)
-
-
-def _other_device(collector: Collector, kind: str, line: int | None) -> None:
-    message = tr(
-        "{file}: distributed_type {kind} is for {device} devices; trainwiz trains on NVIDIA GPUs, Apple GPUs and CPUs.",
-        file=collector.file,
-        kind=kind,
-        device=OTHER_DEVICES[kind],
-    )
-    collector.find("not_offered", "warning", message, line)
-
-
-def file_instead_of_section(collector: Collector, path: str, line: int | None) -> None:
-    """`deepspeed_config: ds.json`, which accelerate cannot read."""
-    kind = collector.setup["distributed_type"]
-    if kind != "DEEPSPEED":
-        message = tr(
-            "{file}: distributed_type is {kind}, so accelerate does not use the DeepSpeed file {path}; import that file "
-            "too if it is meant.",
-            file=collector.file,
-            kind=kind,
-            path=shown(path),
-        )
-        collector.drop("deepspeed_config", path, mark("DeepSpeed is not what distributed_type says."), line)
-        collector.find("contradiction", "warning", message, line)
-        return
-    message = tr(
-        "{file}: deepspeed_config is the name of a file, where accelerate wants a section with deepspeed_config_file "
-        "in it; the file is read as if it stood there.",
-        file=collector.file,
-    )
-    collector.find("misplaced", "warning", message, line)
-    collector.refer("deepspeed", path, line)
-    collector.drop("deepspeed_config", path, mark("The settings in that file count."), line)
-
-
-def say_contradictions(collector: Collector, document: Document) -> None:
-    """Figures of the file that cannot be true together."""
-    setup = collector.setup
-    processes, nodes = setup.get("num_processes"), setup.get("num_machines", 1)
-    if processes is not None and processes % nodes:
-        message = tr(
-            "{file}: {processes} processes cannot be shared equally among {nodes} machines; make num_processes a "
-            "multiple of num_machines.",
-            file=collector.file,
-            processes=processes,
-            nodes=nodes,
-        )
-        collector.find("contradiction", "warning", message, document.line("num_processes"))
-    if setup.get("deepspeed_config_file") and document.values.get("mixed_precision") is not None:
-        message = tr(
-            "{file}: accelerate refuses mixed_precision beside deepspeed_config_file; the precision belongs into the "
-            "DeepSpeed file. It is taken where that file leaves it open.",
-            file=collector.file,
-        )
-        collector.find("contradiction", "warning", message, document.line("mixed_precision"))
-    gpus = gpu_list(setup.get("gpu_ids"))
-    if gpus and processes is not None and nodes == 1 and processes != len(gpus) and not setup.get("use_cpu"):
-        message = tr(
-            "{file}: gpu_ids names {gpus} GPUs and num_processes is {processes}; a run has one process for each GPU.",
-            file=collector.file,
-            gpus=len(gpus),
-            processes=processes,
-        )
-        collector.find("contradiction", "warning", message, document.line("gpu_ids"))
-    if setup["distributed_type"] == "MULTI_CPU":
-        message = tr(
-            "{file}: with MULTI_CPU accelerate starts one process only and says nothing; trainwiz starts as many as "
-            "num_processes says.",
-            file=collector.file,
-        )
-        collector.find("other_program", "note", message, document.line("distributed_type"))
-
-
-# The options of `accelerate launch` -> the setup, under the names of accelerate's own file.
-
-ENGINES = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
-KEYS = {
-    "num_processes": "engine.processes",
-    "num_machines": "engine.nodes",
-    "mixed_precision": "engine.precision",
-    "gpu_ids": "engine.gpus",
-    "cpu": "engine.device",
-    "multi_gpu": "engine.strategy",
-    "use_deepspeed": "engine.strategy",
-    "use_fsdp": "engine.strategy",
-}
-"""Options that decide the setup -> what they decide."""
-SECTION_OF_PREFIX = {"fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "parallelism_config_": "parallelism_config"}
-WHY = {
-    **DROPPED,
-    **dict.fromkeys(("tpu", "tpu_cluster", "no_tpu_cluster", "vm", "env"), TPU),
-    **dict.fromkeys(("rdzv_conf", "role", "monitor_interval"), RENDEZVOUS),
-    **dict.fromkeys(("tee", "log_dir", "quiet", "debug"), mark("trainwiz writes its own log.")),
-    "max_restarts": mark("trainwiz starts a failed run again by itself (recovery.max_restarts)."),
-    "module": mark("It says that the script is a module."),
-    "no_python": mark("It says that the script is a program of its own."),
-    "config_file": mark("It names another file, which is read where it is there."),
-    "num_machines": mark("One machine is what a run takes anyway."),
-    "gpu_ids": mark("All GPUs is what a run takes anyway."),
-    "use_megatron_lm": MEGATRON,
-    "use_parallelism_config": mark("Its sizes say what it does."),
-}
-
-
-def read_accelerate(taken: Taken, collector: Collector) -> None:
-    """Fill setup and report from the options in front of the script."""
-    collector.setup.update(_setup(taken))
-    decided = engine_values(collector.setup)
-    values = {option.name: _text(option) for option in taken.options}
-    for option in taken.options:
-        _option(option, values, decided, collector)
-
-
-def _setup(taken: Taken) -> dict[str, Any]:
-    setup: dict[str, Any] = {}
-    for option in taken.options:
-        value = option.value
-        if value is not None and not value.known:
-            continue
-        if option.name in ("num_processes", "num_machines") and whole(_text(option)):
-            setup[option.name] = whole(_text(option))
-        elif option.name == "mixed_precision":
-            setup["mixed_precision"] = str(_text(option)).lower()
-        elif option.name in ("fp16", "bf16"):
-            setup["mixed_precision"] = option.name
-        elif option.name == "gpu_ids" and gpu_list(_text(option)):
-            setup["gpu_ids"] = _text(option)
-        elif option.name == "cpu":
-            setup["use_cpu"] = True
-        elif option.name in ENGINES:
-            setup["distributed_type"] = ENGINES[option.name]
-        elif option.name == "zero_stage" and as_count(_text(option)) is not None:
-            setup["zero_stage"] = as_count(_text(option))
-        elif option.name in ("fsdp_sharding_strategy", "deepspeed_config_file"):
-            setup[option.name] = _text(option)
-    if setup.get("distributed_type") == "DEEPSPEED" and "deepspeed_config_file" in setup:
-        # The stage stands in that file.
-        setup["zero_stage"] = None
-    if "distributed_type" not in setup and taken.option("config_file") is None and "num_processes" in setup:
-        # _validate_launch_command: without a file, several processes are several GPUs.
-        setup["distributed_type"] = "MULTI_GPU" if setup["num_processes"] > 1 else "NO"
-    return setup
-
-
-def _text(option: Option) -> str | bool:
-    return True if option.value is None else option.value.text
-
-
-def _option(option: Option, values: dict[str, Any], decided: dict[str, Any], collector: Collector) -> None:
-    name, value, line = option.name, _text(option), option.line
-    section = next((key for prefix, key in SECTION_OF_PREFIX.items() if name.startswith(prefix)), None)
-    if option.value is not None and not option.value.known and WHY.get(name) != RENDEZVOUS:
-        collector.unknown(name, value, line)
-    elif not option.is_known:
-        collector.unknown(name, value, line)
-        message = tr("accelerate launch has no option --{name}.", name=plain_text(name, 60))
-        collector.find("unknown_option", "warning", message, line)
-    elif name == "config_file":
-        collector.refer("accelerate", str(value), line)
-        collector.drop(name, value, WHY[name], line)
-    elif name in ("fp16", "bf16"):
-        collector.rename(f"--{name}", f"--mixed_precision {name}", line)
-        collector.map(name, value, "engine.precision", name, line)
-    elif KEYS.get(name) in decided:
-        collector.map(name, value, KEYS[name], decided[KEYS[name]], line)
-    elif name in ACCELERATE_DEEPSPEED:
-        SECTIONS["deepspeed_config"](collector, name, value, values, line)
-    elif section is not None:
-        SECTIONS[section](collector, name, value, values, line)
-    elif name.startswith(("megatron_lm_", "fp8_")):
-        collector.drop(name, value, MEGATRON if name.startswith("megatron") else FP8, line)
-    elif name == "num_cpu_threads_per_process" and whole(value):
-        collector.map(name, value, "engine.cpu_threads", whole(value), line)
-    elif name in WHY:
-        collector.drop(name, value, WHY[name], line)
-    else:
-        collector.unknown(name, value, line)
-
-
-# The YAML (or JSON, before 0.6) that `accelerate config` writes, of every version.
-
-ACCELERATE_KEYS: Mapping[str, str] = {
-    "distributed_type": "engine.strategy",
-    "num_processes": "engine.processes",
-    "num_machines": "engine.nodes",
-    "mixed_precision": "engine.precision",
-    "use_cpu": "engine.device",
-    "gpu_ids": "engine.gpus",
-}
-"""Keys of a setup -> what they decide."""
-
-STAGES: Mapping[str, tuple[str, ...]] = {
-    "deepspeed_config": ("zero_stage",),
-    "fsdp_config": ("fsdp_sharding_strategy", "sharding_strategy"),
-}
-"""Section -> what in it belongs to the setup: today's name, then those of the first versions."""
-
-KNOWN_TYPES = frozenset({"NO", "MPS", "MULTI_GPU", "MULTI_CPU", "DEEPSPEED", "FSDP", "MEGATRON_LM", *OTHER_DEVICES})
-ALL_GPUS = mark("All GPUs is what a run takes anyway.")
-ONE_NODE = mark("One machine is what a run takes anyway.")
-A_GPU = mark("A run takes the GPU where there is one anyway.")
-
-
-def read(text: str, file_name: str) -> Imported:
+def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what is not of accelerate, is incomplete, or is of SageMaker."""
-    return read_settings(read_document(text, file_name), file_name)
-
-
-def read_settings(document: Document, file_name: str) -> Imported:
-    """The same for a document that was parsed already."""
-    _check(document, file_name)
-    collector = Collector("accelerate", file_name)
-    say_twice(collector, document)
-    collector.setup.update(_accelerate_setup(document, collector))
-    decided = engine_values(collector.setup)
-    for name, value in document.values.items():
-        line = document.line(name)
-        if name in ACCELERATE_KEYS or name == "fp16":
-            _setup_key(collector, name, value, decided, line)
-        elif name == "dynamo_backend":
-            collector.rename(name, RENAMED[name], line)
-            read_compile(collector, name, value, line)
-        elif name == "deepspeed_config" and isinstance(value, str):
-            file_instead_of_section(collector, value, line)
-        elif name in SECTIONS and isinstance(value, Mapping | None):
-            _section(collector, document, name, value or {})
-        elif name in WHOLE_SECTIONS and isinstance(value, Mapping):
-            for inner, setting in value.items():
-                collector.drop(f"{name}.{inner}", setting, WHOLE_SECTIONS[name], document.line(name, str(inner)))
-        elif name == "num_cpu_threads_per_process" and whole(value):
-            collector.map(name, value, "engine.cpu_threads", whole(value), line)
-        elif name.startswith("megatron_lm_") and name not in WHOLE_SECTIONS:
-            collector.drop(name, value, WHOLE_SECTIONS["megatron_lm_config"], line)
-        elif name in DROPPED or (name in WHOLE_SECTIONS and not value):
-            if name in RENAMED:
-                collector.rename(name, RENAMED[name], line)
-            collector.drop(name, value, DROPPED.get(name) or WHOLE_SECTIONS[name], line)
-        else:
-            say_unknown_key(collector, name, value, line)
-    say_contradictions(collector, document)
-    return collector.done()
-
-
-def _check(document: Document, file: str) -> None:
-    values = document.values
+    document = read_document(text, file)
+    values, kind = document.values, document.values.get("distributed_type", ...)
     if str(values.get("compute_environment")).upper() == "AMAZON_SAGEMAKER" or "ec2_instance_type" in values:
-        message = tr(
-            "{file} starts its training on Amazon SageMaker, which trainwiz cannot do; make a file for the machine "
-            "that trains with: accelerate config",
-            file=file,
-        )
-        raise refusal(file, message)
-    if "distributed_type" not in values:
-        message = tr(
-            "{file} has no `distributed_type`, without which accelerate refuses it: it is only a part; get the whole "
-            "file, or make one with: accelerate config",
-            file=file,
-        )
-        raise refusal(file, message)
-    kind = type_word(values["distributed_type"])
-    if kind not in KNOWN_TYPES:
-        line = document.line("distributed_type")
-        message = tr(
-            "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, DEEPSPEED "
-            "and others.",
-            file=file,
-            line=line,
-            value=shown(values["distributed_type"]),
-        )
-        raise refusal(f"{file}:{line}", message)
+        raise refusal(file, tr(SAGEMAKER, file=file))
+    if kind is ...:
+        raise refusal(file, tr(ONLY_A_PART, file=file))
+    if type_word(kind) not in KNOWN_TYPES:
+        line = document.lines.get("distributed_type")
+        raise refusal(f"{file}:{line}", tr(NO_SUCH_TYPE, file=file, line=line, value=shown(kind)))
+    imported = Imported("accelerate", file)
+    document.say_twice(imported)
+    imported.take(document.flat(SECTIONS.__contains__))
+    imported.setup.update(_setup(imported))
+    for setting in imported.settings.values():
+        place_setting(imported, setting)
+    _say_contradictions(imported)
+    return imported
 
 
-def _accelerate_setup(document: Document, collector: Collector) -> dict[str, Any]:
-    """The document's keys of a setup with today's names and spelling."""
-    values = document.values
-    setup: dict[str, Any] = {"launcher": "accelerate", "distributed_type": type_word(values["distributed_type"])}
-    if "mixed_precision" in values:
-        setup["mixed_precision"] = precision_word(values["mixed_precision"])
-    elif "fp16" in values:
-        setup["mixed_precision"] = "fp16" if as_bool(values["fp16"]) else "no"
-    for name in ("num_processes", "num_machines"):
-        if whole(values.get(name)) is not None:
-            setup[name] = whole(values[name])
-    if as_bool(values.get("use_cpu")) or setup["distributed_type"] == "MULTI_CPU":
+def _setup(imported: Imported) -> dict[str, Any]:
+    """The file's keys of a setup with today's names and spelling."""
+    given = {name: setting.value for name, setting in imported.settings.items()}
+    setup: dict[str, Any] = {"launcher": "accelerate", "distributed_type": type_word(given["distributed_type"])}
+    kind = setup["distributed_type"]
+    if "mixed_precision" in given:
+        setup["mixed_precision"] = _precision_word(given["mixed_precision"])
+    elif "fp16" in given:
+        setup["mixed_precision"] = "fp16" if attempt(yes_or_no, given["fp16"]) else "no"
+    setup |= {
+        name: count_of(given.get(name)) for name in ("num_processes", "num_machines") if count_of(given.get(name))
+    }
+    if attempt(yes_or_no, given.get("use_cpu")) or kind == "MULTI_CPU":
         setup["use_cpu"] = True
-    if gpu_list(values.get("gpu_ids")):
-        setup["gpu_ids"] = ",".join(gpu_list(values["gpu_ids"]))
-    if setup["distributed_type"] == "NO" and len(gpu_list(setup.get("gpu_ids"))) > 1 and "use_cpu" not in setup:
-        say_data_parallel(collector, document, setup)
-    elif setup["distributed_type"] in ("NO", "MPS") and setup.get("num_processes", 1) != 1:
-        say_one_process(collector, document, setup)
-    for section, names in STAGES.items():
-        inner = values.get(section)
-        if not isinstance(inner, Mapping):
-            continue
-        for name in names:
-            if name in inner:
-                setup[names[0]] = as_count(inner[name]) if as_count(inner[name]) is not None else inner[name]
-    if setup["distributed_type"] == "DEEPSPEED":
-        inner = values.get("deepspeed_config")
-        named = inner.get("deepspeed_config_file") if isinstance(inner, Mapping) else inner
-        if isinstance(named, str) and named:
-            setup["deepspeed_config_file"] = named
+    gpus = gpu_list(given.get("gpu_ids"))
+    if gpus:
+        setup["gpu_ids"] = ",".join(gpus)
+    if kind == "NO" and len(gpus) > 1 and "use_cpu" not in setup:
+        # One process on several GPUs, for which the Trainer takes DataParallel (Trainer._wrap_model).
+        imported.say(imported.settings["gpu_ids"], "data_parallel", DATA_PARALLEL, count=len(gpus))
+        setup["num_processes"] = len(gpus)
+    elif kind in ("NO", "MPS") and setup.get("num_processes", 1) != 1:
+        # NO takes the simple launcher, which starts one process whatever num_processes says.
+        imported.say(imported.settings["num_processes"], "contradiction", ONE_PROCESS, count=setup["num_processes"])
+        setup["num_processes"] = 1
+    if "deepspeed_config.zero_stage" in given:
+        stage = attempt(whole_number, given["deepspeed_config.zero_stage"])
+        setup["zero_stage"] = given["deepspeed_config.zero_stage"] if stage is None else stage
+    for name in ("fsdp_config.sharding_strategy", "fsdp_config.fsdp_sharding_strategy"):
+        if name in given:
+            setup["fsdp_sharding_strategy"] = given[name]
+    named = given.get("deepspeed_config.deepspeed_config_file", given.get("deepspeed_config"))
+    if kind == "DEEPSPEED" and isinstance(named, str) and named:
+        setup["deepspeed_config_file"] = named
     return setup
 
 
-def _setup_key(collector: Collector, name: str, value: Any, decided: Mapping[str, Any], line: int | None) -> None:
-    if name == "fp16":
-        collector.rename(name, RENAMED[name], line)
-        name_of_key = "mixed_precision"
-    else:
-        name_of_key = name
-    key = ACCELERATE_KEYS[name_of_key]
-    if name == "use_cpu" and not as_bool(value):
-        collector.drop(name, value, A_GPU, line)
-    elif name == "gpu_ids" and key not in decided:
-        collector.drop(name, value, ALL_GPUS, line)
-    elif name == "num_machines" and key not in decided and whole(value) == 1:
-        collector.drop(name, value, ONE_NODE, line)
-    elif key in decided:
-        collector.map(name, value, key, decided[key], line)
-        say_of_value(collector, name, value, line)
-    elif name == "distributed_type":
-        drop_type(collector, value, line)
-    elif name == "num_processes" and value == -1:
-        collector.drop(name, value, mark("-1 leaves the number to the command that starts the training."), line)
-    elif value is None:
-        collector.drop(name, value, mark("Empty leaves it to the plan."), line)
-    else:
-        collector.unknown(name, value, line)
-        message = tr(
-            "{file}: {name} cannot be {value}; it is left out.", file=collector.file, name=name, value=shown(value)
-        )
-        collector.find("bad_value", "warning", message, line)
-
-
-def _section(collector: Collector, document: Document, name: str, section: Mapping[str, Any]) -> None:
-    """A section that belongs to another distributed_type is one that accelerate does not read."""
-    wanted, kind = SECTION_OF.get(name), collector.setup["distributed_type"]
-    if wanted is not None and kind != wanted:
-        why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind)
-        for inner, value in section.items():
-            collector.drop(f"{name}.{inner}", value, why, document.line(name, str(inner)))
+def place_setting(imported: Imported, setting: Setting) -> None:
+    """One key of the file, or the option of `accelerate launch` that fills it."""
+    section, _, key = setting.name.partition(".")
+    kind = imported.setup.get("distributed_type")
+    if key and imported.kind == "accelerate" and SECTION_OF_TYPE.get(section, kind) != kind:
+        imported.drop(setting, tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind))
         return
-    for inner, value in section.items():
-        SECTIONS[name](collector, str(inner), value, section, document.line(name, str(inner)))
+    if section in ("fsdp_config", "dynamo_config") and key:
+        setting = _todays(imported, setting, section, key)
+    elif setting.name in ACCELERATE_RENAMED:
+        imported.rename(setting.name, ACCELERATE_RENAMED[setting.name], setting.line)
+        setting = setting.called(ACCELERATE_RENAMED[setting.name])
+    beside = "deepspeed_config.deepspeed_config_file" in imported.settings and section == "deepspeed_config"
+    rule: Rule | Place | None = ACCELERATE.get(setting.name, SPECIAL.get(setting.name, ACCELERATE.get(section)))
+    if setting.name in SETUP_KEYS:
+        _place_setup(imported, setting)
+    elif section == "parallelism_config" and key:
+        _parallel(imported, setting, key.removeprefix("parallelism_config_"))
+    elif beside and key in NOT_BESIDE_FILE:
+        why = mark("deepspeed_config_file stands beside it, and what that file says counts.")
+        imported.drop(setting, why)
+    elif rule is None and setting.name.startswith("megatron_lm_"):
+        imported.drop(setting, MEGATRON)
+    elif rule is None and (key in DEEPSPEED_TELLTALES or f"zero_optimization.{key}" in DEEPSPEED):
+        imported.drop(setting, mark("It is a key of DeepSpeed's JSON, which accelerate does not read here."))
+        imported.say(setting, "misplaced", OF_DEEPSPEED, name=shown(key))
+    else:
+        imported.place(setting, rule, LEFT_TO_TRAINER)
+        if rule is None and not key:
+            imported.say(setting, "unknown_key", UNKNOWN_KEY)
+
+
+def _todays(imported: Imported, setting: Setting, section: str, key: str) -> Setting:
+    """A key of fsdp_config or dynamo_config; the first versions of accelerate had no prefix."""
+    prefix = section.removesuffix("config")
+    today = f"{section}.{key if key.startswith(prefix) else prefix + key}"
+    second = imported.read("fsdp_config.fsdp_version", whole_number) == 2
+    today = today if second else ACCELERATE_RENAMED.get(today, today)
+    if section == "fsdp_config" and today != setting.name:
+        imported.rename(setting.as_written(), today, setting.line)
+    return setting.called(today)
+
+
+def _place_setup(imported: Imported, setting: Setting) -> None:
+    """A key of the setup: what all of them together decide."""
+    name, value, decided = setting.name, setting.value, engine_values(imported.setup)
+    key = SETUP_KEYS[name]
+    device = type_word(value) if name == "distributed_type" and type_word(value) in OTHER_DEVICES else None
+    if device is not None:
+        imported.say(setting, "not_offered", OTHER_DEVICE, kind=device, device=OTHER_DEVICES[device])
+    if name == "use_cpu" and not attempt(yes_or_no, value):
+        imported.drop(setting, mark("A run takes the GPU where there is one anyway."))
+    elif key in decided:
+        imported.map(setting, key, decided[key])
+        if name == "mixed_precision" and _precision_word(value) == "fp8":
+            imported.say(setting, "not_offered", NO_FP8)
+    elif device is not None:
+        imported.drop(setting, mark("trainwiz does not train on this kind of device."))
+    elif name == "distributed_type" and type_word(value) == "MEGATRON_LM":
+        imported.drop(setting, MEGATRON)
+        imported.say(setting, "not_offered", NO_MEGATRON)
+    elif name == "distributed_type" and "deepspeed_config_file" in imported.setup:
+        imported.drop(setting, mark("Which stage of ZeRO it is, deepspeed_config_file says."))
+    elif name == "distributed_type":
+        imported.leave_unknown(setting)
+    elif name == "gpu_ids":
+        imported.drop(setting, ALL_GPUS)
+    elif name == "num_machines" and count_of(value) == 1:
+        imported.drop(setting, ONE_NODE)
+    elif name == "num_processes" and value == -1:
+        imported.drop(setting, mark("-1 leaves the number to the command that starts the training."))
+    elif value is None:
+        imported.drop(setting, mark("Empty leaves it to the plan."))
+    else:
+        imported.wrong(setting)
+
+
+def _named_file(imported: Imported, setting: Setting) -> None:
+    imported.refer("deepspeed", str(setting.value), setting.line)
+    imported.drop(setting, IN_THAT_FILE)
+    beside = [key for name in imported.settings if (key := name.partition(".")[2]) in NOT_BESIDE_FILE]
+    if beside:
+        imported.say(setting, "contradiction", BESIDE_FILE, names=", ".join(beside))
+
+
+def _file_for_section(imported: Imported, setting: Setting) -> None:
+    """`deepspeed_config: ds.json`, which accelerate cannot read."""
+    if not isinstance(setting.value, str):
+        raise WrongValue(setting.value)
+    kind = imported.setup["distributed_type"]
+    if kind == "DEEPSPEED":
+        imported.refer("deepspeed", setting.value, setting.line)
+        imported.drop(setting, IN_THAT_FILE)
+        imported.say(setting, "misplaced", FILE_FOR_SECTION)
+    else:
+        imported.drop(setting, mark("DeepSpeed is not what distributed_type says."))
+        imported.say(setting, "contradiction", FILE_UNUSED, kind=kind, path=shown(setting.value))
+
+
+def _offload(imported: Imported, setting: Setting) -> None:
+    stage = imported.read("deepspeed_config.zero_stage", whole_number)
+    stage = DEFAULT_ZERO_STAGE if stage is None else stage
+    keep_in_ram(imported, setting, setting.name.endswith("param_device"), stage)
+
+
+def keep_in_ram(imported: Imported, setting: Setting, is_param: bool, stage: int | None) -> None:
+    """Offload of the optimizer or of the parameters, of which that of the parameters stands for both."""
+    device = str(setting.value).strip().lower()
+    if device == "auto":
+        imported.drop(setting, mark("auto leaves it to accelerate's file."))
+    elif device == "none":
+        imported.drop(setting, mark("none keeps it on the GPU, which a run does anyway."))
+    elif device == "nvme":
+        imported.drop(setting, mark("trainwiz keeps nothing on NVMe."))
+        imported.say(setting, "not_offered", NO_NVME)
+    elif device != "cpu":
+        raise WrongValue(setting.value)
+    elif is_param and stage != 3:
+        imported.drop(setting, mark("Only ZeRO-3 can keep parameters in host RAM."))
+        imported.say(setting, "contradiction", NEEDS_STAGE_3, stage=stage)
+    elif stage == 0:
+        imported.drop(setting, mark("Stage 0 keeps everything on the GPU."))
+        imported.say(setting, "contradiction", NEEDS_STAGE)
+    else:
+        both = "all" if is_param or imported.values.get("engine.offload") == "all" else "optimizer"
+        imported.map(setting, "engine.offload", both)
+        imported.set_all("engine.offload", both)
+
+
+def place_stage(imported: Imported, setting: Setting) -> None:
+    """The stage of ZeRO, in this file or in that of DeepSpeed."""
+    stage = attempt(whole_number, setting.value)
+    if is_auto(setting.value):
+        imported.drop(setting, mark("auto leaves the stage to accelerate's file."))
+    elif stage not in ZERO:
+        imported.leave_unknown(setting)
+        imported.say(setting, "bad_value", NO_SUCH_STAGE)
+    else:
+        imported.map(setting, "engine.strategy", ZERO[stage])
+        if stage == 0:
+            imported.say(setting, "other_program", STAGE_0)
+
+
+def _sharding(imported: Imported, setting: Setting) -> None:
+    word = str(setting.value).strip().upper()
+    if word in ("FULL_SHARD", "1", "TRUE", "NO_SHARD", "3"):
+        imported.map(setting, "engine.strategy", engine_values(imported.setup).get("engine.strategy"))
+        if word in ("NO_SHARD", "3"):
+            imported.say(setting, "other_program", NO_SHARD)
+    else:
+        imported.drop(setting, mark("trainwiz shards parameters, gradients and optimizer over all GPUs."))
+        imported.say(setting, "not_offered", SHARDS_LESS, name=setting.as_written().partition(".")[2])
+
+
+def _compile(imported: Imported, setting: Setting) -> None:
+    """A backend of torch.compile; inductor is torch's own default."""
+    backend = str(setting.value).rpartition(".")[2].strip().lower()
+    on = setting.value is not False and backend != "no"
+    imported.map(setting, "engine.compile", on)
+    if on and backend != "inductor":
+        imported.say(setting, "not_offered", OTHER_BACKEND)
+
+
+def _parallel(imported: Imported, setting: Setting, short: str) -> None:
+    """One size of `parallelism_config`; those of tensors, contexts and sequences take GPUs away from the data."""
+    size = attempt(whole_number, setting.value) or 1
+    if short in ("tp_size", "cp_size", "sp_size") and size <= 1:
+        imported.drop(setting, mark("It says what a run does anyway."))
+    elif short.startswith(("dp_", "tp_", "cp_", "sp_")):
+        imported.drop(setting, mark("trainwiz splits neither layers nor sequences over GPUs."))
+        if short in ("tp_size", "cp_size", "sp_size"):
+            imported.say(setting, "not_offered", SPLITS, name=short, size=size)
+    else:
+        imported.leave_unknown(setting)
+
+
+def _say_contradictions(imported: Imported) -> None:
+    """Figures of the file that cannot be true together."""
+    setup, settings = imported.setup, imported.settings
+    processes, nodes = setup.get("num_processes"), setup.get("num_machines", 1)
+    gpus = len(gpu_list(setup.get("gpu_ids")))
+    if processes is not None and processes % nodes:
+        imported.say(settings["num_processes"], "contradiction", UNEQUAL, processes=processes, nodes=nodes)
+    precision = settings.get("mixed_precision")
+    if setup.get("deepspeed_config_file") and precision is not None and precision.value is not None:
+        imported.say(precision, "contradiction", PRECISION_BESIDE)
+    if gpus and processes is not None and nodes == 1 and processes != gpus and not setup.get("use_cpu"):
+        imported.say(settings["gpu_ids"], "contradiction", GPUS_AND_PROCESSES, gpus=gpus, processes=processes)
+
+
+SPECIAL: Mapping[str, Place] = {
+    "deepspeed_config": _file_for_section,
+    "deepspeed_config.deepspeed_config_file": _named_file,
+    "deepspeed_config.zero_stage": place_stage,
+    "deepspeed_config.offload_optimizer_device": _offload,
+    "deepspeed_config.offload_param_device": _offload,
+    "fsdp_config.fsdp_reshard_after_forward": _sharding,
+    "dynamo_config.dynamo_backend": _compile,
+}

@@ -1,267 +1,648 @@
-"""A launch command, alone or in a script."""
+"""A launch command, alone or in a shell script: which one trains, its launcher, its script's arguments."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainwiz.core.importing.accelerate import read_accelerate
-from trainwiz.core.importing.command_line_launch import Launch, find_launches, read_deepspeed_launcher, read_torchrun
-from trainwiz.core.importing.command_line_options import Taken, read_environment, take
-from trainwiz.core.importing.report import Collector, Imported, gpu_list, refusal
-from trainwiz.core.importing.settings import Setting, Unresolved
-from trainwiz.core.importing.shell_words import Script, Word, read_script
-from trainwiz.core.importing.slurm_job import basename, drop_the_rest, read_alone, read_job, say_processes_unknown
-from trainwiz.core.importing.training_arguments import fill, looks_like_arguments
-from trainwiz.core.importing.training_arguments_dropped import Hint
-from trainwiz.core.importing.training_arguments_engine import NAMES_A_FILE
-from trainwiz.core.importing.training_arguments_names import is_argument
-from trainwiz.core.language import tr
+from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
+from trainwiz.core.importing.accelerate import engine_values, place_setting
+from trainwiz.core.importing.engine_names import (
+    ANY_VALUES,
+    ENGINES,
+    FLAGS,
+    FP8,
+    FRAMEWORKS,
+    INSTALLS,
+    MEGATRON,
+    NOT_TRAINING,
+    OF_DEEPSPEED_SECTION,
+    OF_LAUNCHER,
+    OPTION_KEYS,
+    OPTION_REASONS,
+    RENDEZVOUS,
+    SHORT,
+    VALUES,
+    WRAPPERS,
+)
+from trainwiz.core.importing.names import NAMES_A_FILE
+from trainwiz.core.importing.report import Imported, Setting, refusal
+from trainwiz.core.importing.shell import Command, Script, Word, read_script
+from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
+from trainwiz.core.importing.values import Unresolved, attempt, count_of, gpu_list, whole_number
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
-# The arguments behind a script's name -> settings, without the script.
+PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?w?")
+PYTHON_VALUES = ("-W", "-X", "--check-hash-based-pycs")
+MODULES: Mapping[str, str] = {
+    **dict.fromkeys(("torch.distributed.run", "torch.distributed.launch"), "torchrun"),
+    **dict.fromkeys(("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate"), "accelerate"),
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
+}
+LAUNCHERS: Mapping[str, str] = {
+    "accelerate-launch": "accelerate", "torchrun": "torchrun", "deepspeed": "deepspeed", "deepspeed.pt": "deepspeed",
+    "ds": "deepspeed",
+}  # fmt: skip
+SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
+DEEPEST = 4
+"""Commands within quotes within commands."""
+TRAINS = ("train", "finetune", "fine_tune", "finetuning", "pretrain", "run_", "sft", "dpo", "tune", "lora")
+"""Pieces of the names that people give to scripts that train."""
+SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
+COUNTS_IN_ENVIRONMENT = frozenset({"llamafactory-cli", "lmf", "swift"})
+"""Frameworks that read NNODES and NPROC_PER_NODE, and give them to torchrun (their cli.py)."""
+SURELY_THE_TRAINERS = 4
+"""Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
 
 NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
-FILE_OPTIONS = frozenset({"config", "config_file", "config_path", "cfg", "c", "args_file", "recipe", "training_config"})
+FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "args_file", "recipe", "training_config"])
 """Options that name a file of arguments."""
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way: learning_rate=1e-4."""
+LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
+"""All further arguments in a variable: "$@", $EXTRA_ARGS."""
+
+NO_LAUNCH = mark(
+    "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python."
+)
+NO_SCRIPT = mark("{file}: the {program} command on line {line} names no script; get the whole command.")
+NO_OPTION = mark("{program} has no option --{name}.")
+ELASTIC = mark("--nnodes {range} lets the number of machines change while a run goes on; trainwiz needs one number.")
+NODES_UNKNOWN = mark("How many machines {hosts} names is not known here; say it with --nodes.")
+PROCESSES_UNKNOWN = mark("How many processes {program} starts is not read; say it with --num-gpus and --nodes.")
+SEVERAL = mark("{count} commands here could start a training; the one on line {line} was read.")
+CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole command.")
 
 
-def read_arguments(words: Sequence[Word], collector: Collector) -> list[Setting]:
-    """The settings of a script's arguments. Files of arguments are noted as references, and what is neither option nor
-    value as unknown."""
-    settings: list[Setting] = []
-    for option, values in _options(words):
-        if option is None:
-            _positional(values[0], settings, collector)
-            continue
-        written, equals, inline = option.text.partition("=")
-        name = written.lstrip("-").replace("-", "_")
-        if equals:
-            values = [Word(inline, option.line, option.known), *values]
-        if not option.known and not equals:
-            collector.unknown(option.text, option.text, option.line)
-            continue
-        setting = Setting(name, _value(values), option.line, written.lstrip("-"))
-        if name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text):
-            _refer(setting.written, values[0], collector)
-        else:
-            settings.append(_switched_off(setting))
-    return settings
+@dataclass(slots=True)
+class Launch:
+    """One command that starts a training. `words` is what follows the launcher's name (and its `launch`)."""
+
+    program: str
+    words: list[Word]
+    line: int
+    environment: dict[str, Word] = field(default_factory=dict)
+    starter: str = ""
+    """The program in front of it that starts processes of its own (srun, mpirun)."""
+    old_name: str = ""
+    """How the launcher is written, where it has another name today."""
+    framework: str = ""
+    options: list[Setting] = field(default_factory=list)
+    script: Word | None = None
+    is_module: bool = False
+    arguments: list[Word] = field(default_factory=list)
+
+    def option(self, *names: str) -> Any:
+        """The value of an option; None where it is absent or cannot be known."""
+        found = [option.value for option in self.options if option.name in names]
+        return None if not found or isinstance(found[-1], Unresolved) else found[-1]
+
+    def script_name(self) -> str:
+        if self.script is None:
+            return ""
+        return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
 
 
-def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
-    """(option, its values), and (None, [word]) for what stands before all options. An option whose value is behind
-    "=" has no others: what follows it stands for itself."""
-    found: list[tuple[Word | None, list[Word]]] = []
-    for word in words:
-        if word.text == "--":
-            continue
-        if _is_option(word):
-            found.append((word, []))
-        elif found and _takes(found[-1], word):
-            found[-1][1].append(word)
-        else:
-            found.append((None, [word]))
-    return found
-
-
-def _is_option(word: Word) -> bool:
-    return len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text)
-
-
-def _is_loose(word: Word) -> bool:
-    """All further arguments in a variable: "$@", $EXTRA_ARGS."""
-    return not word.known and bool(re.fullmatch(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?", word.text))
-
-
-def _takes(option: tuple[Word | None, list[Word]], word: Word) -> bool:
-    """The word is a value of the option before it; behind the first one NAME=VALUE stands for itself."""
-    name, values = option
-    if name is None or "=" in name.text or _is_loose(word):
-        return False
-    return not values or ASSIGNED.fullmatch(word.text) is None
-
-
-def _value(values: Sequence[Word]) -> Any:
-    if not values:
-        return True
-    if any(not value.known for value in values):
-        return Unresolved(" ".join(value.text for value in values))
-    return values[0].text if len(values) == 1 else [value.text for value in values]
-
-
-def _switched_off(setting: Setting) -> Setting:
-    """HfArgumentParser has --no_NAME for what is on by default."""
-    name = setting.name.removeprefix("no_")
-    if name != setting.name and setting.value is True and not is_argument(setting.name) and is_argument(name):
-        return Setting(name, False, setting.line, setting.written)
-    return setting
-
-
-def _positional(word: Word, settings: list[Setting], collector: Collector) -> None:
-    assigned = ASSIGNED.fullmatch(word.text)
-    if SETTINGS_FILE.fullmatch(word.text) and assigned is None:
-        _refer(word.text, word, collector)
-    elif assigned is not None:
-        name = assigned["name"].lstrip("+")
-        value: Any = assigned["value"] if word.known else Unresolved(assigned["value"])
-        settings.append(Setting(name, value, word.line, name))
-    else:
-        collector.unknown(word.text, None if word.known else word.text, word.line)
-
-
-def _refer(name: str, word: Word, collector: Collector) -> None:
-    if word.known:
-        collector.refer("arguments", word.text, word.line)
-        collector.drop(name, word.text, NAMES_A_FILE, word.line)
-    else:
-        collector.unknown(name, word.text, word.line)
-
-
-# A launch command, alone or in a shell script: read word by word, never run, and no shell is asked.
-
-TRAINS = ("train", "finetune", "fine_tune", "finetuning", "pretrain", "run_", "sft", "dpo", "tune", "lora")
-"""Pieces of the names that people give to scripts that train."""
-SURELY_THE_TRAINERS = 4
-"""Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
-SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
-COUNTS_IN_ENVIRONMENT = frozenset({"llamafactory-cli", "lmf", "swift"})
-"""Frameworks that read NNODES and NPROC_PER_NODE."""
-THE_TRAINERS_DEFAULTS = frozenset({"llamafactory-cli", "lmf"})
-"""Frameworks whose arguments are TrainingArguments, with their defaults."""
-
-
-def read(text: str, file_name: str) -> Imported:
+def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    job = read_job(text)
-    script = read_script(text, given=job.variables())
-    launches = find_launches(script.commands)
+    header = _slurm_header(text)
+    script = read_script(text, given=_slurm_variables(header))
+    launches = [launch for command in script.commands for launch in _launches(command, 0)]
     if not launches:
-        raise _no_launch(script, file_name)
+        said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
+        raise refusal(file, tr(NO_LAUNCH, file=file, said=plain_text(said, 60)))
     launch = _chosen(launches)
-    collector = Collector("launch_command", file_name)
-    collector.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
-    taken = _taken(launch)
-    if taken.script is None:
-        raise refusal(
-            f"{file_name}:{launch.line}",
-            tr(
-                "{file}: the {program} command on line {line} names no script; get the whole command.",
-                file=file_name,
-                program=launch.program,
-                line=launch.line,
-            ),
+    if launch.script is None:
+        message = tr(NO_SCRIPT, file=file, program=launch.program, line=launch.line)
+        raise refusal(f"{file}:{launch.line}", message)
+    imported = Imported("launch_command", file)
+    imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
+    _place_launcher(imported, launch)
+    _place_environment(imported, launch)
+    if launch.program == "python" and launch.starter:
+        imported.setup["launcher"] = launch.starter
+        imported.say(launch.line, "processes_unknown", PROCESSES_UNKNOWN, program=launch.starter)
+    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup:
+        _one_process_for_each_gpu(imported, header)
+    _place_script(imported, launch)
+    mapped = {(entry.name, entry.line) for entry in imported.mapped}
+    for asked in header:
+        if (asked.name, asked.line) not in mapped:
+            imported.drop(asked, mark("trainwiz writes a job for Slurm itself: trainwiz export RUN --slurm"))
+    if len(launches) > 1:
+        imported.say(launch.line, "several_trainings", SEVERAL, count=len(launches), line=launch.line)
+    if script.unclosed is not None:
+        imported.say(script.unclosed, "cut_off", CUT_OFF, line=script.unclosed)
+    return imported
+
+
+# Which words start a training: the launcher behind env, nohup, srun and the like.
+
+
+def _launches(command: Command, depth: int) -> list[Launch]:
+    words = command.words
+    environment, starter = dict(command.environment), ""
+    for at, word in enumerate(words):
+        name = _basename(word)
+        if name in INSTALLS:
+            return []
+        if name in STARTS_SEVERAL:
+            starter = starter or name
+        inner = _in_quotes(words[at:], depth)
+        if inner is None:
+            launch = _launch(words[at:], command.line)
+            inner = [launch] if launch is not None else None
+        if inner is not None:
+            return [
+                replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
+                for one in inner
+            ]
+        if _basename(words[0]) not in WRAPPERS:
+            return []
+        assigned = ASSIGNED.fullmatch(word.text)
+        if assigned is not None:
+            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+    return []
+
+
+def _in_quotes(words: Sequence[Word], depth: int) -> list[Launch] | None:
+    """The commands in `bash -c "..."` and `eval "..."`."""
+    script: Script | None = None
+    if depth < DEEPEST and words[0].text == "eval":
+        script = read_script(" ".join(word.text for word in words[1:]), words[0].line)
+    elif depth < DEEPEST and _basename(words[0]) in SHELLS:
+        quoted = [after for word, after in itertools.pairwise(words) if re.fullmatch(r"-\w*c", word.text)]
+        script = read_script(quoted[0].text, quoted[0].line) if quoted else None
+    if script is None:
+        return None
+    return [launch for command in script.commands for launch in _launches(command, depth + 1)]
+
+
+def _basename(word: Word) -> str:
+    # A notebook's "!", a recipe's "@".
+    return PurePosixPath(word.text.lstrip("!@")).name
+
+
+def _launch(words: Sequence[Word], line: int) -> Launch | None:
+    """The launch that begins with the first of these words."""
+    name, rest = _basename(words[0]), list(words[1:])
+    first = rest[0].text if rest else ""
+    if name == "accelerate" and first == "launch":
+        return _cut(Launch("accelerate", rest[1:], line))
+    if name in LAUNCHERS and rest:
+        return _cut(Launch(LAUNCHERS[name], rest, line))
+    if name == "trl" and re.fullmatch(r"[a-z_]+", first):
+        return Launch("trl", rest, line, script=rest[0], is_module=True, arguments=rest[1:])
+    commands = FRAMEWORKS.get(name)
+    if commands is not None and rest and (not commands or first in commands):
+        arguments = rest[1:] if commands else rest
+        return Launch(
+            "framework", rest, line, framework=name, script=Word(name, line), is_module=True, arguments=arguments
         )
-    _read_launcher(launch, taken, collector)
-    read_environment(launch.environment, collector, counts=launch.name in COUNTS_IN_ENVIRONMENT)
-    if launch.program == "python" and launch.before:
-        say_processes_unknown(basename(launch.before[0]), launch.line, collector)
-    elif launch.program in ("python", "framework") and "num_processes" not in collector.setup:
-        _one_process_for_each_gpu(collector)
-        read_alone(job, collector)
-    _read_script(launch, taken, collector)
-    _leave_to_deepspeed(collector)
-    drop_the_rest(job, collector)
-    _say_more(script, launches, launch, collector)
-    return collector.done()
+    return _python(rest, line) if PYTHON.fullmatch(name) else None
 
 
-def _no_launch(script: Script, file_name: str) -> Exception:
-    said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
-    message = tr(
-        "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python.",
-        file=file_name,
-        said=plain_text(said, 60),
-    )
-    return refusal(file_name, message)
+def _python(words: list[Word], line: int) -> Launch | None:
+    at = 0
+    while at < len(words) and words[at].text.startswith("-") and words[at].text != "-":
+        option = words[at].text
+        if option in ("-c", "-V", "--version", "-h", "--help"):
+            return None
+        if option.startswith("-m"):
+            joined = [Word(option[2:], line)] if len(option) > 2 else []
+            return _module([*joined, *words[at + 1 :]], line)
+        at += 2 if option in PYTHON_VALUES else 1
+    if at >= len(words) or PurePosixPath(words[at].text).name in NOT_TRAINING or words[at].text[:1] in ("-", *"=<>~!"):
+        return None
+    return Launch("python", words[at:], line, script=words[at], arguments=words[at + 1 :])
+
+
+def _module(words: list[Word], line: int) -> Launch | None:
+    if not words or {words[0].text, words[0].text.partition(".")[0]} & NOT_TRAINING:
+        return None
+    name, rest = words[0].text, words[1:]
+    if name not in MODULES:
+        return Launch("python", words, line, script=words[0], is_module=True, arguments=rest)
+    rest = rest[1:] if MODULES[name] == "accelerate" and rest and rest[0].text == "launch" else rest
+    return _cut(Launch(MODULES[name], rest, line, old_name=name if name == "torch.distributed.launch" else ""))
 
 
 def _chosen(launches: Sequence[Launch]) -> Launch:
     """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
     launchers = [launch for launch in launches if launch.program != "python"]
-    training = [launch for launch in launches if any(piece in _script_name(launch).lower() for piece in TRAINS)]
+    training = [launch for launch in launches if any(piece in launch.script_name().lower() for piece in TRAINS)]
     return (launchers or training or list(launches))[0]
 
 
-def _script_name(launch: Launch) -> str:
-    script = _taken(launch).script
-    return PurePosixPath(script.text).name if script is not None else ""
+def _cut(launch: Launch) -> Launch:
+    """Cut the words behind a launcher's name: its options, the script (the first word that is no option and no value
+    of one), the rest."""
+    program, words = launch.program, launch.words
+    flags, values = FLAGS[program], VALUES[program]
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.text.startswith("-") or word.text == "-":
+            if _stands_for_options(words, at - 1):
+                launch.options.append(Setting("", Unresolved(word.text), word.line, word.text))
+                continue
+            launch.script, launch.arguments = word, words[at:]
+            break
+        written, equals, inline = word.text.partition("=")
+        name = _option_name(program, written, flags | values)
+        known = name in flags or name in values or (program == "accelerate" and name.startswith(ANY_VALUES))
+        value: Word | None = Word(inline, word.line, word.known) if equals else None
+        loose = at < len(words) and not words[at].text.startswith("-") and not words[at].text.endswith(".py")
+        if value is None and at < len(words) and (name not in flags if known else loose):
+            value = words[at]
+            at += 1
+        launch.is_module |= name == "module"
+        given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
+        launch.options.append(Setting(name, given, word.line, name if known else f"--{name}"))
+    return launch
 
 
-def _taken(launch: Launch) -> Taken:
-    words = launch.words
-    if launch.program in ("accelerate", "torchrun", "deepspeed"):
-        return take(launch.program, words)
-    if words and words[0].text == "-m":
-        return Taken(script=words[1] if len(words) > 1 else None, is_module=True, arguments=words[2:])
-    if launch.program == "framework":
-        return Taken(script=Word(launch.name, launch.line), is_module=True, arguments=words)
-    return Taken(script=words[0] if words else None, is_module=launch.program == "trl", arguments=words[1:])
+def _option_name(program: str, written: str, known: frozenset[str]) -> str:
+    """The option's whole name: short ones written out, beginnings completed as argparse does."""
+    if not written.startswith("--"):
+        letter = written.lstrip("-")
+        return SHORT[program].get(letter, letter)
+    name = written.lstrip("-").replace("-", "_")
+    longer = [option for option in known if option.startswith(name)] if name and name not in known else []
+    return longer[0] if len(longer) == 1 else name
 
 
-def _read_launcher(launch: Launch, taken: Taken, collector: Collector) -> None:
-    for word in taken.loose:
-        collector.unknown(word.text, word.text, word.line)
-    if launch.old_name is not None:
-        collector.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    if launch.program == "accelerate":
-        read_accelerate(taken, collector)
-    elif launch.program == "torchrun":
-        read_torchrun(taken, collector)
-    elif launch.program == "deepspeed":
-        read_deepspeed_launcher(taken, collector)
+def _stands_for_options(words: Sequence[Word], at: int) -> bool:
+    """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
+    word = words[at]
+    if word.known or not word.text.startswith(("$", "<")):
+        return False
+    for following in words[at + 1 :]:
+        if following.text.endswith(".py") or following.text in ("-m", "--module"):
+            return True
+        if following.text.startswith("-"):
+            return "ARG" in word.text.upper() or "OPT" in word.text.upper()
+    return False
 
 
-def _read_script(launch: Launch, taken: Taken, collector: Collector) -> None:
-    """The script's arguments; the script itself is read by the caller, where it is here."""
-    assert taken.script is not None
-    script = taken.script
-    if not script.known:
-        collector.unknown(script.text, script.text, script.line)
-    elif not taken.is_module and script.text.endswith(".py"):
-        collector.refer("script", script.text, script.line)
-    settings = read_arguments(taken.arguments, collector)
-    name = script.text.rpartition(".")[2] if taken.is_module else PurePosixPath(script.text).stem
-    fill(collector, settings, [Hint(name, script.line)], _program(launch, name, settings))
+# The options of the launchers -> the setup, under accelerate's names.
 
 
-def _one_process_for_each_gpu(collector: Collector) -> None:
+def _place_launcher(imported: Imported, launch: Launch) -> None:
+    if launch.old_name:
+        imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
+    if launch.program not in FLAGS:
+        return
+    setup = {"accelerate": _accelerate, "torchrun": _torchrun, "deepspeed": _deepspeed}[launch.program](launch)
+    imported.setup.update(setup)
+    decided = engine_values(imported.setup)
+    imported.take(_as_in_file(option) for option in launch.options if option.name)
+    for option in launch.options:
+        _place_option(imported, launch.program, option, decided)
+    nodes = launch.option("nnodes")
+    if nodes is not None and re.fullmatch(r"\d+:\d+", str(nodes)):
+        imported.say(launch.line, "elastic_nodes", ELASTIC, range=nodes)
+    hosts = launch.option("hostfile")
+    if hosts and launch.option("num_nodes", "include") is None:
+        imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, hosts=plain_text(hosts, 80))
+    imported.settings.clear()
+
+
+def _as_in_file(option: Setting) -> Setting:
+    """The option of `accelerate launch` as the key of its file."""
+    section = "deepspeed_config" if option.name in OF_DEEPSPEED_SECTION else ""
+    for prefix in ("fsdp_", "dynamo_", "parallelism_config_"):
+        section = f"{prefix.removesuffix('config_')}config" if option.name.startswith(prefix) else section
+    return replace(option, name=f"{section}.{option.name}", written="") if section else option
+
+
+def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> None:
+    name, key = option.name, OPTION_KEYS[program].get(option.name, "")
+    in_file = _as_in_file(option)
+    if not name or (isinstance(option.value, Unresolved) and OPTION_REASONS.get(name) != RENDEZVOUS):
+        imported.leave_unknown(option)
+    elif option.written.startswith("--"):
+        imported.leave_unknown(replace(option, written=name))
+        launcher = "accelerate launch" if program == "accelerate" else program
+        imported.say(option, "unknown_option", NO_OPTION, program=launcher, name=plain_text(name, 60))
+    elif name == "config_file":
+        imported.refer("accelerate", str(option.value), option.line)
+        imported.drop(option, NAMES_A_FILE)
+    elif program == "accelerate" and name in ("fp16", "bf16"):
+        imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
+        imported.map(option, "engine.precision", name)
+    elif name == "include" and "engine.gpus" in decided:
+        imported.map(option, "engine.gpus", decided["engine.gpus"])
+    elif key in decided:
+        imported.map(option, key, decided[key])
+    elif program == "accelerate" and (in_file is not option or name == "num_cpu_threads_per_process"):
+        place_setting(imported, in_file)
+    elif name.startswith(("megatron_lm_", "fp8_")):
+        imported.drop(option, MEGATRON if name.startswith("megatron") else FP8)
+    elif key and option.value not in ("1", "-1", "auto", "gpu", "all"):
+        imported.leave_unknown(option)
+    else:
+        imported.drop(option, OPTION_REASONS.get(name, OF_LAUNCHER))
+
+
+def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
+    setup: dict[str, Any] = {} if nodes == 1 else {"num_machines": nodes}
+    if per_node is not None:
+        kind = "MULTI_GPU" if per_node * nodes > 1 else "NO"
+        setup |= {"num_processes": per_node * nodes, "distributed_type": kind}
+    return setup
+
+
+def _accelerate(launch: Launch) -> dict[str, Any]:
+    given = {option.name: option.value for option in launch.options if not isinstance(option.value, Unresolved)}
+    setup: dict[str, Any] = {
+        name: count_of(given.get(name)) for name in ("num_processes", "num_machines") if count_of(given.get(name))
+    }
+    for name, value in given.items():
+        if name == "mixed_precision":
+            setup[name] = str(value).lower()
+        elif name in ("fp16", "bf16"):
+            setup["mixed_precision"] = name
+        elif name in ENGINES:
+            setup["distributed_type"] = ENGINES[name]
+        elif name in ("fsdp_sharding_strategy", "deepspeed_config_file") or (name == "gpu_ids" and gpu_list(value)):
+            setup[name] = value
+    if "cpu" in given:
+        setup["use_cpu"] = True
+    if attempt(whole_number, given.get("zero_stage")) is not None:
+        setup["zero_stage"] = whole_number(given["zero_stage"])
+    if setup.get("distributed_type") == "DEEPSPEED" and "deepspeed_config_file" in setup:
+        # The stage stands in that file.
+        setup["zero_stage"] = None
+    if "distributed_type" not in setup and "config_file" not in given and "num_processes" in setup:
+        # _validate_launch_command: without a file, several processes are several GPUs.
+        setup["distributed_type"] = "MULTI_GPU" if setup["num_processes"] > 1 else "NO"
+    return setup
+
+
+def _torchrun(launch: Launch) -> dict[str, Any]:
+    """torchrun, and torch.distributed.launch before it."""
+    named = any(option.name in ("nproc_per_node", "") for option in launch.options)
+    # torch.distributed.run: --nproc-per-node is 1 by default.
+    per_node = count_of(launch.option("nproc_per_node")) if named else 1
+    return _processes(per_node, count_of(launch.option("nnodes")) or 1)
+
+
+def _deepspeed(launch: Launch) -> dict[str, Any]:
+    """DeepSpeed's own launcher: --num_gpus and --num_nodes, or --include "host:0,1@other:0,1"; a machine without a
+    list uses all of its GPUs."""
+    include = launch.option("include")
+    if include is None:
+        return _processes(
+            count_of(launch.option("num_gpus", "num_accelerators")), count_of(launch.option("num_nodes")) or 1
+        )
+    hosts = [host for host in str(include).split("@") if host.strip()]
+    slots = [gpu_list(host.partition(":")[2]) for host in hosts]
+    equal = all(slots) and len({len(gpus) for gpus in slots}) == 1
+    setup = _processes(len(slots[0]) if equal else None, max(len(hosts), 1))
+    if equal and all(gpus == slots[0] for gpus in slots):
+        setup["gpu_ids"] = ",".join(slots[0])
+    return setup
+
+
+# The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
+
+RENDEZVOUS_NAMES = frozenset(
+    ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NNODES"]
+)
+OF_PYTHON = frozenset(["PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PATH", "LD_LIBRARY_PATH", "HOME"])
+OF_ACCELERATE = mark("accelerate's launcher reads it; a run of trainwiz has its own settings.")
+
+
+def _place_environment(imported: Imported, launch: Launch) -> None:
+    """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
+    counted: dict[str, tuple[str, int]] = {}
+    if launch.framework in COUNTS_IN_ENVIRONMENT:
+        known = {name: count_of(word.text) for name, word in launch.environment.items() if word.known}
+        nodes, per_node = known.get("NNODES") or 1, known.get("NPROC_PER_NODE")
+        imported.setup |= _processes(per_node, nodes)
+        counted = {"NNODES": ("engine.nodes", nodes)} if nodes > 1 else {}
+        counted |= {"NPROC_PER_NODE": ("engine.processes", per_node)} if per_node else {}
+    for name, word in launch.environment.items():
+        setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
+        if name in counted:
+            imported.map(setting, *counted[name])
+        elif name in RENDEZVOUS_NAMES:
+            imported.drop(setting, RENDEZVOUS)
+        elif not (
+            name in {*OWN, *OF_PYTHON} or name.startswith((*PREFIXES, "ACCELERATE_", "FSDP_")) or SECRET.search(name)
+        ):
+            continue
+        elif not word.known:
+            imported.leave_unknown(setting)
+        else:
+            _place_variable(imported, setting)
+
+
+def _place_variable(imported: Imported, setting: Setting) -> None:
+    name, value = setting.name, str(setting.value)
+    if name == "CUDA_VISIBLE_DEVICES":
+        gpus = [gpu for gpu in gpu_list(value) if gpu not in ("-1", "NoDevFiles")]
+        if gpus:
+            # accelerate's own --gpu_ids replaces the variable.
+            imported.setup.setdefault("gpu_ids", ",".join(gpus))
+            imported.map(setting, "engine.gpus", gpus)
+        else:
+            imported.setup["use_cpu"] = True
+            imported.map(setting, "engine.device", "cpu")
+    elif name == "OMP_NUM_THREADS" and count_of(value):
+        imported.map(setting, "engine.cpu_threads", count_of(value))
+    elif name in OF_PYTHON:
+        imported.drop(setting, mark("Export it in the shell, from which a run inherits."))
+    elif name.startswith(("ACCELERATE_", "FSDP_")):
+        if name == "ACCELERATE_MIXED_PRECISION":
+            imported.setup["mixed_precision"] = value.lower()
+        imported.drop(setting, OF_ACCELERATE)
+    else:
+        try:
+            check_variable_name(name)
+            check_variable_value(value)
+        except ValueError as error:
+            imported.drop(setting, f"{error}.")
+        else:
+            imported.map(setting, f"engine.environment.{name}", value)
+
+
+# What a job asks of Slurm: the #SBATCH lines in front of its first command, as sbatch reads them.
+
+SLURM_SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "t": "time", "J": "job-name", "p": "partition",
+               "A": "account", "o": "output", "e": "error", "q": "qos", "w": "nodelist", "x": "exclude", "C": "constraint"}  # fmt: skip
+GPUS_OF_NODE = ("gres", "gpus-per-node", "gpus")
+GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)")
+"""`gpu:a100:4` of --gres, `a100:4` or `4` of --gpus."""
+
+
+def _slurm_header(text: str) -> list[Setting]:
+    asked: list[Setting] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            break
+        if line.startswith("#SBATCH "):
+            asked += (
+                Setting(SLURM_SHORT.get(name, name), value, number, f"#SBATCH {SLURM_SHORT.get(name, name)}")
+                for name, value in _slurm_options(line.removeprefix("#SBATCH "))
+            )
+    return asked
+
+
+def _slurm_options(text: str) -> Iterator[tuple[str, str]]:
+    """(name without dashes, value) of "--name=value", "--name value", "-N 2" and "-N2"."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        words = text.split()
+    for word, after in zip(words, [*words[1:], "-"], strict=True):
+        name, equals, value = word.lstrip("-").partition("=")
+        if re.fullmatch(r"-[A-Za-z]\d+", word):
+            yield word[1], word[2:]
+        elif word.startswith("-") and name:
+            yield name, value if equals else "" if after.startswith("-") else after
+
+
+def _gpus_of_node(header: Sequence[Setting]) -> int | None:
+    nodes = next((count_of(asked.value) for asked in header if asked.name == "nodes"), 1) or 1
+    for asked in header:
+        found = [match for part in asked.value.split(",") if (match := GPUS.fullmatch(part))]
+        if asked.name in GPUS_OF_NODE and len(found) == 1 and (asked.name != "gres" or "gpu" in asked.value):
+            count = int(found[0]["count"])
+            return count // nodes if asked.name == "gpus" else count
+    return None
+
+
+def _slurm_variables(header: Sequence[Setting]) -> dict[str, str]:
+    """The variables that Slurm sets in the job, as far as the job says their values."""
+    counts = {asked.name: asked.value for asked in header if count_of(asked.value)}
+    nodes, per_node = counts.get("nodes"), counts.get("ntasks-per-node", "1" if "nodes" in counts else None)
+    tasks = counts.get("ntasks", str(int(per_node) * int(nodes or 1)) if per_node else None)
+    gpus = _gpus_of_node(header)
+    known = {
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
+        "SLURM_NTASKS_PER_NODE": counts.get("ntasks-per-node"),
+        "SLURM_CPUS_PER_TASK": counts.get("cpus-per-task"),
+        **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), str(gpus) if gpus else None),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _one_process_for_each_gpu(imported: Imported, header: Sequence[Setting]) -> None:
     """Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences."""
-    gpus = len(gpu_list(collector.setup.get("gpu_ids")))
-    if gpus:
-        collector.setup |= {"num_processes": gpus, "distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
+    gpus = len(gpu_list(imported.setup.get("gpu_ids"))) or None
+    of_job = None if gpus else _gpus_of_node(header)
+    if of_job:
+        imported.setup["visible_gpus"] = of_job
+        for asked in header:
+            if asked.name in GPUS_OF_NODE:
+                imported.map(asked, "engine.processes", of_job)
+                imported.values.pop("engine.processes")
+    if gpus or of_job:
+        imported.setup |= _processes(gpus or of_job, 1)
 
 
-def _leave_to_deepspeed(collector: Collector) -> None:
-    """Where the script is given a DeepSpeed file, that file says how the processes share the work, not the launcher."""
-    if any(reference.role == "deepspeed" for reference in collector.references):
-        collector.setup.pop("distributed_type", None)
+# The script and its arguments.
 
 
-def _program(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:
+def _place_script(imported: Imported, launch: Launch) -> None:
+    """The script itself is read by the caller, where it is here."""
+    script = launch.script
+    assert script is not None
+    if not script.known:
+        imported.leave_unknown(Setting(script.text, script.text, script.line))
+    elif not launch.is_module and script.text.endswith(".py"):
+        imported.refer("script", script.text, script.line)
+    settings = list(_arguments(imported, launch.arguments))
+    name = launch.script_name()
+    fill(imported, settings, [Setting("script", name, script.line)], _defaults_of(launch, name, settings))
+    if any(reference.role == "deepspeed" for reference in imported.references):
+        # That file says how the processes share the work, not the launcher.
+        imported.setup.pop("distributed_type", None)
+
+
+def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
     if launch.program == "trl" or script in SFT_SCRIPTS:
         return "SFTConfig" if script in SFT_SCRIPTS and settings else None
-    if launch.program == "framework" and script not in THE_TRAINERS_DEFAULTS:
+    if launch.program == "framework" and launch.framework not in ("llamafactory-cli", "lmf"):
         return None
     names = {setting.name for setting in settings}
     surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)
     return "TrainingArguments" if surely else None
 
 
-def _say_more(script: Script, launches: Sequence[Launch], launch: Launch, collector: Collector) -> None:
-    if len(launches) > 1:
-        message = tr(
-            "{count} commands here could start a training; the one on line {line} was read.",
-            count=len(launches),
-            line=launch.line,
-        )
-        collector.find("several_trainings", "warning", message, launch.line)
-    if script.unclosed is not None:
-        message = tr("The command on line {line} goes on behind its end; get the whole command.", line=script.unclosed)
-        collector.find("cut_off", "warning", message, script.unclosed)
+def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
+    """The settings of a script's arguments. Files of arguments are noted as references, and what is neither option nor
+    value as unknown."""
+    for option, values in _options(words):
+        if option is None:
+            yield from _positional(imported, values[0])
+            continue
+        written, equals, inline = option.text.partition("=")
+        written = written.lstrip("-")
+        if equals:
+            values = [Word(inline, option.line, option.known)]
+        if not option.known and not equals:
+            imported.leave_unknown(Setting(option.text, option.text, option.line))
+            continue
+        value: Any = True if not values else values[0].text if len(values) == 1 else [word.text for word in values]
+        if not all(word.known for word in values):
+            value = Unresolved(" ".join(word.text for word in values))
+        name = written.replace("-", "_")
+        on = name.removeprefix("no_")
+        if name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text):
+            _refer(imported, written, values[0])
+        elif value is True and on != name and is_known(on) and not is_known(name):
+            # HfArgumentParser has --no_NAME for what is on by default.
+            yield Setting(on, False, option.line, written)
+        else:
+            yield Setting(name, value, option.line, written)
+
+
+def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
+    """(option, its values), and (None, [word]) for what stands for itself: what stands before all options, follows
+    one with "=", or is NAME=VALUE behind a value."""
+    found: list[tuple[Word | None, list[Word]]] = []
+    for word in words:
+        option, values = found[-1] if found else (None, [])
+        if word.text == "--":
+            continue
+        if len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text):
+            found.append((word, []))
+        elif option is None or "=" in option.text or (not word.known and LOOSE.fullmatch(word.text)) or (values and ASSIGNED.fullmatch(word.text)):
+            found.append((None, [word]))
+        else:
+            values.append(word)
+    return found
+
+
+def _positional(imported: Imported, word: Word) -> Iterator[Setting]:
+    assigned = ASSIGNED.fullmatch(word.text)
+    if assigned is not None:
+        name = assigned["name"].lstrip("+")
+        yield Setting(name, assigned["value"] if word.known else Unresolved(assigned["value"]), word.line, name)
+    elif SETTINGS_FILE.fullmatch(word.text):
+        _refer(imported, word.text, word)
+    else:
+        imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
+
+
+def _refer(imported: Imported, name: str, word: Word) -> None:
+    setting = Setting(name, word.text, word.line)
+    if word.known:
+        imported.refer("arguments", word.text, word.line)
+        imported.drop(setting, NAMES_A_FILE)
+    else:
+        imported.leave_unknown(setting)

@@ -1,351 +1,253 @@
-"""The JSON of DeepSpeed."""
+"""The JSON of DeepSpeed, with or without comments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from trainwiz.core.importing.deepspeed_zero import read_zero
-from trainwiz.core.importing.document import Document, read_document, say_twice
-from trainwiz.core.importing.report import Collector, Imported, refusal
-from trainwiz.core.importing.settings import as_bool, as_count, as_number, is_auto, map_number, shown
-from trainwiz.core.importing.words import (
-    FP16_DROPPED,
-    KNOWN_OPTIMIZERS,
-    KNOWN_SCHEDULERS,
-    MASTER,
+from trainwiz.core.importing.accelerate import keep_in_ram, place_stage
+from trainwiz.core.importing.document import read_document
+from trainwiz.core.importing.engine_names import (
+    AUTO,
+    DEEPSPEED,
+    DEEPSPEED_OPTIMIZERS,
+    DEEPSPEED_RENAMED,
+    DEEPSPEED_SCHEDULES,
+    DEEPSPEED_TELLTALES,
+    MISPLACED,
     NOT_OFFERED,
-    OPTIMIZER_DROPPED,
-    OPTIMIZER_PARAMS,
-    OPTIMIZERS,
+    OTHER_OPTIMIZERS,
     SCALING,
-    SCHEDULER_DROPPED,
-    SCHEDULER_PARAMS,
-    SCHEDULES,
-    TELLTALES,
-    TOP_DROPPED,
 )
+from trainwiz.core.importing.report import Imported, Place, Setting, refusal
+from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, whole_number, yes_or_no
 from trainwiz.core.language import mark, tr
 
-# Precision, optimizer and scheduler of a DeepSpeed JSON.
+HALVES = ("fp16.enabled", "bf16.enabled")
+BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
-AUTO = mark('"auto" leaves it to the arguments of the Trainer.')
-
-
-def read_precision(collector: Collector, document: Document, name: str, section: Any) -> None:
-    """fp16, bf16 (bfloat16 in old files) or Apex's amp."""
-    if not isinstance(section, Mapping):
-        collector.unknown(name, section, document.line(name))
-        return
-    today = "bf16" if name == "bfloat16" else name
-    if today != name:
-        collector.rename(name, today, document.line(name))
-    for inner, value in section.items():
-        full, line = f"{name}.{inner}", document.line(name, str(inner))
-        if name == "amp":
-            collector.drop(full, value, mark("trainwiz mixes precision with torch, not with Apex."), line)
-        elif inner == "enabled":
-            _enabled(collector, document, full, today, value, line)
-        elif today == "fp16" and inner in FP16_DROPPED:
-            _scaling(collector, full, str(inner), value, line)
-        elif str(inner).endswith(("master_weights_and_grads", "optimizer_states", "grad_overflow", "grad_update")):
-            collector.drop(full, value, MASTER, line)
-        else:
-            collector.unknown(full, value, line)
-
-
-def _enabled(collector: Collector, document: Document, full: str, name: str, value: Any, line: int | None) -> None:
-    if is_auto(value):
-        collector.drop(full, value, AUTO, line)
-        return
-    on = as_bool(value)
-    if on:
-        collector.map(full, value, "engine.precision", name, line)
-    elif on is None:
-        collector.unknown(full, value, line)
-    elif _all_off(document):
-        # Neither half is on, and nothing may switch one on: DeepSpeed then computes in fp32.
-        collector.map(full, value, "engine.precision", "fp32", line)
-    else:
-        collector.drop(full, value, mark("Off leaves the choice to the other halves of a float."), line)
-
-
-def _all_off(document: Document) -> bool:
-    """fp16 and bf16 are off for sure; a section that is not there is off."""
-    sections = [document.values.get(name) for name in ("fp16", "bf16", "bfloat16", "amp")]
-    return all(
-        section is None or (isinstance(section, Mapping) and as_bool(section.get("enabled", False)) is False)
-        for section in sections
-    )
+NOTHING_OF_DEEPSPEED = mark(
+    "{file} has no setting of DeepSpeed, such as zero_optimization or train_micro_batch_size_per_gpu."
+)
+WITHOUT_ZERO = mark("{file}: without zero_optimization DeepSpeed shards nothing, which is DDP.")
+NO_STAGE = mark("{file}: zero_optimization has no stage, and 0, which DeepSpeed then takes, shards nothing.")
+OPTIMIZER_TOO = mark(
+    "{file}: only the parameters are kept in host RAM; trainwiz then keeps the optimizer there too (engine.offload all)."
+)
+MISPLACED_HERE = mark(
+    "{file}: `{name}` stands inside zero_optimization, where DeepSpeed refuses it; move it out by one level. Here it is "
+    "not taken ({where})."
+)
+FIXED_SCALE = mark("{file}: the fixed loss scale {value} has no place; trainwiz scales the loss dynamically.")
+NO_OPTIMIZER = mark(
+    "{file}: trainwiz has no optimizer {value}; the plan takes AdamW, for which the learning rate may have to be another."
+)
+NO_OPTIMIZER_OF_ITS_OWN = mark(
+    "{file}: DeepSpeed has no optimizer {value} of its own; the plan takes AdamW unless --optimizer says another."
+)
+NO_SCHEDULER = mark(
+    "{file}: trainwiz has no scheduler {value}; it has linear, cosine, constant and polynomial: --set "
+    "training.schedule=cosine"
+)
+SCHEDULER_WINS = mark(
+    "{file}: optimizer.params.lr is {other} and scheduler.params.warmup_max_lr {peak}; the scheduler sets the rate at "
+    "every step, so {peak} is taken."
+)
+LOGARITHM = mark(
+    "{file}: DeepSpeed warms up with the logarithm of the step unless warmup_type is linear; trainwiz warms up linearly."
+)
+NO_MULTIPLE = mark(
+    "{file}: train_batch_size {total} is no multiple of train_micro_batch_size_per_gpu {micro} x "
+    "gradient_accumulation_steps {accumulation}, so no number of GPUs makes it true; micro-batch and accumulation are "
+    "taken."
+)
+BOTH_HALVES = mark(
+    "{file}: {first} and {second} are both enabled, which DeepSpeed refuses; choose one: --precision bf16 or --precision "
+    "fp16. Neither is taken."
+)
 
 
-def _scaling(collector: Collector, full: str, inner: str, value: Any, line: int | None) -> None:
-    collector.drop(full, value, SCALING, line)
-    if inner == "loss_scale" and (as_number(value) or 0) > 0:
-        message = tr(
-            "{file}: the fixed loss scale {value} has no place; trainwiz scales the loss dynamically.",
-            file=collector.file,
-            value=shown(value),
-        )
-        collector.find("not_offered", "warning", message, line)
-
-
-def read_optimizer(collector: Collector, document: Document, section: Any) -> None:
-    """`optimizer`: its type and parameters."""
-    if not isinstance(section, Mapping):
-        collector.unknown("optimizer", section, document.line("optimizer"))
-        return
-    params = section.get("params")
-    for name, value in section.items():
-        line = document.line("optimizer", str(name))
-        if name == "type":
-            _optimizer_type(collector, value, params if isinstance(params, Mapping) else {}, line)
-        elif name == "params" and isinstance(value, Mapping):
-            for inner, setting in value.items():
-                _optimizer_param(collector, str(inner), setting, document.line("optimizer", "params", str(inner)))
-        elif name == "legacy_fusion":
-            collector.drop("optimizer.legacy_fusion", value, NOT_OFFERED, line)
-        else:
-            collector.unknown(f"optimizer.{name}", value, line)
-
-
-def _optimizer_type(collector: Collector, value: Any, params: Mapping[str, Any], line: int | None) -> None:
-    word = str(value).strip().lower()
-    taken = OPTIMIZERS.get(word)
-    if taken is not None and not (word == "adam" and as_bool(params.get("adam_w_mode", True)) is False):
-        collector.map("optimizer.type", value, "engine.optimizer", taken, line)
-        return
-    known = word in KNOWN_OPTIMIZERS or taken is not None
-    if known:
-        collector.drop("optimizer.type", value, NOT_OFFERED, line)
-        message = tr(
-            "{file}: trainwiz has no optimizer {name}; the plan takes AdamW, for which the learning rate may have to "
-            "be another.",
-            file=collector.file,
-            name=shown(value),
-        )
-    else:
-        collector.unknown("optimizer.type", value, line)
-        message = tr(
-            "{file}: DeepSpeed has no optimizer {name} of its own; the plan takes AdamW unless --optimizer says "
-            "another.",
-            file=collector.file,
-            name=shown(value),
-        )
-    collector.find("not_offered", "warning", message, line)
-
-
-def _optimizer_param(collector: Collector, name: str, value: Any, line: int | None) -> None:
-    full = f"optimizer.params.{name}"
-    if is_auto(value):
-        collector.drop(full, value, AUTO, line)
-    elif name == "betas" and isinstance(value, list) and len(value) == 2:
-        for key, beta in zip(("training.adam_beta1", "training.adam_beta2"), value, strict=True):
-            map_number(collector, full, value, key, as_number(beta), line)
-    elif name in OPTIMIZER_PARAMS:
-        map_number(collector, full, value, OPTIMIZER_PARAMS[name], as_number(value), line)
-    elif name in OPTIMIZER_DROPPED:
-        collector.drop(full, value, OPTIMIZER_DROPPED[name], line)
-    else:
-        collector.unknown(full, value, line)
-
-
-def read_scheduler(collector: Collector, document: Document, section: Any) -> None:
-    """`scheduler`: its type and parameters."""
-    if not isinstance(section, Mapping):
-        collector.unknown("scheduler", section, document.line("scheduler"))
-        return
-    kind = section.get("type")
-    for name, value in section.items():
-        line = document.line("scheduler", str(name))
-        if name == "type":
-            _scheduler_type(collector, value, line)
-        elif name == "params" and isinstance(value, Mapping):
-            for inner, setting in value.items():
-                place = document.line("scheduler", "params", str(inner))
-                _scheduler_param(collector, document, str(kind), str(inner), setting, place)
-            if kind in SCHEDULES and as_count(value.get("warmup_num_steps")) not in (0, 1):
-                _warmup_shape(collector, value, line)
-        else:
-            collector.unknown(f"scheduler.{name}", value, line)
-
-
-def _scheduler_type(collector: Collector, value: Any, line: int | None) -> None:
-    if value in SCHEDULES:
-        collector.map("scheduler.type", value, "training.schedule", SCHEDULES[value], line)
-        return
-    if value in KNOWN_SCHEDULERS:
-        collector.drop("scheduler.type", value, NOT_OFFERED, line)
-    else:
-        collector.unknown("scheduler.type", value, line)
-    message = tr(
-        "{file}: trainwiz has no scheduler {name}; it has linear, cosine, constant and polynomial: --set "
-        "training.schedule=cosine",
-        file=collector.file,
-        name=shown(value),
-    )
-    collector.find("not_offered", "warning", message, line)
-
-
-def _scheduler_param(
-    collector: Collector, document: Document, kind: str, name: str, value: Any, line: int | None
-) -> None:
-    full = f"scheduler.params.{name}"
-    if is_auto(value):
-        collector.drop(full, value, AUTO, line)
-    elif kind not in SCHEDULES:
-        collector.drop(full, value, mark("It belongs to a scheduler that trainwiz does not have."), line)
-    elif name == "warmup_max_lr":
-        _peak(collector, document, full, value, line)
-    elif name == "cos_min_ratio" and as_number(value) is not None and "training.learning_rate" in collector.values:
-        final = float(f"{collector.values['training.learning_rate'] * (as_number(value) or 0.0):.6g}")
-        collector.map(full, value, "training.final_learning_rate", final, line)
-    elif name in SCHEDULER_PARAMS:
-        number = as_count(value) if name == "total_num_steps" else as_number(value)
-        map_number(collector, full, value, SCHEDULER_PARAMS[name], number, line)
-    elif name in SCHEDULER_DROPPED or name == "cos_min_ratio":
-        collector.drop(full, value, SCHEDULER_DROPPED.get(name, AUTO), line)
-    else:
-        collector.unknown(full, value, line)
-
-
-def _peak(collector: Collector, document: Document, full: str, value: Any, line: int | None) -> None:
-    """The scheduler sets the rate at every step, so what the optimizer says beside it has no effect."""
-    peak, other = as_number(value), collector.values.get("training.learning_rate")
-    if other is not None and peak is not None and peak != other:
-        message = tr(
-            "{file}: optimizer.params.lr is {other} and scheduler.params.warmup_max_lr {peak}; the scheduler sets the "
-            "rate at every step, so {peak} is taken.",
-            file=collector.file,
-            other=f"{other:g}",
-            peak=f"{peak:g}",
-        )
-        collector.find("contradiction", "warning", message, line)
-        collector.take_back("optimizer.params.lr", mark("The scheduler sets the rate at every step."))
-    map_number(collector, full, value, "training.learning_rate", peak, line)
-
-
-def _warmup_shape(collector: Collector, params: Mapping[str, Any], line: int | None) -> None:
-    if str(params.get("warmup_type", "log")).lower() != "linear":
-        message = tr(
-            "{file}: DeepSpeed warms up with the logarithm of the step unless warmup_type is linear; trainwiz warms up "
-            "linearly.",
-            file=collector.file,
-        )
-        collector.find("not_offered", "note", message, line)
-
-
-# The JSON of DeepSpeed, with or without comments.
-
-BATCH: Mapping[str, str] = {
-    "train_batch_size": "batch.target_samples",
-    "train_micro_batch_size_per_gpu": "batch.micro_batch_size",
-    "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
-}
-
-
-def read(text: str, file_name: str) -> Imported:
+def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what is not of DeepSpeed or is broken."""
-    return read_settings(read_document(text, file_name), file_name)
+    document = read_document(text, file)
+    if not DEEPSPEED_TELLTALES & set(document.values):
+        raise refusal(file, tr(NOTHING_OF_DEEPSPEED, file=file))
+    imported = Imported("deepspeed", file)
+    document.say_twice(imported)
+    for setting in document.flat(SECTIONS.__contains__):
+        imported.take([_todays(imported, setting)])
+    for setting in imported.settings.values():
+        imported.place(setting, _rule(imported, setting), AUTO)
+    _say_more(imported, document.values)
+    return imported
 
 
-def read_settings(document: Document, file_name: str) -> Imported:
-    """The same for a document that was parsed already."""
-    if not TELLTALES & set(document.values):
-        message = tr(
-            "{file} has no setting of DeepSpeed, such as zero_optimization or train_micro_batch_size_per_gpu.",
-            file=file_name,
+def _todays(imported: Imported, setting: Setting) -> Setting:
+    """Under the name of today; what was yes or no is a device."""
+    new = DEEPSPEED_RENAMED.get(setting.name)
+    if setting.name == "zero_optimization" and isinstance(setting.value, bool):
+        # The whole section until DeepSpeed 0.2.
+        imported.rename(setting.name, "zero_optimization.stage", setting.line)
+        return setting.called("zero_optimization.stage", int(setting.value))
+    if new is None:
+        return setting
+    imported.rename(setting.name, new, setting.line)
+    if new.endswith(".device"):
+        return setting.called(new, "cpu" if attempt(yes_or_no, setting.value) else "none")
+    return setting.called(new)
+
+
+def _rule(imported: Imported, setting: Setting) -> Any:
+    name, section = setting.name, setting.name.partition(".")[0]
+    if section == "scheduler" and name != "scheduler.type" and _schedule(imported) is None and _known(name):
+        return mark("It belongs to a scheduler that trainwiz does not have.")
+    misplaced = name.startswith("zero_optimization.") and name.split(".")[1] in MISPLACED
+    if misplaced:
+        return _misplaced
+    return SPECIAL.get(name, DEEPSPEED.get(name, DEEPSPEED.get(section)))
+
+
+def _schedule(imported: Imported) -> str | None:
+    kind = imported.settings.get("scheduler.type")
+    return None if kind is None else DEEPSPEED_SCHEDULES.get(str(kind.value))
+
+
+def _known(name: str) -> bool:
+    return name.startswith("scheduler.params.")
+
+
+def _misplaced(imported: Imported, setting: Setting) -> None:
+    """DeepSpeed refuses these here: they are kept in the report, and not taken for what they would be elsewhere."""
+    imported.drop(setting, mark("DeepSpeed refuses it inside zero_optimization."))
+    _, name, *rest = setting.name.split(".")
+    if not rest or rest == ["enabled"]:
+        imported.say(setting, "misplaced", MISPLACED_HERE, name=name, where=".".join([name, *rest]))
+
+
+def _half(imported: Imported, setting: Setting) -> None:
+    """fp16 or bf16. Where neither is on, and nothing may switch one on, DeepSpeed computes in fp32."""
+    half = setting.name.partition(".")[0]
+    others = [imported.settings[name].value for name in (*HALVES, "amp.enabled") if name in imported.settings]
+    if yes_or_no(setting.value):
+        imported.map(setting, "engine.precision", half)
+    elif all(attempt(yes_or_no, value) is False for value in others):
+        imported.map(setting, "engine.precision", "fp32")
+    else:
+        imported.drop(setting, mark("Off leaves the choice to the other halves of a float."))
+
+
+def _loss_scale(imported: Imported, setting: Setting) -> None:
+    imported.drop(setting, SCALING)
+    if (attempt(decimal_number, setting.value) or 0) > 0:
+        imported.say(setting, "not_offered", FIXED_SCALE)
+
+
+def _optimizer(imported: Imported, setting: Setting) -> None:
+    word = str(setting.value).strip().lower()
+    taken = DEEPSPEED_OPTIMIZERS.get(word)
+    if taken is not None and not (word == "adam" and imported.read("optimizer.params.adam_w_mode", yes_or_no) is False):
+        imported.map(setting, "engine.optimizer", taken)
+    elif taken is not None or word in OTHER_OPTIMIZERS:
+        imported.drop(setting, NOT_OFFERED)
+        imported.say(setting, "not_offered", NO_OPTIMIZER)
+    else:
+        imported.leave_unknown(setting)
+        imported.say(setting, "not_offered", NO_OPTIMIZER_OF_ITS_OWN)
+
+
+def _betas(imported: Imported, setting: Setting) -> None:
+    if not isinstance(setting.value, list) or len(setting.value) != 2:
+        raise WrongValue(setting.value)
+    first, second = (decimal_number(beta) for beta in setting.value)
+    imported.map(setting, "training.adam_beta1", first)
+    imported.map(setting, "training.adam_beta2", second)
+
+
+def _scheduler(imported: Imported, setting: Setting) -> None:
+    schedule = _schedule(imported)
+    if schedule is not None:
+        imported.map(setting, "training.schedule", schedule)
+        linear = str(imported.read("scheduler.params.warmup_type", str) or "log").lower() == "linear"
+        if not linear and imported.read("scheduler.params.warmup_num_steps", whole_number) not in (0, 1):
+            imported.say(setting, "other_program", LOGARITHM)
+        return
+    if setting.value in ("LRRangeTest", "OneCycle"):
+        imported.drop(setting, NOT_OFFERED)
+    else:
+        imported.leave_unknown(setting)
+    imported.say(setting, "not_offered", NO_SCHEDULER)
+
+
+def _peak(imported: Imported, setting: Setting) -> None:
+    """The scheduler sets the rate at every step, so what the optimizer says beside it has no effect."""
+    peak, other = decimal_number(setting.value), imported.values.get("training.learning_rate")
+    if other is not None and peak != other:
+        imported.say(setting, "contradiction", SCHEDULER_WINS, other=f"{other:g}", peak=f"{peak:g}")
+        why = mark("The scheduler sets the rate at every step.")
+        imported.take_back("training.learning_rate", "optimizer.params.lr", why)
+    imported.map(setting, "training.learning_rate", peak)
+
+
+def _final_ratio(imported: Imported, setting: Setting) -> None:
+    peak = imported.values.get("training.learning_rate")
+    if peak is None:
+        imported.drop(setting, AUTO)
+    else:
+        imported.map(setting, "training.final_learning_rate", float(f"{peak * decimal_number(setting.value):.6g}"))
+
+
+def _offload(imported: Imported, setting: Setting) -> None:
+    stage = imported.read("zero_optimization.stage", whole_number)
+    has_stage = "zero_optimization.stage" in imported.settings
+    keep_in_ram(imported, setting, "offload_param" in setting.name, stage if has_stage else 0)
+
+
+def _say_more(imported: Imported, given: Mapping[str, Any]) -> None:
+    """Figures that cannot be true together, and what DeepSpeed takes for what is left out."""
+    settings = imported.settings
+    zero = [setting for name, setting in settings.items() if name.startswith("zero_optimization.")]
+    if "zero_optimization" not in given:
+        imported.say(None, "other_program", WITHOUT_ZERO)
+    elif "zero_optimization.stage" not in settings:
+        imported.say(zero[0].line if zero else None, "missing_setting", NO_STAGE)
+    optimizer = settings.get("zero_optimization.offload_optimizer.device")
+    if imported.values.get("engine.offload") == "all" and (optimizer is None or optimizer.value != "cpu"):
+        imported.say(settings["zero_optimization.offload_param.device"], "other_program", OPTIMIZER_TOO)
+    total, micro, accumulation = (imported.read(name, whole_number) for name in BATCH)
+    accumulation = max(1, accumulation or 1)
+    if total is not None and micro is not None and micro > 0 and total % (micro * accumulation):
+        imported.say(
+            settings[BATCH[0]], "contradiction", NO_MULTIPLE, total=total, micro=micro, accumulation=accumulation
         )
-        raise refusal(file_name, message)
-    collector = Collector("deepspeed", file_name)
-    say_twice(collector, document)
-    for name, value in document.values.items():
-        _key(collector, document, name, value)
-    if "zero_optimization" not in document.values:
-        message = tr("{file}: without zero_optimization DeepSpeed shards nothing, which is DDP.", file=collector.file)
-        collector.find("other_program", "note", message)
-    _batch_contradiction(collector, document)
-    _both_halves(collector, document)
-    return collector.done()
-
-
-def _key(collector: Collector, document: Document, name: str, value: Any) -> None:
-    line = document.line(name)
-    if name in BATCH:
-        _batch(collector, name, value, line)
-    elif name == "gradient_clipping":
-        if is_auto(value):
-            collector.drop(name, value, AUTO, line)
-        else:
-            map_number(collector, name, value, "training.max_grad_norm", as_number(value), line)
-    elif name in ("fp16", "bf16", "bfloat16", "amp"):
-        read_precision(collector, document, name, value)
-    elif name == "zero_optimization":
-        read_zero(collector, document, value)
-    elif name == "optimizer":
-        read_optimizer(collector, document, value)
-    elif name == "scheduler":
-        read_scheduler(collector, document, value)
-    elif name in TOP_DROPPED:
-        drop_all(collector, document, name, value, TOP_DROPPED[name])
-    else:
-        collector.unknown(name, value, line)
-
-
-def drop_all(collector: Collector, document: Document, name: str, value: Any, why: str) -> None:
-    """A key, or each key of a section, for one reason."""
-    if not isinstance(value, Mapping) or not value:
-        collector.drop(name, value, why, document.line(name))
-        return
-    for inner, setting in value.items():
-        collector.drop(f"{name}.{inner}", setting, why, document.line(name, str(inner)))
-
-
-def _batch(collector: Collector, name: str, value: Any, line: int | None) -> None:
-    if is_auto(value):
-        collector.drop(name, value, AUTO, line)
-    elif as_count(value) is None:
-        collector.unknown(name, value, line)
-    else:
-        map_number(collector, name, value, BATCH[name], as_count(value), line)
-
-
-def _batch_contradiction(collector: Collector, document: Document) -> None:
-    """train_batch_size is micro-batch x accumulation x processes; DeepSpeed refuses anything else."""
-    total, micro, accumulation = (as_count(document.values.get(name)) for name in BATCH)
-    if total is None or micro is None or micro < 1:
-        return
-    window = micro * max(1, accumulation or 1)
-    if total % window == 0:
-        return
-    message = tr(
-        "{file}: train_batch_size {total} is no multiple of train_micro_batch_size_per_gpu {micro} x "
-        "gradient_accumulation_steps {accumulation}, so no number of GPUs makes it true; micro-batch and accumulation "
-        "are taken.",
-        file=collector.file,
-        total=total,
-        micro=micro,
-        accumulation=max(1, accumulation or 1),
-    )
-    collector.find("contradiction", "warning", message, document.line("train_batch_size"))
-    why = mark("It contradicts micro-batch and accumulation.")
-    collector.take_back("train_batch_size", why)
-
-
-def _both_halves(collector: Collector, document: Document) -> None:
-    on = [name for name in ("fp16", "bf16", "bfloat16") if _is_on(document.values.get(name))]
+        why = mark("It contradicts micro-batch and accumulation.")
+        imported.take_back("batch.target_samples", BATCH[0], why)
+    on = [settings[name] for name in HALVES if imported.read(name, yes_or_no)]
     if len(on) > 1:
-        message = tr(
-            "{file}: {first} and {second} are both enabled, which DeepSpeed refuses; choose one: --precision bf16 or "
-            "--precision fp16. Neither is taken.",
-            file=collector.file,
-            first=on[0],
-            second=on[1],
-        )
-        collector.find("contradiction", "warning", message, document.line(on[1]))
-        for name in on:
-            collector.take_back(f"{name}.enabled", mark("Both halves are enabled, which cannot be."))
+        first, second = (setting.as_written().partition(".")[0] for setting in on)
+        imported.say(on[1], "contradiction", BOTH_HALVES, first=first, second=second)
+        for setting in on:
+            why = mark("Both halves are enabled, which cannot be.")
+            imported.take_back("engine.precision", setting.as_written(), why)
 
 
-def _is_on(section: Any) -> bool:
-    return isinstance(section, Mapping) and section.get("enabled") is True
+SPECIAL: Mapping[str, Place] = {
+    "zero_optimization.stage": place_stage,
+    "zero_optimization.offload_optimizer.device": _offload,
+    "zero_optimization.offload_param.device": _offload,
+    "fp16.enabled": _half,
+    "bf16.enabled": _half,
+    "fp16.loss_scale": _loss_scale,
+    "optimizer.type": _optimizer,
+    "optimizer.params.betas": _betas,
+    "scheduler.type": _scheduler,
+    "scheduler.params.warmup_max_lr": _peak,
+    "scheduler.params.cos_min_ratio": _final_ratio,
+}
+_NAMES = (*DEEPSPEED, *SPECIAL, *DEEPSPEED_RENAMED)
+SECTIONS = frozenset(
+    {name.rpartition(".")[0] for name in _NAMES if "." in name}
+    | {"optimizer", "scheduler", "zero_optimization"}
+    | {name for name, rule in DEEPSPEED.items() if isinstance(rule, str) and "." not in name}
+    | {f"zero_optimization.{name}" for name in MISPLACED}
+)
+"""Keys whose keys are settings."""

@@ -1,48 +1,158 @@
-"""The texts of an import, from files, pipes and pastes."""
+"""The texts of an import, from files, pipes and pastes, and which reader each is for; the profile that it becomes."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import textwrap
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import Finding, Severity, os_reason
+from trainwiz.core.errors import Finding, os_reason
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.importing.merge import Merged, checked, merge
-from trainwiz.core.importing.recognise import is_command, read
+from trainwiz.core.importing import accelerate, command_line, deepspeed, python_source, trainer
+from trainwiz.core.importing.document import Document, looks_like_json, read_document
+from trainwiz.core.importing.engine_names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES
+from trainwiz.core.importing.merge import checked, merge
+from trainwiz.core.importing.names import EVERYBODYS, TRAINERS_OWN
 from trainwiz.core.importing.report import Imported, NotImportable, Reference, refusal
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files
 from trainwiz.core.text import plain_text
 
+# Which reader a text is for.
+
+LAUNCHERS = re.compile(
+    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|lmf|trl|swift|axolotl|fairseq(?:-hydra)?-train|torch\.distributed\.(?:launch|run)"
+    r"|python[\d.]*)(?=\s|$)"
+)
+"""Programs that start a training, as a word of a command."""
+OTHERS: tuple[tuple[frozenset[str], str], ...] = (
+    (
+        frozenset({"log_history", "global_step"}),
+        mark("{file} is the log of a training that ran, not its settings; look at it with: trainwiz monitor FILE"),
+    ),
+    (
+        frozenset({"architectures", "model_type"}),
+        mark("{file} describes a model, not a training; give it to a plan with: trainwiz plan --model FILE"),
+    ),
+    (
+        frozenset({"schema_version", "origins"}),
+        mark("{file} is the record of a run of trainwiz; go on with it by: trainwiz runs resume RUN"),
+    ),
+    (
+        frozenset({"name", "values"}),
+        mark("{file} is a profile of trainwiz already; use it with: trainwiz plan --profile FILE"),
+    ),
+)
+"""All of these keys -> what the file is instead."""
+OF_TOOLS = (".toml", ".cfg", ".ini", ".lock", ".csv", ".tsv", ".ipynb", ".html", ".tex")
+"""Ends of the names of files that hold none of the kinds, though they name programs that train."""
+KINDS = mark(
+    "{file} is none of the kinds that can be imported: arguments of the Trainer (Python, YAML, JSON), an accelerate "
+    "file, a DeepSpeed JSON, or a launch command."
+)
+AMONG_OTHER_TEXT = mark("{file} holds commands among other text: paste the one command, or the settings, alone.")
+MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
+"""Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
+HOLDS_OTHERS = re.compile(r"(?:.*/)?(?:(?:GNU)?makefile|[^/]*\.(?:mk|md|rst))", re.IGNORECASE)
+FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})", re.MULTILINE)
+
+
+def read(text: str, file: str) -> Imported:
+    """The import of a text, whatever kind it is. Raises NotImportable with one sentence."""
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise refusal(file, tr("{file} is empty.", file=file))
+    if file.endswith(".py") and not looks_like_json(text):
+        return python_source.read(text, file)
+    document, broken = None, None
+    try:
+        document = read_document(text, file)
+    except NotImportable as error:
+        broken = error
+    if document is not None:
+        return _reader(document, file).read(text, file)
+    if _is_python(text):
+        return python_source.read(text, file)
+    if file.lower().endswith(OF_TOOLS):
+        raise refusal(file, tr(KINDS, file=file))
+    if HOLDS_OTHERS.fullmatch(file) or FENCE.search(text):
+        raise refusal(file, tr(AMONG_OTHER_TEXT, file=file))
+    if is_command(text):
+        return command_line.read(text, file)
+    if broken is not None and (looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc"))):
+        raise broken
+    if MEANT_AS_PYTHON.search(text):
+        return python_source.read(text, file)
+    raise refusal(file, tr(KINDS, file=file))
+
+
+def is_command(text: str) -> bool:
+    """One line of it starts a training, or a program that may."""
+    return LAUNCHERS.search(text) is not None
+
+
+def _is_python(text: str) -> bool:
+    """It parses as Python and calls or imports something: a line of YAML can be an annotation."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in ast.walk(tree))
+
+
+def _reader(document: Document, file: str) -> Any:
+    """The module whose `read` takes the document."""
+    names = frozenset(document.values)
+    for telling, sentence in OTHERS:
+        if telling <= names:
+            raise refusal(file, tr(sentence, file=file))
+    if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
+        return accelerate
+    if "zero_optimization" in names or "train_micro_batch_size_per_gpu" in names:
+        return deepspeed
+    telling = TRAINERS_OWN | EVERYBODYS
+    # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
+    halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
+    if halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
+        return deepspeed
+    sections = [section for section in document.values.values() if isinstance(section, dict)]
+    if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
+        return trainer
+    if ACCELERATE_TELLTALES & names:
+        return accelerate
+    raise refusal(file, tr(KINDS, file=file))
+
+
 # What was given to an import, with the files that it names, as far as they are here.
 
 MOST_TEXT_BYTES = 2**20
 """No settings and no training script has as many."""
-
 MOST_FILES = 20
 COMMAND = "command"
 """The name of a command line that stands in no file."""
-
 PASTED = mark("pasted text")
 """The name of a text that stands in no file."""
-
 LONGEST_SHOWN = 120
 ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
-
 ROLES = {
     "accelerate": mark("the accelerate file"),
     "deepspeed": mark("the DeepSpeed file"),
     "script": mark("the script"),
     "arguments": mark("the file of arguments"),
 }
+NOT_HERE = mark("{file} names {what} {path}, which is not here; what it says is missing, so import it too.")
+LEFT_OUT = mark("{file} names {what} {path}, which was left out.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,73 +164,62 @@ class Text:
     folder: Path
 
 
-@dataclass(slots=True)
-class Gathered:
-    """What was read, in the order of what was given, each followed by what it names."""
-
-    imports: list[Imported] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-
-def gather(texts: Sequence[Text]) -> Gathered:
-    """Reads all texts and what they name. Raises NotImportable with a sentence for each that is not importable."""
-    gathered = Gathered()
+def import_together(texts: Sequence[Text]) -> Imported:
+    """All texts, each followed by what it names, as one checked import; there must be a text. Raises NotImportable
+    with a sentence for each that cannot be imported."""
+    imports: list[Imported] = []
+    findings: list[Finding] = []
     refused: list[Finding] = []
     seen = {text.folder / text.name for text in texts}
     for text in texts:
         try:
-            _read(text, gathered, seen)
+            _read(text, imports, findings, seen)
         except NotImportable as error:
             refused += error.findings
     if refused:
         raise NotImportable(refused)
-    return gathered
+    return checked(merge(imports, findings))
 
 
-def _read(text: Text, gathered: Gathered, seen: set[Path]) -> None:
+def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
     imported = read(text.text, text.name)
-    gathered.imports.append(imported)
+    imports.append(imported)
     for reference in imported.references:
-        _follow(reference, text, gathered, seen)
-
-
-def _follow(reference: Reference, text: Text, gathered: Gathered, seen: set[Path]) -> None:
-    path = _place(reference.path, text.folder)
-    if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
-        return
-    where = f"{text.name}:{reference.line}" if reference.line else text.name
-    named = {"what": tr(ROLES[reference.role]), "path": plain_text(reference.path, LONGEST_SHOWN), "file": text.name}
-    if path is None:
-        message = tr(
-            "{file} names {what} {path}, which is not here; what it says is missing, so import it too.", **named
+        path = _place(reference.path, text.folder)
+        if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
+            continue
+        where = f"{text.name}:{reference.line}" if reference.line else text.name
+        said = tr(NOT_HERE if path is None else LEFT_OUT, **_named(reference, text))
+        if path is None:
+            findings.append(Finding("missing_file", "warning", where, said))
+            continue
+        seen.add(path)
+        shown = (
+            str(path.relative_to(text.folder)) if text.folder != Path() and path.is_relative_to(text.folder) else path
         )
-        gathered.findings.append(Finding("missing_file", "warning", where, message))
-        return
-    seen.add(path)
-    try:
-        _read(read_text(str(path), shown=_short(path, text.folder)), gathered, seen)
-    except NotImportable as error:
-        severity: Severity = "note" if reference.role == "script" else "warning"
-        for finding in error.findings:
-            message = tr("{file} names {what} {path}, which was left out.", **named)
-            gathered.findings.append(Finding(finding.code, severity, where, f"{message} {finding.message}"))
+        try:
+            _read(read_text(str(path), str(shown)), imports, findings, seen)
+        except NotImportable as error:
+            for finding in error.findings:
+                severity = "note" if reference.role == "script" else "warning"
+                findings.append(Finding(finding.code, severity, where, f"{said} {finding.message}"))
+
+
+def _named(reference: Reference, text: Text) -> dict[str, str]:
+    path = plain_text(reference.path, LONGEST_SHOWN)
+    return {"what": tr(ROLES[reference.role]), "path": path, "file": text.name}
 
 
 def _place(name: str, folder: Path) -> Path | None:
     """The file that is meant: from here, as a shell would take it, else from the folder of what names it."""
-    if "\0" in name or not name:
-        return None
-    for path in (at_home(Path(name)), folder / name):
-        try:
-            if path.is_file():
-                return path
-        except OSError:
-            continue
-    return None
+    return next((path for path in (Path(name), folder / name) if name and _is_file(path)), None)
 
 
-def _short(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if folder != Path() and path.is_relative_to(folder) else str(path)
+def _is_file(path: Path | str) -> bool:
+    try:
+        return at_home(Path(path)).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def read_text(name: str, shown: str | None = None) -> Text:
@@ -154,23 +253,11 @@ def decoded(data: bytes, label: str) -> str:
 
 def texts_of(arguments: Sequence[str]) -> list[Text]:
     """What the arguments of the command mean: files, and command lines in quotes. Raises NotImportable for neither."""
-    if not arguments:
-        return []
     texts: list[Text] = []
     refused: list[Finding] = []
     for argument in arguments:
-        path = at_home(Path(argument)) if "\0" not in argument else Path()
         try:
-            if not argument.strip():
-                raise refusal("FILE", tr("An argument is empty; name a file, or a launch command in quotes."))
-            if _is_there(path):
-                texts.append(read_text(argument))
-            elif is_command(argument):
-                texts.append(Text(COMMAND, argument, Path()))
-            else:
-                label = plain_text(argument, LONGEST_SHOWN)
-                message = tr("There is no file {file}, and it is no launch command either.", file=label)
-                raise refusal(label, message, "no_such_path")
+            texts.append(_text_of(argument))
         except NotImportable as error:
             refused += error.findings
     if refused:
@@ -178,20 +265,19 @@ def texts_of(arguments: Sequence[str]) -> list[Text]:
     return texts
 
 
-def _is_there(path: Path) -> bool:
+def _text_of(argument: str) -> Text:
+    if not argument.strip():
+        raise refusal("FILE", tr("An argument is empty; name a file, or a launch command in quotes."))
     try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-# All texts of one import, and what they name, as one checked import.
-
-
-def import_together(texts: Sequence[Text]) -> Merged:
-    """There must be a text. Raises NotImportable with a sentence for each that cannot be imported."""
-    gathered = gather(texts)
-    return checked(merge(gathered.imports, gathered.findings))
+        if at_home(Path(argument)).exists():
+            return read_text(argument)
+    except (OSError, ValueError):
+        pass
+    if is_command(argument):
+        return Text(COMMAND, argument, Path())
+    label = plain_text(argument, LONGEST_SHOWN)
+    message = tr("There is no file {file}, and it is no launch command either.", file=label)
+    raise refusal(label, message, "no_such_path")
 
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
@@ -226,45 +312,29 @@ def texts_of_pasted(text: str) -> list[Text]:
     """
     lines = text.splitlines()
     texts: list[Text] = []
-    first_of_rest = len(lines)
     for number, line in enumerate(lines):
         path = _named_file(line)
         if path is not None:
             texts.append(read_text(path))
         elif line.strip():
-            first_of_rest = number
-            break
-    if first_of_rest == len(lines):
-        return texts
-    rest = textwrap.dedent("\n".join([*[""] * first_of_rest, *lines[first_of_rest:]])).rstrip()
-    if "\n" in rest.strip() or SETTINGS.search(rest):
-        return [*texts, Text(tr(PASTED), rest, Path())]
-    return [*texts, *(texts_of([rest.strip()]) if not is_command(rest) else [Text(COMMAND, rest, Path())])]
+            rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
+            if "\n" in rest.strip() or SETTINGS.search(rest):
+                return [*texts, Text(tr(PASTED), rest, Path())]
+            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else _text_of(rest.strip())]
+    return texts
 
 
 def _named_file(line: str) -> str | None:
     """The file that a line names, as it is, in quotes, or as the address that a file manager gives."""
     word = line.strip()
-    if not word or len(word) > LONGEST_PATH or "\0" in word:
+    if not word or len(word) > LONGEST_PATH:
         return None
-    return next((name for name in (word, *_unquoted(word)) if _is_file(name)), None)
-
-
-def _unquoted(word: str) -> list[str]:
-    if word.startswith("file://"):
-        return [unquote(urlsplit(word).path)]
+    names = [word, unquote(urlsplit(word).path)] if word.startswith("file://") else [word]
     try:
         words = shlex.split(word)
     except ValueError:
-        return []
-    return words if len(words) == 1 else []
-
-
-def _is_file(name: str) -> bool:
-    try:
-        return at_home(Path(name)).is_file()
-    except (OSError, ValueError):
-        return False
+        words = []
+    return next((name for name in (*names, *(words if len(words) == 1 else ())) if _is_file(name)), None)
 
 
 # An import kept as a profile of the user's own.
@@ -274,47 +344,43 @@ MOST_TRIES = 1000
 LONGEST_NAME = 60
 
 
-def keep(merged: Merged, name: str | None = None, replace: bool = False) -> SavedProfile:
+def save_import(imported: Imported, name: str | None = None, replace: bool = False) -> SavedProfile:
     """Write the values of an import as profile `name`, else under a free name after the first file.
 
     Raises UsageError: the name is taken (unless `replace`) or cannot be one.
     """
     return save_profile(
-        name if name is not None else free_name(merged),
-        request_of(merged),
-        description=tr("imported from {files}", files=", ".join(dict.fromkeys(part.file for part in merged.parts))),
+        name if name is not None else free_name(imported),
+        PlanRequest(overrides=dict(imported.values)),
+        description=tr("imported from {files}", files=", ".join(dict.fromkeys(part.file for part in imported.parts))),
         replace=replace,
     )
 
 
-def request_of(merged: Merged) -> PlanRequest:
-    """What a plan of the imported values is asked with."""
-    return PlanRequest(overrides=dict(merged.values))
-
-
-def free_name(merged: Merged) -> str:
+def free_name(imported: Imported) -> str:
     """After the first file, with a number where that name is taken."""
-    stem = name_after(merged)
+    stem = name_after(imported)
     taken = {name.lower() for name in profile_files()}
     names = [stem, *(f"{stem}-{number}" for number in range(2, MOST_TRIES))]
     return next((name for name in names if name.lower() not in taken), stem)
 
 
-def name_after(merged: Merged) -> str:
-    """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its script."""
-    files: Sequence[str] = [part.file for part in merged.parts]
-    scripts = [reference.path for part in merged.parts for reference in part.references if reference.role == "script"]
-    first = files[0] if files[0] not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
+def name_after(imported: Imported) -> str:
+    """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its
+    script."""
+    scripts = [named.path for part in imported.parts for named in part.references if named.role == "script"]
+    file = imported.parts[0].file
+    first = file if file not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
     stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")
     return stem[:LONGEST_NAME].rstrip("-._") or FALLBACK
 
 
-def import_json(merged: Merged, saved: SavedProfile | None) -> dict[str, Any]:
+def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any]:
     """The stable keys of `import --json`; `kind` is that of the first, each has its own under `files`."""
     return {
-        "kind": merged.kind,
-        "files": [{"file": part.file, "kind": part.kind} for part in merged.parts],
-        **merged.report.to_json(),
-        "values": dict(merged.values),
+        "kind": imported.kind,
+        "files": [{"file": part.file, "kind": part.kind} for part in imported.parts],
+        **imported.to_json(),
+        "values": dict(imported.values),
         "profile": None if saved is None else {"name": saved.name, "file": saved.file},
     }

@@ -1,363 +1,392 @@
-"""TrainingArguments in Python source."""
+"""Arguments of the Trainer as calls in Python source. The source is parsed, never imported or run."""
 
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainwiz.core.importing.python_source_values import Names, dotted, field_default, value_of
-from trainwiz.core.importing.report import Collector, Imported, refusal
-from trainwiz.core.importing.settings import Setting, Unresolved
-from trainwiz.core.importing.training_arguments import fill
-from trainwiz.core.importing.training_arguments_dropped import Hint, other_training, task_of_class
-from trainwiz.core.importing.training_arguments_names import is_argument
-from trainwiz.core.language import tr
+from trainwiz.core.importing.names import LORA_DEFAULTS
+from trainwiz.core.importing.report import Imported, Setting, refusal
+from trainwiz.core.importing.trainer import fill, is_known, other_training, task_of
+from trainwiz.core.importing.values import ENUMERATIONS, Unresolved, gpu_list
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text, within_bounds
-
-# What a script changes of its settings one by one: kwargs["eval_steps"] = 100, args.seed = 3.
-
-MAY_BE_LEFT_OUT = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.ExceptHandler | ast.Match
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One assignment: `key` is None where only a run would tell which one it is."""
-
-    key: str | None
-    value: ast.expr
-    line: int
-    certain: bool
-    """No condition decides whether it is done."""
-
-
-def item_changes(tree: ast.Module) -> Mapping[str, list[Change]]:
-    """Name -> what is put into it: NAME["key"] = value."""
-    found: dict[str, list[Change]] = {}
-    for statement, certain in _assignments(tree, True):
-        for target in statement.targets:
-            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-                key = target.slice.value if isinstance(target.slice, ast.Constant) else None
-                text = key if isinstance(key, str) else None
-                change = Change(text, statement.value, statement.lineno, certain and text is not None)
-                found.setdefault(target.value.id, []).append(change)
-    return found
-
-
-def attribute_changes(tree: ast.Module, call: ast.Call) -> list[Change]:
-    """What is changed in the object that `call` makes, behind it: NAME.key = value. Only the Trainer's own names."""
-    assignments = list(_assignments(tree, True))
-    names = {
-        target.id
-        for statement, _ in assignments
-        if statement.value is call
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    return [
-        Change(target.attr, statement.value, statement.lineno, certain)
-        for statement, certain in assignments
-        for target in statement.targets
-        if isinstance(target, ast.Attribute)
-        and isinstance(target.value, ast.Name)
-        and target.value.id in names
-        and statement.lineno > call.lineno
-        and is_argument(target.attr)
-    ]
-
-
-def with_changes(settings: list[Setting], changes: list[Change], names: Names) -> list[Setting]:
-    """The settings as they are after the changes; a change that a condition decides makes its setting unknown."""
-    changed = {setting.name: setting for setting in settings}
-    for change in changes:
-        if change.key is not None:
-            value = value_of(change.value, names) if change.certain else Unresolved(ast.unparse(change.value))
-            changed[change.key] = Setting(change.key, value, change.line)
-    return list(changed.values())
-
-
-def _assignments(node: ast.AST, certain: bool) -> Iterator[tuple[ast.Assign, bool]]:
-    """All assignments in the order of the text, and whether each is certain."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Assign):
-            yield child, certain
-        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield from _assignments(child, certain and not isinstance(child, MAY_BE_LEFT_OUT))
-
-
-# The calls of a script that say how it trains -> settings.
 
 ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
 CONFIG_CLASSES = frozenset(
-    {"SFTConfig", "DPOConfig", "KTOConfig", "ORPOConfig", "CPOConfig", "GRPOConfig", "RLOOConfig", "PPOConfig",
-     "RewardConfig", "GKDConfig", "BCOConfig", "OnlineDPOConfig", "XPOConfig", "NashMDConfig", "PRMConfig"}
-)  # fmt: skip
+    f"{kind}Config" for kind in ["SFT", "DPO", "KTO", "ORPO", "CPO", "GRPO", "RLOO", "PPO", "Reward", "GKD", "BCO", "OnlineDPO", "XPO", "NashMD", "PRM"]
+)
 """TRL's children of TrainingArguments."""
-
-TRAINER_SETTINGS = frozenset({"max_seq_length", "dataset_text_field", "packing"})
-"""Arguments of SFTTrainer before they became SFTConfig's (TRL 0.12)."""
-
-LORA_NAMES: Mapping[str, str] = {"r": "lora_r", "target_modules": "lora_target_modules", "lora_alpha": "lora_alpha"}
 FILE_READERS = frozenset({"json", "csv", "parquet", "text", "arrow"})
 """First argument of load_dataset for data_files."""
-
-MODEL_KEYWORDS: Mapping[str, str] = {
-    "torch_dtype": "dtype",
-    "dtype": "dtype",
-    "attn_implementation": "attn_implementation",
-    "use_flash_attention_2": "use_flash_attn",
-    "load_in_4bit": "load_in_4bit",
-    "load_in_8bit": "load_in_8bit",
-    "trust_remote_code": "trust_remote_code",
-    "max_seq_length": "max_seq_length",
+LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
+MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length"
+KEYWORDS: Mapping[str, Mapping[str, str]] = {
+    "Trainer": {name: name for name in ("max_seq_length", "dataset_text_field", "packing")},
+    "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
+    "Accelerator": {name: name for name in ("mixed_precision", "gradient_accumulation_steps")},
+    "DataCollatorForLanguageModeling": {"mlm_probability": "mlm_probability"},
+    "from_pretrained": {**{name: name for name in MODEL.split()}, "use_flash_attention_2": "use_flash_attn"},
+    "load_dataset": {"name": "dataset_config_name", "split": "dataset_train_split", "streaming": "streaming"},
+    "tokenizer": {"max_length": "max_seq_length"},
+    **{name: {"r": "lora_r", "target_modules": "lora_target_modules"} for name in LORA},
 }
-"""Keywords of from_pretrained (transformers, unsloth) -> settings."""
+"""What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
+NOT_OF_LORA = frozenset({"model", "peft_type", "use_gradient_checkpointing", "random_state", "max_seq_length"})
+SEVERAL_CALLS = mark("{name} is called {count} times; the call on line {line} was read.")
+OF_COMMAND_LINE = mark(
+    "Some values come from the command line (line {line}): the command that starts the script says them."
+)
+CHANGED_LATER = mark(
+    "{name} is changed after it was given, which only a run could follow; it is left out, so set the value that is meant."
+)
+
+DEEPEST, MOST_STEPS = 40, 5_000
+"""Names of names and sums of sums, and expressions read for one value: no script that people write has as many."""
+LARGEST, LONGEST_TEXT = 10**15, 10_000
+ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool}
+MODULES_OF_CONSTANTS = ("torch", "np", "numpy")
+"""Their attributes (torch.bfloat16) are written for what they are."""
 
 
-@dataclass(slots=True)
-class Found:
-    """What the calls of a script say, in the order of the script."""
-
-    settings: list[Setting] = field(default_factory=list)
-    hints: list[Hint] = field(default_factory=list)
-    unknown: list[Setting] = field(default_factory=list)
-    programs: list[Hint] = field(default_factory=list)
-    """The calls of TrainingArguments and its children; settings are those of the first."""
-    parsers: list[int] = field(default_factory=list)
-    """Lines where arguments are read from the command line."""
-    visible: Setting | None = None
-    """os.environ["CUDA_VISIBLE_DEVICES"] = ..."""
-    lora: Hint | None = None
-    items: Mapping[str, list[Change]] = field(default_factory=dict)
-    """What is put into mappings one by one."""
+class Unknowable(Exception):
+    """Running the source is the only way to know the value."""
 
 
-def find_calls(tree: ast.Module) -> Found:
-    """Everything that a script says; nothing of it is run."""
-    names, found = Names(tree), Found(items=item_changes(tree))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for node in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        had = len(found.programs)
-        _call(node, names, found)
-        if not had and found.programs:
-            found.settings[:] = with_changes(found.settings, attribute_changes(tree, node), names)
-    for statement in ast.walk(tree):
-        if isinstance(statement, ast.Assign):
-            _environment(statement, names, found)
-    return found
+class Script:
+    """A parsed script: what its names stand for, and its calls in the order of the text."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.bound: dict[str, ast.expr | None] = {}
+        """Constants of the file and of its classes; None for a name that is bound twice, or by something else."""
+        self.calls: list[ast.Call] = []
+        self.changed: dict[str, dict[str, ast.expr]] = {}
+        """Name -> what is put into it one by one: NAME.key = value, NAME["key"] = value."""
+        self.steps = 0
+        self._walk(tree, "")
+        self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
+
+    def _walk(self, tree: ast.AST, within: str) -> None:
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.Call):
+                self.calls.append(node)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._assign(target, node.value, within)
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                self._assign(node.target, _default(node.value), within)
+            elif isinstance(node, ast.arg):
+                self.bound[node.arg] = None
+            elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension | ast.NamedExpr):
+                for name in ast.walk(node.target):
+                    if isinstance(name, ast.Name):
+                        self.bound[name.id] = None
+            self._walk(node, f"{node.name}." if isinstance(node, ast.ClassDef) else within)
+
+    def _assign(self, target: ast.expr, value: ast.expr | None, within: str) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            for place, inner in enumerate(target.elts):
+                self._assign(inner, values[place] if len(values) == len(target.elts) else None, within)
+        elif isinstance(target, ast.Name):
+            name = f"{within}{target.id}"
+            known = self.bound.get(name, ...)
+            takes_itself = isinstance(value, ast.Call) and any(
+                isinstance(keyword.value, ast.Name) and keyword.value.id == name for keyword in value.keywords
+            )
+            if known is ... or not (takes_itself or (known and value and ast.dump(known) == ast.dump(value))):
+                self.bound[name] = value if known is ... else None
+        elif isinstance(target, ast.Attribute | ast.Subscript) and value is not None:
+            key = target.attr if isinstance(target, ast.Attribute) else _literal_text(target.slice)
+            if isinstance(target.value, ast.Name | ast.Attribute) and key is not None:
+                self.changed.setdefault(dotted(target.value) or "", {})[key] = value
+
+    # What an expression is worth, as far as it can be read without running anything.
+
+    def value(self, node: ast.expr) -> Any:
+        """The value, or Unresolved with the source text."""
+        self.steps = 0
+        try:
+            return self._value(node, 0)
+        except (Unknowable, ArithmeticError, TypeError, ValueError, LookupError):
+            return Unresolved(source(node))
+
+    def _value(self, node: ast.expr, depth: int) -> Any:
+        self.steps += 1
+        depth += 1
+        if depth > DEEPEST or self.steps > MOST_STEPS:
+            raise Unknowable
+        match node:
+            case ast.Constant(value=value) if isinstance(value, str | int | float | bool | None):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self._value(operand, depth)
+            case ast.BinOp(left=left, op=sign, right=right):
+                return _arithmetic(sign, self._value(left, depth), self._value(right, depth))
+            case ast.JoinedStr(values=parts):
+                return "".join(str(self._value(part, depth)) for part in parts)
+            case ast.FormattedValue(value=inner, format_spec=None, conversion=-1):
+                return self._value(inner, depth)
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return [self._value(item, depth) for item in items]
+            case ast.Dict(keys=keys, values=values):
+                return self._mapping(zip(keys, values, strict=True), depth)
+            case ast.Name() | ast.Attribute():
+                return self._named(node, depth)
+            case ast.Call():
+                return self._called(node, depth)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._value(body if self._value(test, depth) else orelse, depth)
+            case ast.Subscript(value=container, slice=key):
+                found = self._value(container, depth)[self._value(key, depth)]
+                if not isinstance(found, Unresolved):
+                    return found
+        raise Unknowable
+
+    def _mapping(self, items: Any, depth: int) -> dict[str, Any]:
+        """Values that cannot be known stay in their places: one of them does not hide the others."""
+        found: dict[str, Any] = {}
+        for key, value in items:
+            if key is None:
+                found |= self._value(value, depth)
+                continue
+            try:
+                found[str(self._value(key, depth))] = self._value(value, depth)
+            except Unknowable:
+                found[str(self._value(key, depth))] = Unresolved(source(value))
+        return found
+
+    def _named(self, node: ast.Name | ast.Attribute, depth: int) -> Any:
+        path = dotted(node) or ""
+        bound = self.bound.get(path)
+        owner, _, attribute = path.rpartition(".")
+        made = self.bound.get(owner)
+        if bound is None and isinstance(made, ast.Call):
+            # An instance of a class of this file, made with other values or without.
+            given = {keyword.arg: keyword.value for keyword in made.keywords}
+            bound = given.get(attribute, None if made.args else self.bound.get(f"{dotted(made.func)}.{attribute}"))
+        if bound is not None:
+            return self._value(bound, depth)
+        if owner.partition(".")[0] in MODULES_OF_CONSTANTS or (owner and owner.endswith(ENUMERATIONS)):
+            return path
+        raise Unknowable
+
+    def _called(self, node: ast.Call, depth: int) -> Any:
+        """The few calls whose outcome is in their arguments."""
+        path = dotted(node.func) or ""
+        if path in ("os.path.join", "Path", "pathlib.Path") and not node.keywords:
+            return "/".join(str(self._value(part, depth)).rstrip("/") for part in node.args)
+        if path == "dict" and not node.args:
+            items = [(keyword.arg and ast.Constant(keyword.arg), keyword.value) for keyword in node.keywords]
+            return self._mapping(items, depth)
+        if path in CONVERSIONS and len(node.args) == 1:
+            return CONVERSIONS[path](self._value(node.args[0], depth))
+        raise Unknowable
 
 
-def _call(node: ast.Call, names: Names, found: Found) -> None:
-    path = dotted(node.func) or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
-    owner, _, name = path.rpartition(".")
-    owner = owner.rpartition(".")[2]
-    if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
-        _arguments(node, name, names, found)
-    elif name in ("HfArgumentParser", "TrlParser", "ArgumentParser", "parse_args_into_dataclasses"):
-        found.parsers.append(node.lineno)
-    elif name in ("LoraConfig", "AdaLoraConfig") or (name == "get_peft_model" and _has(node, "r")):
-        _lora(node, name, names, found)
-    elif name == "BitsAndBytesConfig":
-        _add(found, _keywords(node, names, {"load_in_4bit": "load_in_4bit", "load_in_8bit": "load_in_8bit"}))
-    elif name == "from_pretrained":
-        _pretrained(node, owner, names, found)
-    elif name == "from_config" and owner.startswith("AutoModel"):
-        _hint(found, owner, node.lineno)
-    elif name == "load_dataset":
-        _data_set(node, names, found)
-    elif name == "Accelerator":
-        wanted = {one: one for one in ("mixed_precision", "gradient_accumulation_steps")}
-        _add(found, _keywords(node, names, wanted))
-    elif name == "DataCollatorForLanguageModeling":
-        _collator(node, names, found)
-    elif name.endswith("Trainer"):
-        _hint(found, name, node.lineno)
-        _add(found, _keywords(node, names, {one: one for one in TRAINER_SETTINGS}))
-    elif name == "tokenizer" and _has(node, "truncation"):
-        wanted = {"max_length": "max_target_length" if _has(node, "text_target") else "max_seq_length"}
-        _add(found, _keywords(node, names, wanted))
-    else:
-        _hint(found, name, node.lineno)
+def dotted(node: ast.expr) -> str | None:
+    """ "a.b.c" for a chain of attributes on a name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
-def _has(node: ast.Call, name: str) -> bool:
-    return any(keyword.arg == name for keyword in node.keywords)
+def source(node: ast.expr) -> str:
+    """The source of an expression on one line."""
+    try:
+        return plain_text(" ".join(ast.unparse(node).split()), 80)
+    except (ValueError, RecursionError):
+        return "..."
 
 
-def _keywords(node: ast.Call, names: Names, wanted: Mapping[str, str]) -> Iterator[Setting]:
-    for keyword in node.keywords:
-        if keyword.arg is not None and keyword.arg in wanted:
-            value = value_of(keyword.value, names)
-            yield Setting(wanted[keyword.arg], value, keyword.value.lineno, keyword.arg)
+def _default(value: ast.expr) -> ast.expr | None:
+    """`field(default=3)` is 3; None where the default is made by a function."""
+    called = (dotted(value.func) or "").rpartition(".")[2] if isinstance(value, ast.Call) else ""
+    if called not in ("field", "Field") or not isinstance(value, ast.Call):
+        return value
+    return next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
 
 
-def _add(found: Found, settings: Iterator[Setting]) -> None:
-    """Of a setting that several calls have, the first counts: a second model is a teacher, a second data set a test."""
-    for setting in settings:
-        if all(known.name != setting.name for known in found.settings):
-            found.settings.append(setting)
+def _literal_text(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _hint(found: Found, name: str, line: int) -> None:
-    if task_of_class(name) or other_training(name):
-        found.hints.append(Hint(name, line))
+def _arithmetic(sign: ast.operator, left: Any, right: Any) -> Any:
+    numbers = all(isinstance(value, int | float) for value in (left, right))
+    small = abs(left) < 1e6 and abs(right) < 32 if isinstance(sign, ast.Pow) and numbers else True
+    if isinstance(sign, ast.Div) and isinstance(left, str) and isinstance(right, str):
+        return f"{left.rstrip('/')}/{right}"
+    joins = isinstance(sign, ast.Add) and len(str(left)) + len(str(right)) <= LONGEST_TEXT
+    if type(sign) not in ARITHMETIC or not small or not (numbers or joins):
+        raise Unknowable
+    result = ARITHMETIC[type(sign)](left, right)
+    if isinstance(result, int | float) and abs(result) > LARGEST:
+        raise Unknowable
+    return result
 
 
-def _arguments(node: ast.Call, name: str, names: Names, found: Found) -> None:
-    found.programs.append(Hint(name, node.lineno))
-    if len(found.programs) > 1:
+# The calls that say how a script trains.
+
+
+def read(text: str, file: str) -> Imported:
+    """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
+    imported = Imported("training_arguments", file)
+    try:
+        script = Script(_parsed(text, file))
+    except RecursionError:
+        # A sum of thousands: Python's parser goes deeper than a walk through what it made.
+        raise _unparsed(file) from None
+    settings: dict[str, Setting] = {}
+    hints: list[Setting] = []
+    programs: list[Setting] = []
+    for call in script.calls:
+        name = (dotted(call.func) or getattr(call.func, "attr", "")).rpartition(".")[2]
+        for setting in _settings_of(script, call, name, imported, first=not programs):
+            settings.setdefault(setting.name, setting)
+        if _is_program(name):
+            programs.append(Setting("class", name, call.lineno))
+            if len(programs) > 1:
+                continue
+            # What the Trainer is given counts before what other calls say.
+            settings |= {one.name: one for one in _all_keywords(script, call, imported) if True}
+            _leave_changed(script, call, settings, imported)
+        hints += [Setting("class", hint, call.lineno) for hint in _hints(call, name, script)]
+    parsers = [
+        call.lineno for call in script.calls if (dotted(call.func) or "").endswith(("ArgumentParser", "TrlParser"))
+    ]
+    if not programs and not settings:
+        raise _nothing(file, parsers)
+    fill(imported, settings.values(), hints, programs[0].value if programs else None)
+    if "use_peft" in settings and settings["use_peft"].written in LORA:
+        imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
+    _visible_gpus(script, imported)
+    if len(programs) > 1:
+        first = programs[0]
+        imported.say(
+            first.line, "several_trainings", SEVERAL_CALLS, name=first.value, count=len(programs), line=first.line
+        )
+    if parsers and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
+        imported.say(parsers[0], "from_command_line", OF_COMMAND_LINE, line=parsers[0])
+    return imported
+
+
+def _is_program(name: str) -> bool:
+    return name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES
+
+
+def _settings_of(script: Script, call: ast.Call, name: str, imported: Imported, first: bool) -> Iterator[Setting]:
+    """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    owner = (dotted(call.func) or "").rpartition(".")[0].rpartition(".")[2]
+    argument = call.args[0] if call.args else None
+    if name in LORA and ("r" in given or name != "get_peft_model"):
+        yield Setting("use_peft", True, call.lineno, name)
+        for setting in _all_keywords(script, call, imported):
+            if setting.name not in NOT_OF_LORA:
+                yield setting.called(KEYWORDS[name].get(setting.name, setting.name))
         return
-    _hint(found, name, node.lineno)
-    # Before those of other calls: what the Trainer is given counts.
-    settings = list(_all_keywords(node, names, found))
-    known = {setting.name for setting in settings}
-    found.settings[:] = [*settings, *(setting for setting in found.settings if setting.name not in known)]
-    if node.args:
-        found.settings.append(Setting("output_dir", value_of(node.args[0], names), node.lineno))
+    if name == "from_pretrained":
+        node = argument or given.get("pretrained_model_name_or_path") or given.get("model_name")
+        if node is None or "Config" in owner:
+            return
+        is_model = ("Model" in owner or "For" in owner) and "Tokenizer" not in owner
+        role = "model_name_or_path" if is_model else "tokenizer_name"
+        yield Setting(role, script.value(node), call.lineno, f"{owner}.from_pretrained")
+        if not is_model:
+            return
+    if name == "load_dataset":
+        yield from _data_set(script, call, argument or given.get("path"), given)
+        return
+    if name == "tokenizer" and "truncation" not in given:
+        return
+    wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
+    for keyword, node in given.items():
+        if keyword in wanted:
+            role = "max_target_length" if name == "tokenizer" and "text_target" in given else wanted[keyword]
+            yield Setting(role, script.value(node), node.lineno, keyword)
 
 
-def _all_keywords(node: ast.Call, names: Names, found: Found) -> Iterator[Setting]:
-    for keyword in node.keywords:
-        line = keyword.value.lineno
-        value = value_of(keyword.value, names)
+def _data_set(
+    script: Script, call: ast.Call, argument: ast.expr | None, given: dict[str, ast.expr]
+) -> Iterator[Setting]:
+    if argument is None:
+        return
+    value = script.value(argument)
+    if isinstance(value, str) and value in FILE_READERS and "data_files" in given:
+        files, line = script.value(given["data_files"]), given["data_files"].lineno
+        named = files if isinstance(files, dict) else {"train": files}
+        for split, name in (("train", "dataset_name"), ("validation", "validation_file"), ("test", "test_file")):
+            if split in named:
+                yield Setting(name, named[split], line, f"data_files.{split}" if named is files else "data_files")
+        return
+    yield Setting("dataset_name", value, call.lineno, "load_dataset")
+    if len(call.args) > 1:
+        yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
+    for keyword, name in KEYWORDS["load_dataset"].items():
+        if keyword in given:
+            yield Setting(name, script.value(given[keyword]), given[keyword].lineno, keyword)
+
+
+def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
+    if call.args and _is_program((dotted(call.func) or "").rpartition(".")[2]):
+        yield Setting("output_dir", script.value(call.args[0]), call.lineno)
+    for keyword in call.keywords:
+        value, line = script.value(keyword.value), keyword.value.lineno
         if keyword.arg is not None:
             yield Setting(keyword.arg, value, line)
         elif isinstance(value, dict):
-            settings = [Setting(str(inner), one, line) for inner, one in value.items()]
-            yield from with_changes(settings, _items_before(keyword.value, found), names)
+            yield from (Setting(str(inner), item, line) for inner, item in value.items())
         else:
             text = value.text if isinstance(value, Unresolved) else "..."
-            found.unknown.append(Setting(f"**{text}", Unresolved(text), line))
+            imported.leave_unknown(Setting(f"**{text}", text, line))
 
 
-def _items_before(mapping: ast.expr, found: Found) -> list[Change]:
-    changes = found.items.get(mapping.id, []) if isinstance(mapping, ast.Name) else []
-    return [change for change in changes if change.line < mapping.lineno]
+def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting], imported: Imported) -> None:
+    """What a script changes of its arguments one by one, before the call or behind it, only a run could follow."""
+    owners = [name for name, bound in script.bound.items() if bound is call]
+    owners += [dotted(keyword.value) or "" for keyword in call.keywords if keyword.arg is None]
+    for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
+        if is_known(key):
+            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
+            imported.say(settings[key], "changed_later", CHANGED_LATER)
 
 
-def _lora(node: ast.Call, name: str, names: Names, found: Found) -> None:
-    if found.lora is not None:
-        return
-    found.lora = Hint(name, node.lineno)
-    _add(found, iter([Setting("use_peft", True, node.lineno, name)]))
-    for setting in _all_keywords(node, names, found):
-        if setting.name in ("model", "peft_type", "use_gradient_checkpointing", "random_state", "max_seq_length"):
-            continue
-        proper = LORA_NAMES.get(setting.name, setting.name)
-        _add(found, iter([Setting(proper, setting.value, setting.line, setting.name)]))
+def _hints(call: ast.Call, name: str, script: Script) -> Iterator[str]:
+    """Names that say what a script trains: classes, and the models that their methods make."""
+    owner = (dotted(call.func) or "").rpartition(".")[0].rpartition(".")[2]
+    if name == "DataCollatorForLanguageModeling":
+        masked = next((script.value(keyword.value) for keyword in call.keywords if keyword.arg == "mlm"), True)
+        if isinstance(masked, bool):
+            yield "AutoModelForMaskedLM" if masked else "AutoModelForCausalLM"
+    hint = owner if name in ("from_pretrained", "from_config") else name
+    if task_of(hint) or other_training(hint):
+        yield hint
 
 
-def _pretrained(node: ast.Call, owner: str, names: Names, found: Found) -> None:
-    given = node.args[0] if node.args else _argument(node, "pretrained_model_name_or_path", "model_name")
-    if given is None:
-        return
-    value = value_of(given, names)
-    if "Tokenizer" in owner or "Processor" in owner:
-        _add(found, iter([Setting("tokenizer_name", value, node.lineno, f"{owner}.from_pretrained")]))
-    elif "Config" not in owner and ("Model" in owner or "For" in owner):
-        _hint(found, owner, node.lineno)
-        if all(known.name != "model_name_or_path" for known in found.settings):
-            _add(found, iter([Setting("model_name_or_path", value, node.lineno, f"{owner}.from_pretrained")]))
-            _add(found, _keywords(node, names, MODEL_KEYWORDS))
-
-
-def _argument(node: ast.Call, *wanted: str) -> ast.expr | None:
-    return next((keyword.value for keyword in node.keywords if keyword.arg in wanted), None)
-
-
-def _data_set(node: ast.Call, names: Names, found: Found) -> None:
-    given = node.args[0] if node.args else _argument(node, "path")
-    if given is None or any(known.name == "dataset_name" for known in found.settings):
-        return
-    value: Any = value_of(given, names)
-    files = _argument(node, "data_files")
-    if value in FILE_READERS and files is not None:
-        _data_files(value_of(files, names), files.lineno, found)
-        return
-    settings = [Setting("dataset_name", value, node.lineno, "load_dataset")]
-    subset = node.args[1] if len(node.args) > 1 else _argument(node, "name")
-    if subset is not None:
-        settings.append(Setting("dataset_config_name", value_of(subset, names), subset.lineno, "name"))
-    split = _argument(node, "split")
-    if split is not None:
-        settings.append(Setting("dataset_train_split", value_of(split, names), split.lineno, "split"))
-    _add(found, iter(settings))
-    _add(found, _keywords(node, names, {"streaming": "streaming"}))
-
-
-def _data_files(files: Any, line: int, found: Found) -> None:
-    if not isinstance(files, dict):
-        _add(found, iter([Setting("dataset_name", files, line, "data_files")]))
-        return
-    for split, name in (("train", "dataset_name"), ("validation", "validation_file"), ("test", "test_file")):
-        if split in files:
-            _add(found, iter([Setting(name, files[split], line, f"data_files.{split}")]))
-
-
-def _collator(node: ast.Call, names: Names, found: Found) -> None:
-    masked = _argument(node, "mlm")
-    value = value_of(masked, names) if masked is not None else True
-    if isinstance(value, bool):
-        found.hints.append(Hint("AutoModelForMaskedLM" if value else "AutoModelForCausalLM", node.lineno))
-    if value is not False:
-        _add(found, _keywords(node, names, {"mlm_probability": "mlm_probability"}))
-
-
-def _environment(node: ast.Assign, names: Names, found: Found) -> None:
-    for target in node.targets:
-        if not isinstance(target, ast.Subscript) or dotted(target.value) not in ("os.environ", "environ"):
-            continue
-        if value_of(target.slice, names) == "CUDA_VISIBLE_DEVICES":
-            found.visible = Setting("CUDA_VISIBLE_DEVICES", value_of(node.value, names), node.lineno)
-
-
-# Arguments of the Trainer as calls in Python source. The source is parsed, never imported or run.
-
-LORA_DEFAULTS = {"peft.rank": 8, "peft.alpha": 8.0, "peft.dropout": 0.0}
-"""LoraConfig of peft 0.21."""
-
-
-def read(text: str, file_name: str) -> Imported:
-    """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
-    tree = _parsed(text, file_name)
-    collector = Collector("training_arguments", file_name)
-    try:
-        found = find_calls(tree)
-        _class_defaults(tree, collector)
-    except RecursionError:
-        # A sum of thousands: Python's parser goes deeper than a walk through what it made.
-        raise _unparsed(file_name) from None
-    if not found.programs and not found.lora and not found.settings and not collector.defaults:
-        raise _nothing(found, file_name)
-    program = found.programs[0].name if found.programs else None
-    fill(collector, found.settings, found.hints, program)
-    for setting in found.unknown:
-        collector.unknown(setting.name, setting.name.lstrip("*"), setting.line)
-    if found.lora is not None:
-        collector.defaults.update({key: value for key, value in LORA_DEFAULTS.items() if key not in collector.values})
-    _visible_gpus(collector, found)
-    _say_more(collector, found)
-    return collector.done()
-
-
-def _parsed(text: str, file_name: str) -> ast.Module:
+def _parsed(text: str, file: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             tree = ast.parse(text)
     except SyntaxError as error:
-        line = error.lineno or 1
-        message = tr(
-            "{file}, line {line}: this is not valid Python ({reason}).",
-            file=file_name,
-            line=line,
-            reason=plain_text(error.msg, 120),
-        )
-        raise refusal(f"{file_name}:{line}", message, "broken_file") from None
+        line, reason = error.lineno or 1, plain_text(error.msg, 120)
+        message = tr("{file}, line {line}: this is not valid Python ({reason}).", file=file, line=line, reason=reason)
+        raise refusal(f"{file}:{line}", message, "broken_file") from None
     except (ValueError, RecursionError, MemoryError):
-        raise _unparsed(file_name) from None
+        raise _unparsed(file) from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int:
             # Hexadecimal digits of any number are read, and then neither shown nor computed with.
@@ -365,82 +394,31 @@ def _parsed(text: str, file_name: str) -> ast.Module:
     return tree
 
 
-def _unparsed(file_name: str) -> Exception:
-    return refusal(file_name, tr("{file} cannot be parsed as Python.", file=file_name), "broken_file")
+def _unparsed(file: str) -> Exception:
+    return refusal(file, tr("{file} cannot be parsed as Python.", file=file), "broken_file")
 
 
-def _nothing(found: Found, file_name: str) -> Exception:
-    if found.parsers:
+def _nothing(file: str, parsers: list[int]) -> Exception:
+    if parsers:
         message = tr(
             "{file} takes its arguments from the command line (line {line}); import the command that starts it.",
-            file=file_name,
-            line=found.parsers[0],
+            file=file,
+            line=parsers[0],
         )
-        return refusal(f"{file_name}:{found.parsers[0]}", message)
-    message = tr(
-        "{file} calls neither TrainingArguments nor anything else that says how it trains.",
-        file=file_name,
-    )
-    return refusal(file_name, message)
+        return refusal(f"{file}:{parsers[0]}", message)
+    message = tr("{file} calls neither TrainingArguments nor anything else that says how it trains.", file=file)
+    return refusal(file, message)
 
 
-def _class_defaults(tree: ast.Module, collector: Collector) -> None:
-    """Fields of a script's own child of TrainingArguments: what holds where the command line says nothing."""
-    settings: list[Setting] = []
-    names = Names(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and any(_is_arguments(base) for base in node.bases):
-            for statement in node.body:
-                if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-                    continue
-                default = field_default(statement.value) if statement.value is not None else None
-                value = value_of(default, names) if default is not None else None
-                if value is not None and not isinstance(value, Unresolved):
-                    settings.append(Setting(statement.target.id, value, statement.lineno))
-    if not settings:
+def _visible_gpus(script: Script, imported: Imported) -> None:
+    """os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"."""
+    node = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
+    if node is None:
         return
-    own = Collector("training_arguments", collector.file)
-    fill(own, settings)
-    collector.defaults.update(own.values)
-    if own.values:
-        message = tr(
-            "The script's own class of arguments has these defaults: {names}.",
-            names=plain_text(", ".join(setting.name for setting in settings), 200),
-        )
-        collector.find("library_defaults", "note", message, settings[0].line)
-
-
-def _is_arguments(base: ast.expr) -> bool:
-    name = base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else ""
-    return name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES
-
-
-def _visible_gpus(collector: Collector, found: Found) -> None:
-    visible = found.visible
-    if visible is None:
-        return
-    if isinstance(visible.value, Unresolved):
-        collector.unknown(visible.name, visible.value.text, visible.line)
-        return
-    gpus = [part.strip() for part in str(visible.value).split(",") if part.strip()]
-    if gpus:
-        collector.setup["gpu_ids"] = ",".join(gpus)
-        collector.map(visible.name, visible.value, "engine.gpus", gpus, visible.line)
-
-
-def _say_more(collector: Collector, found: Found) -> None:
-    if len(found.programs) > 1:
-        first = found.programs[0]
-        message = tr(
-            "{name} is called {count} times; the call on line {line} was read.",
-            name=first.name,
-            count=len(found.programs),
-            line=first.line,
-        )
-        collector.find("several_trainings", "warning", message, first.line)
-    if found.parsers and any(isinstance(setting.value, Unresolved) for setting in found.settings):
-        message = tr(
-            "Some values come from the command line (line {line}): the command that starts the script says them.",
-            line=found.parsers[0],
-        )
-        collector.find("from_command_line", "note", message, found.parsers[0])
+    setting = Setting("CUDA_VISIBLE_DEVICES", script.value(node), node.lineno)
+    gpus = gpu_list(setting.value)
+    if isinstance(setting.value, Unresolved):
+        imported.leave_unknown(setting)
+    elif gpus:
+        imported.setup["gpu_ids"] = ",".join(gpus)
+        imported.map(setting, "engine.gpus", gpus)

@@ -1,116 +1,50 @@
-"""What an import took over, and how processes are started."""
+"""The settings of one text, and what became of each: mapped, renamed, dropped or unknown, with findings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from trainwiz.core.config.values import Precision, Strategy
-from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
-from trainwiz.core.language import mark
-
-# How processes are started, under accelerate's own names, and what that means for a run.
-#
-# An accelerate file and the command that names it are laid over each other here (`{**file.setup, **command.setup}`)
-# before they become `engine.*` values: a command that says `--num_machines 2` halves the processes of each node.
-
-PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
-"""accelerate's mixed_precision -> engine.precision. Beside its fp8 matrix products accelerate computes in bf16
-(Accelerator.__init__: `elif self.mixed_precision == "fp8"` enables autocast, whose type is then bf16)."""
-
-SEVERAL_CARDS = frozenset(
-    f"MULTI_{name}" for name in ("GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON")
+from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
+from trainwiz.core.errors import Finding, UsageError, sort_findings
+from trainwiz.core.importing.names import UNSET, Rule
+from trainwiz.core.importing.values import (
+    CONVERSIONS,
+    LONGEST_SHOWN,
+    LeftOut,
+    Unresolved,
+    Value,
+    WrongValue,
+    attempt,
+    is_auto,
+    is_nothing,
+    shown,
 )
-"""Values of distributed_type that are one whole model for each process."""
-
-ZERO: Mapping[int, Strategy] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
-"""DeepSpeed's stage 0 shards nothing."""
-
-DEFAULT_ZERO_STAGE = 2
-"""DeepSpeedPlugin.zero_stage (accelerate/utils/dataclasses.py)."""
-
-
-def engine_values(setup: Mapping[str, Any]) -> dict[str, Any]:
-    """RunConfig values of a setup; what it leaves open, or says in a way that no run can have, is not in it.
-
-    Read: `distributed_type`, `num_processes` (of all nodes), `num_machines`, `mixed_precision`, `use_cpu`, `gpu_ids`
-    ("all" or "0,1"), `zero_stage`, `fsdp_sharding_strategy`, `deepspeed_config_file`.
-    """
-    values: dict[str, Any] = {}
-    precision = PRECISIONS.get(str(setup.get("mixed_precision")).lower())
-    if precision is not None:
-        values["engine.precision"] = precision
-    nodes = whole(setup.get("num_machines")) or 1
-    if nodes > 1:
-        values["engine.nodes"] = nodes
-    processes = whole(setup.get("num_processes"))
-    if processes is not None and processes % nodes == 0:
-        values["engine.processes"] = processes // nodes
-    if setup.get("use_cpu") is True:
-        values["engine.device"] = "cpu"
-    gpus = gpu_list(setup.get("gpu_ids"))
-    if gpus:
-        values["engine.gpus"] = gpus
-    strategy = _strategy(setup, processes)
-    if strategy is not None:
-        values["engine.strategy"] = strategy
-    return values
-
-
-def _strategy(setup: Mapping[str, Any], processes: int | None) -> Strategy | None:
-    kind = str(setup.get("distributed_type")).upper()
-    if kind == "DEEPSPEED" and setup.get("deepspeed_config_file"):
-        return None  # which stage it is, that file says
-    if kind == "DEEPSPEED":
-        stage = setup.get("zero_stage", DEFAULT_ZERO_STAGE)
-        return ZERO.get(stage) if isinstance(stage, int) and not isinstance(stage, bool) else None
-    if kind == "FSDP":
-        return "ddp" if str(setup.get("fsdp_sharding_strategy")).upper() in ("NO_SHARD", "3") else "fsdp"
-    if kind in SEVERAL_CARDS:
-        return "single" if processes == 1 else "ddp"
-    # Several processes under NO are the GPUs of one DataParallel process: each gets one of its own.
-    return ("single" if (processes or 1) == 1 else "ddp") if kind in ("NO", "MPS") else None
-
-
-def whole(value: Any) -> int | None:
-    """A count of 1 or more, also as text ("8"); None for all else."""
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
-
-
-def gpu_list(value: Any) -> list[str]:
-    """The GPUs of `gpu_ids` or CUDA_VISIBLE_DEVICES ("0,2"); [] where all are meant."""
-    if isinstance(value, list):
-        return [str(item).strip() for item in value]
-    if value is None or isinstance(value, bool) or str(value).strip().lower() in ("", "all"):
-        return []
-    return [part.strip() for part in str(value).split(",") if part.strip()]
-
-
-# What an import says: what became of every setting that was read, and the values for a RunConfig.
-#
-# A reader is `read(text, file_name) -> Imported`, one for each kind:
-#
-# - `accelerate.read`: the YAML or JSON of `accelerate config`,
-# - `deepspeed.read`: the JSON of DeepSpeed,
-# - `training_arguments.read`: arguments of the Trainer as YAML or JSON, and what a Trainer dumped,
-# - `python_source.read`: the same as calls in Python source (kind `training_arguments`),
-# - `command_line.read`: `accelerate launch`, torchrun, deepspeed or python, alone or in a shell script.
-#
-# It raises `NotImportable` with one sentence for what is not of its kind. It opens no other file: what the text names
-# stands in `Imported.references`, and the caller reads it where it is there.
+from trainwiz.core.language import mark, tr
+from trainwiz.core.text import plain_text
 
 Kind = Literal["training_arguments", "accelerate", "deepspeed", "launch_command"]
-
-
 KIND_WORDS: Mapping[Kind, str] = {
     "training_arguments": mark("arguments of the Trainer"),
     "accelerate": mark("accelerate file"),
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
 }
+HIDDEN = "***"
+"""Stands in a report where a password or key stood."""
+OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
+"""Names that end like a password's and are none."""
+SAYS_SO = frozenset({"report_to", "mixed_precision", "use_flash_attn"})
+"""Settings for which "none" or "no" is a value like others."""
+
+
+NOTES = frozenset(
+    {"assumed_meaning", "follows", "from_command_line", "library_defaults", "missing_data", "missing_model",
+     "nodes_unknown", "other_program"}
+)  # fmt: skip
+"""Codes of findings that are notes; all others are warnings."""
+BAD_VALUE = mark("{name} cannot be {value}; it is left out.")
 
 
 class NotImportable(UsageError):
@@ -120,6 +54,32 @@ class NotImportable(UsageError):
 def refusal(where: str, message: str, code: str = "not_importable") -> NotImportable:
     """One sentence about one place ("FILE" or "FILE:LINE"), to be raised."""
     return NotImportable(Finding(code, "error", where, message))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A name with its value and its line; `name` is today's, `written` what stands in the text."""
+
+    name: str
+    value: Any
+    line: int | None = None
+    written: str = ""
+    given: Any = ...
+    """The value as it stands in the text, where the one of today's name differs."""
+
+    def as_written(self) -> str:
+        return self.written or self.name
+
+    def as_given(self) -> Any:
+        """As data for a report; passwords stay out of it."""
+        value = _plain(self.value if self.given is ... else self.given)
+        return HIDDEN if is_secret(self.as_written()) and not is_nothing(self.value) else value
+
+    def called(self, name: str, value: Any = ...) -> Setting:
+        """The same setting under another name, with another value where one is given."""
+        changed = replace(self, name=name, written=self.as_written())
+        given = self.value if self.given is ... else self.given
+        return changed if value is ... else replace(changed, value=value, given=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,131 +132,140 @@ class Reference:
     role: Literal["accelerate", "deepspeed", "script", "arguments"]
     path: str
     line: int | None = None
-    file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What became of each setting, in the order of the text."""
-
-    mapped: tuple[Mapped, ...] = ()
-    renamed: tuple[Renamed, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
-    unknown: tuple[Unknown, ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "mapped": [asdict(one) for one in self.mapped],
-            "renamed": [asdict(one) for one in self.renamed],
-            "dropped": [asdict(one) for one in self.dropped],
-            "unknown": [asdict(one) for one in self.unknown],
-            "findings": [finding.to_json() for finding in self.findings],
-        }
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Imported:
-    """What one file or command line comes to.
+    """What one text, or all of them together, come to.
 
     `values` maps key paths of a RunConfig to values; `setup` holds what decides how the processes are started, under
-    accelerate's own names (num_processes counts all nodes, num_machines, distributed_type, use_cpu, gpu_ids,
-    mixed_precision, launcher "accelerate|torchrun|deepspeed|python", ...), so that a command line and the file that
-    it names can be laid over each other before they become `engine.*` values. `defaults` holds what the program takes
-    for settings that the text leaves out, where that differs from a plan of trainwiz: any value of any text wins.
+    accelerate's own names (num_processes counts all nodes, launcher "accelerate|torchrun|deepspeed|python", ...), so
+    that a command line and the file that it names can be laid over each other before they become `engine.*` values.
+    `defaults` holds what the program takes for settings that the text leaves out: any value of any text wins.
     """
 
     kind: Kind
     file: str
-    values: Mapping[str, Any]
-    report: Report
-    setup: Mapping[str, Any] = field(default_factory=dict)
-    references: tuple[Reference, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    settings: dict[str, Setting] = field(default_factory=dict)
+    """By today's names: each can look at the others that decide with it."""
+    values: dict[str, Any] = field(default_factory=dict)
+    setup: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    mapped: list[Mapped] = field(default_factory=list)
+    renamed: list[Renamed] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    unknown: list[Unknown] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+    parts: list[Imported] = field(default_factory=list)
+    """The texts, where this is all of them together."""
 
     def place_of(self, key: str) -> str:
         """ "FILE:LINE" of the setting that gave the value at `key`, or the file."""
-        for one in reversed(self.report.mapped):
-            if one.key == key:
-                return f"{one.file or self.file}:{one.line}" if one.line else one.file or self.file
-        return self.file
+        entry = next((entry for entry in reversed(self.mapped) if entry.key == key), None)
+        if entry is None:
+            return self.file
+        return f"{entry.file}:{entry.line}" if entry.line else entry.file
 
+    def to_json(self) -> dict[str, Any]:
+        lists = {"mapped": self.mapped, "renamed": self.renamed, "dropped": self.dropped, "unknown": self.unknown}
+        report: dict[str, Any] = {name: [asdict(entry) for entry in entries] for name, entries in lists.items()}
+        return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
 
-class Collector:
-    """What a reader fills while it goes through the settings of one text."""
+    def take(self, settings: Iterable[Setting]) -> None:
+        self.settings.update((setting.name, setting) for setting in settings)
 
-    def __init__(self, kind: Kind, file: str) -> None:
-        self.kind: Kind = kind
-        self.file = file
-        self.values: dict[str, Any] = {}
-        self.setup: dict[str, Any] = {}
-        self.defaults: dict[str, Any] = {}
-        self._mapped: list[Mapped] = []
-        self._renamed: list[Renamed] = []
-        self._dropped: list[Dropped] = []
-        self._unknown: list[Unknown] = []
-        self._findings: list[Finding] = []
-        self.references: list[Reference] = []
+    def read(self, name: str, convert: Callable[[Any], Value]) -> Value | None:
+        """A setting's value; None where it is absent, not set, not known, or wrong (which its own place says)."""
+        return attempt(convert, self.settings[name].value) if name in self.settings else None
 
-    def map(self, name: str, value: Any, key: str, set_to: Any, line: int | None = None) -> None:
-        """`name` has a place: the value at `key` becomes `set_to`."""
+    def map(self, setting: Setting, key: str, set_to: Any) -> None:
+        """The setting has a place: the value at `key` becomes `set_to`."""
         self.values[key] = set_to
-        self._mapped.append(Mapped(name, value, key, set_to, line, self.file))
+        self.mapped.append(Mapped(setting.as_written(), setting.as_given(), key, set_to, setting.line, self.file))
 
-    def mapped(self) -> tuple[Mapped, ...]:
-        """What has a place so far."""
-        return tuple(self._mapped)
-
-    def take_back(self, name: str, why: str) -> None:
-        """A setting that was mapped and turns out to contradict another one: dropped, with the values that it gave."""
-        for one in [one for one in self._mapped if one.name == name]:
-            self._mapped.remove(one)
-            if not any(other.key == one.key for other in self._mapped):
-                self.values.pop(one.key, None)
-            self.drop(name, one.value, why, one.line)
+    def take_back(self, key: str, name: str, why: str) -> None:
+        """A setting that was mapped and turns out to contradict another one: dropped, with the value that it gave."""
+        for entry in [entry for entry in self.mapped if entry.key == key and entry.name == name]:
+            self.mapped.remove(entry)
+            self.dropped.append(Dropped(name, entry.value, why, entry.line, self.file))
+            if all(other.key != key for other in self.mapped):
+                self.values.pop(key, None)
 
     def set_all(self, key: str, value: Any) -> None:
         """Several settings that together mean `value`: each of them gave it."""
         self.values[key] = value
-        self._mapped = [replace(one, set_to=value) if one.key == key else one for one in self._mapped]
+        self.mapped = [replace(entry, set_to=value) if entry.key == key else entry for entry in self.mapped]
 
     def rename(self, old: str, new: str, line: int | None = None) -> None:
-        self._renamed.append(Renamed(old, new, line, self.file))
+        self.renamed.append(Renamed(old, new, line, self.file))
 
-    def drop(self, name: str, value: Any, why: str, line: int | None = None) -> None:
+    def drop(self, setting: Setting, why: str) -> None:
         """`why` is a sentence from `mark`, or one that `tr` has translated."""
-        self._dropped.append(Dropped(name, value, why, line, self.file))
+        self.dropped.append(Dropped(setting.as_written(), setting.as_given(), why, setting.line, self.file))
 
-    def unknown(self, name: str, value: Any, line: int | None = None) -> None:
-        self._unknown.append(Unknown(name, value, line, self.file))
+    def leave_unknown(self, setting: Setting) -> None:
+        self.unknown.append(Unknown(setting.as_written(), setting.as_given(), setting.line, self.file))
 
-    def find(self, code: str, severity: Severity, message: str, line: int | None = None) -> None:
-        """A finding at a line of this text."""
-        self._findings.append(Finding(code, severity, f"{self.file}:{line}" if line else self.file, message))
+    def wrong(self, setting: Setting) -> None:
+        """The value is none that the setting can have: kept in the report, and said."""
+        self.leave_unknown(setting)
+        self.say(setting, "bad_value", BAD_VALUE, value=plain_text(repr(setting.as_given()), LONGEST_SHOWN))
 
-    def add(self, finding: Finding) -> None:
-        self._findings.append(finding)
+    def say(self, at: Setting | int | None, code: str, sentence: str, **values: object) -> None:
+        """A finding at a setting, or at a line; {file}, {name} and {value} are filled in from it."""
+        line = at.line if isinstance(at, Setting) else at
+        if isinstance(at, Setting):
+            name = plain_text(at.as_written(), LONGEST_SHOWN)
+            values = {"name": name, "value": shown(at.as_given()), **values}
+        where = f"{self.file}:{line}" if line else self.file
+        words = tr(sentence, **{"file": self.file, **values})
+        self.findings.append(Finding(code, "note" if code in NOTES else "warning", where, words))
 
     def refer(
-        self, role: Literal["accelerate", "deepspeed", "script", "arguments"], path: str, line: int | None = None
+        self, role: Literal["accelerate", "deepspeed", "script", "arguments"], path: str, line: int | None
     ) -> None:
         """The text names another file."""
-        self.references.append(Reference(role, path, line, self.file))
+        self.references.append(Reference(role, path, line))
 
-    def done(self) -> Imported:
-        report = Report(
-            tuple(self._mapped),
-            tuple(self._renamed),
-            tuple(self._dropped),
-            tuple(self._unknown),
-            sort_findings(self._findings),
-        )
-        return Imported(
-            self.kind,
-            self.file,
-            dict(self.values),
-            report,
-            dict(self.setup),
-            tuple(self.references),
-            dict(self.defaults),
-        )
+    def place(self, setting: Setting, rule: Rule | Place | None, auto: str) -> None:
+        """Put one setting where its rule says. `auto`: why that word sets nothing."""
+        if isinstance(rule, str):
+            self.drop(setting, rule)
+        elif rule is None or isinstance(setting.value, Unresolved):
+            self.leave_unknown(setting)
+        elif is_nothing(setting.value) and setting.name not in SAYS_SO:
+            self.drop(setting, UNSET)
+        elif isinstance(rule, tuple) and is_auto(setting.value) and "attention" not in rule[1]:
+            self.drop(setting, auto)
+        else:
+            try:
+                if isinstance(rule, tuple):
+                    self.map(setting, rule[0], CONVERSIONS[rule[1]](setting.value))
+                else:
+                    rule(self, setting)
+            except LeftOut as reason:
+                self.drop(setting, str(reason))
+            except WrongValue:
+                self.wrong(setting)
+
+
+Place = Callable[[Imported, Setting], None]
+"""Puts a setting into its place where others decide with it; raises WrongValue or LeftOut."""
+
+
+def _plain(value: Any) -> Any:
+    """The value as data: what is not known, as it is written."""
+    if isinstance(value, Unresolved):
+        return value.text
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def is_secret(name: str) -> bool:
+    upper = name.upper()
+    ends = upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS
+    return ends and SECRET.search(upper) is not None and not upper.startswith(NOT_SECRET_PREFIX)

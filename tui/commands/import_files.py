@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
-from trainwiz.core.importing.gather import MOST_TEXT_BYTES, Text, decoded, import_json, import_together, keep, texts_of
-from trainwiz.core.importing.merge import Merged
+from trainwiz.core.importing.gather import (
+    MOST_TEXT_BYTES,
+    Text,
+    decoded,
+    import_json,
+    import_together,
+    save_import,
+    texts_of,
+)
+from trainwiz.core.importing.report import Imported
 from trainwiz.core.language import tr
 from trainwiz.core.profile.save import SavedProfile
 from trainwiz.core.text import plain_text
@@ -32,7 +40,7 @@ STDIN = "-"
 def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run: bool, as_json: bool) -> int:
     """Read, report, keep as a profile. Raises UsageError for what cannot be imported or kept."""
     merged = imported(given)
-    saved = None if dry_run else keep(merged, name, replace)
+    saved = None if dry_run else save_import(merged, name, replace)
     if as_json:
         say_json(import_json(merged, saved))
         return EXIT_FINISHED
@@ -41,7 +49,7 @@ def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run
     return EXIT_FINISHED
 
 
-def imported(given: Sequence[str]) -> Merged:
+def imported(given: Sequence[str]) -> Imported:
     """All that was given, and what it names, as one."""
     if not given:
         message = tr(
@@ -61,7 +69,7 @@ def _stdin() -> Text:
     return Text("stdin", decoded(sys.stdin.buffer.read(MOST_TEXT_BYTES + 1), "stdin"), Path())
 
 
-def say_report(merged: Merged) -> None:
+def say_report(merged: Imported) -> None:
     """What was read and what became of each setting."""
     for number, part in enumerate(merged.parts):
         label = tr("From") if number == 0 else ""
@@ -70,14 +78,14 @@ def say_report(merged: Merged) -> None:
     _section(renamed_title(merged), renamed_rows(merged))
     _say_dropped(merged)
     _section(unknown_title(merged), unknown_rows(merged))
-    if merged.report.findings:
+    if merged.findings:
         say()
-        say_findings(merged.report.findings)
+        say_findings(merged.findings)
 
 
-def _say_dropped(merged: Merged) -> None:
+def _say_dropped(merged: Imported) -> None:
     """The settings under their reasons."""
-    if not merged.report.dropped:
+    if not merged.dropped:
         return
     say()
     say(dropped_title(merged))
@@ -94,7 +102,7 @@ def _section(title: str, rows: list[list[str]]) -> None:
         say_table([[f"  {first}", *rest] for first, *rest in rows], head=False)
 
 
-def say_profile(merged: Merged, saved: SavedProfile | None) -> None:
+def say_profile(merged: Imported, saved: SavedProfile | None) -> None:
     """Where the values are kept and what to do with them."""
     say()
     if saved is None:

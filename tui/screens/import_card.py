@@ -19,8 +19,8 @@ from textual.widgets import Input, Static, TextArea
 from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, TrainwizError
-from trainwiz.core.importing.gather import free_name, import_together, keep, texts_of_pasted
-from trainwiz.core.importing.merge import Merged
+from trainwiz.core.importing.gather import free_name, import_together, save_import, texts_of_pasted
+from trainwiz.core.importing.report import Imported
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
@@ -96,7 +96,7 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
     class Done(Message):
         """A text was read: an import, or why it is none; neither for an empty text."""
 
-        def __init__(self, text: str, merged: Merged | None, findings: Sequence[Finding]) -> None:
+        def __init__(self, text: str, merged: Imported | None, findings: Sequence[Finding]) -> None:
             super().__init__()
             self.text = text
             self.merged = merged
@@ -106,7 +106,7 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
         """`gives_way`: how many values of the user's own the profile would take the place of."""
         super().__init__()
         self._gives_way = gives_way
-        self._merged: Merged | None = None
+        self._merged: Imported | None = None
         self._findings: tuple[Finding, ...] = ()
         self._read_text = ""
         self._pause: Timer | None = None
@@ -241,7 +241,7 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
             self._say(tr("Type a name."))
             return
         try:
-            saved = keep(self._merged, name)
+            saved = save_import(self._merged, name)
         except TrainwizError as error:
             self._say(" ".join(finding.message for finding in error.findings))
             return

@@ -10,8 +10,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 from trainwiz.core.errors import Finding
 from trainwiz.core.importing.gather import pasted_text
-from trainwiz.core.importing.merge import Merged
-from trainwiz.core.importing.report import NotImportable
+from trainwiz.core.importing.report import Imported, NotImportable
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import (
@@ -114,10 +113,10 @@ class ImportReport(TextLines):
     def __init__(self, marks: Marks) -> None:
         super().__init__()
         self._marks = marks
-        self._merged: Merged | None = None
+        self._merged: Imported | None = None
         self._findings: tuple[Finding, ...] = ()
 
-    def show_import(self, merged: Merged | None, findings: tuple[Finding, ...]) -> None:
+    def show_import(self, merged: Imported | None, findings: tuple[Finding, ...]) -> None:
         self._merged, self._findings = merged, findings
         self._lay_out()
 
@@ -149,11 +148,11 @@ def refusal_lines(findings: Sequence[Finding], width: int, marks: Marks) -> list
     return [line for text in said for line in hanging(Content.styled(text, "$error"), width, 2)]
 
 
-def report_lines(merged: Merged, width: int, marks: Marks) -> list[Content]:
+def report_lines(merged: Imported, width: int, marks: Marks) -> list[Content]:
     """Every line fits into `width` cells."""
     lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
     lines += hanging(Content.styled(f" {marks.dot} ".join(_titles(merged)), "$muted"), width, 2)
-    for finding in merged.report.findings:
+    for finding in merged.findings:
         lines += finding_lines(finding, width, marks)
     mapped = [
         ([f"{name} {value}".rstrip()], [f"{to} {set_to}", at]) for name, value, to, set_to, at in mapped_rows(merged)
@@ -165,7 +164,7 @@ def report_lines(merged: Merged, width: int, marks: Marks) -> list[Content]:
     return [*lines, *_section(unknown_title(merged), unknown, width)]
 
 
-def _titles(merged: Merged) -> list[str]:
+def _titles(merged: Imported) -> list[str]:
     """What there is below, in figures."""
     report = merged.report
     titles = {
@@ -195,9 +194,9 @@ def _section(title: str, rows: Sequence[tuple[list[str], list[str]]], width: int
             yield from hanging(Content(f"{INDENT}{INDENT}") + right, width, 4)
 
 
-def _dropped(merged: Merged, width: int) -> Iterator[Content]:
+def _dropped(merged: Imported, width: int) -> Iterator[Content]:
     """The settings under their reasons."""
-    if not merged.report.dropped:
+    if not merged.dropped:
         return
     yield Content("")
     yield Content.styled(dropped_title(merged), "bold")

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from trainwiz.core.importing.shell_words import read_script
+from trainwiz.core.importing.shell import read_script
 
 from tests.each import each
 

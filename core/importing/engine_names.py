@@ -1,0 +1,328 @@
+"""The words of accelerate, DeepSpeed and launch commands: the keys they mean, and why the rest is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainwiz.core.config.values import Precision, Strategy
+from trainwiz.core.export.deepspeed import MISPLACED, SECTION_KEYS
+from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, words
+from trainwiz.core.language import mark
+
+RENDEZVOUS = mark("How the nodes find each other is given with the command of each node, not with the settings.")
+TPU = mark("It is for TPUs, on which trainwiz does not train.")
+OWN_LOG = mark("trainwiz writes its own log.")
+ALL_GPUS = mark("All GPUs is what a run takes anyway.")
+ONE_NODE = mark("One machine is what a run takes anyway.")
+FP8 = mark("trainwiz does not compute in FP8.")
+MEGATRON = mark("trainwiz has no Megatron-LM engine.")
+TUNING = mark("trainwiz writes its own; to use this file as it is: --deepspeed FILE.")
+NOT_OFFERED = mark("trainwiz has nothing like it; to use this file as it is: --deepspeed FILE.")
+LEFT_TO_TRAINER = mark("auto leaves it to the arguments of the Trainer.")
+AUTO = mark('"auto" leaves it to the arguments of the Trainer.')
+IN_THAT_FILE = mark("The settings in that file count.")
+
+# accelerate: its file (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
+
+PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+"""accelerate's mixed_precision -> engine.precision. Beside its fp8 matrix products accelerate computes in bf16
+(Accelerator.__init__: `elif self.mixed_precision == "fp8"` enables autocast, whose type is then bf16)."""
+SEVERAL_CARDS = frozenset(f"MULTI_{name}" for name in ["GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"])
+"""Values of distributed_type that are one whole model for each process."""
+ZERO: Mapping[int, Strategy] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
+"""DeepSpeed's stage 0 shards nothing."""
+OTHER_DEVICES: Mapping[str, str] = {
+    "MULTI_XPU": "Intel XPU", "MULTI_NPU": "Ascend NPU", "MULTI_MLU": "Cambricon MLU", "MULTI_SDAA": "SDAA",
+    "MULTI_MUSA": "Moore Threads MUSA", "MULTI_HPU": "Gaudi HPU", "MULTI_NEURON": "AWS Neuron", "XLA": "XLA",
+}  # fmt: skip
+"""distributed_type -> the devices that it is for."""
+KNOWN_TYPES = words("NO MPS MULTI_GPU MULTI_CPU DEEPSPEED FSDP MEGATRON_LM") | set(OTHER_DEVICES)
+SETUP_KEYS: Mapping[str, str] = {
+    "distributed_type": "engine.strategy",
+    "num_processes": "engine.processes",
+    "num_machines": "engine.nodes",
+    "mixed_precision": "engine.precision",
+    "use_cpu": "engine.device",
+    "gpu_ids": "engine.gpus",
+}
+"""What accelerate's settings decide together."""
+SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_config": "FSDP"}
+"""Sections that are read with one distributed_type only."""
+
+_ZERO3 = mark("trainwiz decides it for ZeRO-3 by itself.")
+_NVME = mark("trainwiz keeps nothing on NVMe.")
+_MPI = mark("trainwiz starts its processes with torch, not with MPI.")
+_IPEX = mark("trainwiz does not use Intel's extension of PyTorch.")
+ACCELERATE: Mapping[str, Rule] = {
+    "num_cpu_threads_per_process": ("engine.cpu_threads", "threads"),
+    "deepspeed_config.gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
+    "deepspeed_config.gradient_clipping": ("training.max_grad_norm", "number"),
+    "fsdp_config.fsdp_activation_checkpointing": ("engine.checkpointing", "yes"),
+    "fsdp_config.fsdp_offload_params": ("engine.offload", "offload"),
+    **for_each(
+        {
+            mark("trainwiz runs on the machine that it is started on."): "compute_environment",
+            mark("trainwiz watches the processes by itself."): "debug",
+            RENDEZVOUS: "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile",
+            mark("It names a function of the script, which trainwiz does not run."): "main_training_function",
+            mark("trainwiz leaves it to the system which cores a process takes."): "enable_cpu_affinity",
+            TPU: "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file "
+            "commands tpu_config",
+            mark("trainwiz does not train on Intel GPUs."): "use_xpu",
+            OWN_LOG: "quiet",
+            _IPEX: "ipex_config",
+            _MPI: "mpirun_config",
+            FP8: "fp8_config",
+            MEGATRON: "megatron_lm_config",
+        }
+    ),
+    **for_each(
+        {
+            _ZERO3: "zero3_init_flag zero3_save_16bit_model",
+            _NVME: "offload_optimizer_nvme_path offload_param_nvme_path",
+            RENDEZVOUS: "deepspeed_hostfile deepspeed_multinode_launcher deepspeed_inclusion_filter "
+            "deepspeed_exclusion_filter",
+            mark("trainwiz finds out about experts from the model."): "deepspeed_moe_layer_cls_names",
+        },
+        "deepspeed_config.",
+    ),
+    **for_each(
+        {
+            mark("trainwiz decides by itself how FSDP wraps and loads the model."): "fsdp_auto_wrap_policy "
+            "fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_backward_prefetch fsdp_forward_prefetch "
+            "fsdp_use_orig_params fsdp_sync_module_states fsdp_cpu_ram_efficient_loading fsdp_ignored_modules",
+            mark("trainwiz decides by itself how checkpoints are written."): "fsdp_state_dict_type",
+            mark("trainwiz keeps checkpoints of activations on the GPU."): "fsdp_activation_checkpointing_offload",
+            mark("trainwiz has one FSDP, that of torch's fully_shard."): "fsdp_version",
+        },
+        "fsdp_config.",
+    ),
+    **for_each(
+        {
+            mark("trainwiz compiles with torch's defaults."): "dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph "
+            "dynamo_use_regional_compilation"
+        },
+        "dynamo_config.",
+    ),
+}
+ACCELERATE_RENAMED: Mapping[str, str] = {
+    "fp16": "mixed_precision",
+    "dynamo_backend": "dynamo_config.dynamo_backend",
+    "fsdp_config.fsdp_backward_prefetch_policy": "fsdp_config.fsdp_backward_prefetch",
+    "fsdp_config.fsdp_sharding_strategy": "fsdp_config.fsdp_reshard_after_forward",
+    "tpu_config": "tpu_env",
+}
+"""Old names -> those of accelerate 1.15. fsdp_sharding_strategy is of FSDP 1; commands/to_fsdp2.py maps it so."""
+NOT_BESIDE_FILE = words(
+    "gradient_accumulation_steps gradient_clipping zero_stage offload_optimizer_device offload_param_device "
+    "offload_optimizer_nvme_path offload_param_nvme_path zero3_save_16bit_model"
+)
+"""What accelerate refuses beside deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks)."""
+ACCELERATE_TELLTALES = words(
+    "compute_environment distributed_type machine_rank main_training_function num_machines num_processes rdzv_backend "
+    "same_network tpu_use_cluster fsdp_config downcast_bf16 deepspeed_config mixed_precision use_cpu ec2_instance_type"
+)
+
+# The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
+
+_LOGS = mark("trainwiz measures and logs by itself.")
+_WARM_UP = mark("A run warms up from 0.")
+_CHECKPOINTS = mark("trainwiz decides by itself how checkpoints are written.")
+_MASTER = mark("trainwiz keeps fp32 copies of the weights and sums gradients in fp32.")
+SCALING = mark("trainwiz scales the fp16 loss dynamically.")
+DEEPSPEED: Mapping[str, Rule] = {
+    "train_batch_size": ("batch.target_samples", "count"),
+    "train_micro_batch_size_per_gpu": ("batch.micro_batch_size", "count"),
+    "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
+    "gradient_clipping": ("training.max_grad_norm", "number"),
+    "optimizer.params.lr": ("training.learning_rate", "number"),
+    "optimizer.params.eps": ("training.adam_epsilon", "number"),
+    "optimizer.params.weight_decay": ("training.weight_decay", "number"),
+    "scheduler.params.warmup_num_steps": ("training.warmup", "number"),
+    "scheduler.params.total_num_steps": ("training.max_steps", "count"),
+    **for_each(
+        {
+            _LOGS: "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
+            "monitor_config comms_logger flops_profiler timers",
+            mark("trainwiz finds batch and memory by itself."): "autotuning",
+            mark(
+                "DeepSpeed checkpoints only where the model calls it; in a run engine.checkpointing does it."
+            ): "activation_checkpointing",
+            TUNING: "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type fp32_allreduce "
+            "prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients disable_allgather "
+            "disable_python_gc graph_harvesting optimizer.params.torch_adam optimizer.params.fused",
+            mark("It is for offload to NVMe, which trainwiz does not plan."): "aio",
+            mark("The program must ask DeepSpeed to compile; in a run engine.compile does it."): "compile",
+            _CHECKPOINTS: "checkpoint load_universal_checkpoint",
+            mark("trainwiz loads the rows by itself."): "dataloader_drop_last",
+            mark("trainwiz mixes precision with torch, not with Apex."): "amp",
+            _MASTER: "data_types",
+            NOT_OFFERED: "seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity "
+            "data_efficiency curriculum_learning compression_training progressive_layer_drop pld eigenvalue "
+            "quantize_training weight_quantization sparse_attention hybrid_engine pipeline nebula datastates_ckpt "
+            "torch_autocast use_data_before_expert_parallelism keep_module_on_host train_dtype optimizer.legacy_fusion "
+            "optimizer.params.amsgrad optimizer.params.momentum optimizer.params.nesterov optimizer.params.freeze_step "
+            "optimizer.params.cuda_aware optimizer.params.comm_backend_name optimizer.params.max_coeff "
+            "optimizer.params.min_coeff",
+            mark("AdamW is what a run takes."): "optimizer.params.adam_w_mode",
+            mark("AdamW corrects its bias anyway."): "optimizer.params.bias_correction",
+            _WARM_UP: "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio",
+            mark("A run warms up linearly."): "scheduler.params.warmup_type",
+            mark("a resumed run goes on where it was."): "scheduler.params.last_batch_iteration",
+            SCALING: "fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.opt_level "
+            "fp16.consecutive_hysteresis fp16.min_loss_scale fp16.auto_cast",
+        }
+    ),
+    **{
+        f"{half}.{key}": _MASTER
+        for half in ("fp16", "bf16")
+        for key in (
+            "fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states",
+            "check_grad_overflow", "immediate_grad_update",
+        )
+    },
+    **dict.fromkeys((f"{section}.{key}" for section, keys in SECTION_KEYS.items() for key in keys), TUNING),
+    **for_each(
+        {
+            NOT_OFFERED: "zero_hpz_partition_size mics_shard_size mics_hierarchical_params_gather zeropp_loco_param "
+            "zero_quantized_weights zero_quantized_gradients zero_quantized_nontrainable_weights",
+            TUNING: "offload_optimizer.ratio offload_param.ratio",
+            mark("DeepSpeed refuses it inside zero_optimization."): " ".join(sorted(MISPLACED)),
+        },
+        "zero_optimization.",
+    ),
+}  # fmt: skip
+DEEPSPEED_RENAMED: Mapping[str, str] = {
+    "bfloat16.enabled": "bf16.enabled",
+    "zero_optimization.cpu_offload": "zero_optimization.offload_optimizer.device",
+    "zero_optimization.cpu_offload_params": "zero_optimization.offload_param.device",
+    "zero_optimization.cpu_offload_param": "zero_optimization.offload_param.device",
+    "zero_optimization.cpu_offload_use_pin_memory": "zero_optimization.offload_optimizer.pin_memory",
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save": "zero_optimization."
+    "stage3_gather_16bit_weights_on_model_save",
+}
+DEEPSPEED_OPTIMIZERS: Mapping[str, str] = {
+    "adam": "adamw_torch", "adamw": "adamw_torch", "fusedadam": "adamw_torch_fused", "cpuadam": "adamw_torch",
+    "deepspeedcpuadam": "adamw_torch", "sgd": "sgd", "adafactor": "adafactor",
+}  # fmt: skip
+"""optimizer.type in small letters -> engine.optimizer. DeepSpeed's Adam is AdamW unless adam_w_mode is false."""
+OTHER_OPTIMIZERS = words("adagrad lamb lion muon muadam muadamw musgd onebitadam onebitlamb zerooneadam")
+"""Others that DeepSpeed has."""
+DEEPSPEED_SCHEDULES: Mapping[str, str] = {"WarmupLR": "constant", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
+DEEPSPEED_TELLTALES = words(
+    "zero_optimization train_micro_batch_size_per_gpu zero_allow_untested_optimizer steps_per_print wall_clock_breakdown "
+    "gradient_clipping train_batch_size fp16 bf16 bfloat16 optimizer scheduler zero_force_ds_cpu_optimizer"
+)
+"""Keys that a DeepSpeed JSON has at its top."""
+
+# The launchers: options without a value, options with one (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older
+# releases; a test compares them with what is installed), what they mean, and why the rest is left out.
+
+FLAGS: Mapping[str, frozenset[str]] = {
+    "accelerate": words(
+        "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
+        "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network "
+        "module no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 "
+        "bf16 use_xpu ipex use_mps_device"
+    ),
+    "torchrun": words("help standalone module no_python run_path virtual_local_rank use_env"),
+    "deepspeed": words(
+        "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid bind_cores_to_rank quiet "
+        "elastic_training disable_python enable_elastic_training"
+    ),
+}
+OF_DEEPSPEED_SECTION = NOT_BESIDE_FILE | words(
+    "zero3_init_flag deepspeed_config_file deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter "
+    "deepspeed_multinode_launcher deepspeed_moe_layer_cls_names"
+)
+"""Options of `accelerate launch` that fill the section deepspeed_config of its file."""
+VALUES: Mapping[str, frozenset[str]] = {
+    "accelerate": OF_DEEPSPEED_SECTION
+    | words(
+        "config_file mixed_precision num_processes num_machines num_cpu_threads_per_process dynamo_backend dynamo_mode "
+        "gpu_ids machine_rank main_process_ip main_process_port tee log_dir role rdzv_backend rdzv_conf max_restarts "
+        "monitor_interval vm env main_training_function fsdp_version fsdp_offload_params fsdp_min_num_params "
+        "fsdp_sharding_strategy fsdp_reshard_after_forward fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap "
+        "fsdp_backward_prefetch fsdp_state_dict_type fsdp_forward_prefetch fsdp_use_orig_params "
+        "fsdp_cpu_ram_efficient_loading fsdp_sync_module_states fsdp_activation_checkpointing "
+        "fsdp_activation_checkpointing_offload aws_access_key_id aws_secret_access_key mpirun_hostfile mpirun_ccl "
+        "fsdp_backward_prefetch_policy fp8_backend fp8_margin fp8_interval fp8_format fp8_amax_history_len "
+        "fp8_amax_compute_algo fp8_override_linear_precision fp8_opt_level fp8_enable_fsdp_float8_all_gather "
+        "fp8_pad_inner_dim"
+    ),
+    "torchrun": words(
+        "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts monitor_interval start_method "
+        "event_log_handler role log_dir redirects tee local_ranks_filter duplicate_stdout_filters "
+        "duplicate_stderr_filters node_rank master_addr master_port local_addr logs_specs numa_binding signals_to_handle "
+        "shutdown_timeout logdir"
+    ),
+    "deepspeed": words(
+        "hostfile include exclude num_nodes num_gpus num_accelerators master_port master_addr node_rank launcher "
+        "launcher_args ssh_port autotuning min_elastic_nodes max_elastic_nodes enable_each_rank_log bind_core_list "
+        "venv_script log_level"
+    ),
+}
+ANY_VALUES = ("megatron_lm_", "parallelism_config_")
+"""Beginnings of options of accelerate that all take a value."""
+SHORT: Mapping[str, Mapping[str, str]] = {
+    "accelerate": {"h": "help", "q": "quiet", "m": "module", "t": "tee"},
+    "torchrun": {"h": "help", "m": "module", "t": "tee", "r": "redirects"},
+    "deepspeed": {"h": "help", "H": "hostfile", "i": "include", "e": "exclude", "q": "quiet"},
+}
+ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
+"""Flags of accelerate -> distributed_type."""
+OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
+    "accelerate": {
+        **{name: key for name, key in SETUP_KEYS.items() if name not in ("distributed_type", "use_cpu")},
+        "cpu": "engine.device", **dict.fromkeys(ENGINES, "engine.strategy"),
+    },
+    "torchrun": {"nproc_per_node": "engine.processes", "nnodes": "engine.nodes"},
+    "deepspeed": {
+        "num_gpus": "engine.processes", "num_accelerators": "engine.processes", "num_nodes": "engine.nodes",
+        "include": "engine.processes",
+    },
+}  # fmt: skip
+"""Options that decide how processes start -> what they decide."""
+_RESTARTS = mark("trainwiz starts a failed run again by itself (recovery.max_restarts).")
+OF_LAUNCHER = mark("It tells the launcher how to start processes, which trainwiz does by itself.")
+OPTION_REASONS: Mapping[str, str] = for_each(
+    {
+        RENDEZVOUS: "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr "
+        "hostfile ssh_port no_ssh no_ssh_check machine_rank main_process_ip main_process_port same_network",
+        OWN_LOG: "log_dir logdir redirects tee local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters "
+        "logs_specs event_log_handler enable_each_rank_log log_level quiet save_pid debug",
+        TPU: "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16",
+        _RESTARTS: "max_restarts",
+        mark("It says that the script is a module."): "module",
+        mark("It says that the script is a program of its own."): "no_python",
+        NAMES_A_FILE: "config_file",
+        ONE_NODE: "num_machines nnodes num_nodes",
+        ALL_GPUS: "gpu_ids nproc_per_node num_gpus num_accelerators",
+        MEGATRON: "use_megatron_lm",
+        mark("Its sizes say what it does."): "use_parallelism_config",
+        mark("Which GPUs are left over depends on the machine; --gpus names those of a run."): "exclude",
+        _MPI: "mpirun_hostfile mpirun_ccl",
+        _IPEX: "ipex",
+    }
+)
+
+FRAMEWORKS: Mapping[str, frozenset[str]] = {
+    "llamafactory-cli": words("train"), "lmf": words("train"), "swift": words("sft pt"), "axolotl": words("train"),
+    "fairseq-train": words(""), "fairseq-hydra-train": words(""),
+}  # fmt: skip
+"""Programs that start their processes by themselves -> their commands that train; none where they have no others."""
+NOT_TRAINING = words(
+    "mypy ruff black isort flake8 pylint coverage sphinx twine pre_commit timeit cProfile zipfile gdown wandb sglang vllm "
+    "axolotl.cli.preprocess pip venv http.server json.tool ipykernel setup.py manage.py virtualenv build pytest unittest "
+    "site compileall tensorboard jupyter conda huggingface_hub nltk.downloader spacy"
+)
+"""Scripts and modules that prepare things."""
+WRAPPERS = words(
+    "env nohup exec setsid time command sudo nice ionice timeout stdbuf taskset numactl unbuffer xvfb-run chrt srun sbatch "
+    "salloc bsub qsub mpirun mpiexec horovodrun docker podman nvidia-docker singularity apptainer conda mamba micromamba "
+    "uv poetry pipenv hatch pdm rye pixi nsys ncu py-spy strace ssh pdsh tmux screen catchsegv eatmydata bash sh zsh run "
+    "RUN CMD - rlaunch caffeinate proxychains proxychains4 wandb"
+)
+"""Programs that start the one that comes further on in the same command."""
+INSTALLS = words("pip pip3 install apt apt-get yum dnf brew npm git wget curl")
+"""Words behind which a launcher's name is that of a package."""

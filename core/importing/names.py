@@ -1,0 +1,352 @@
+"""What other programs call the settings of a run: their names, the keys they mean, and why the rest is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainwiz.core.config.values import Task
+from trainwiz.core.language import mark
+
+Rule = str | tuple[str, str]
+"""Why a setting is left out (one sentence, marked), or (key of a run, conversion of values.CONVERSIONS)."""
+
+
+def for_each(reasons: Mapping[str, str], within: str = "") -> dict[str, str]:
+    """Reason -> names, as name -> reason."""
+    return {f"{within}{name}": why for why, names in reasons.items() for name in names.split()}
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Sentences that several tables share.
+
+OFF = mark("It is off, as in a run of trainwiz.")
+UNSET = mark("It is not set.")
+NAMES_A_FILE = mark("It names another file, which is read where it is there.")
+LOADED_AS_NEEDED = mark("Weights are loaded in the format that the precision needs.")
+LOADED = mark("The data reader of trainwiz has its own order and its own way to start workers.")
+REPORTED = mark("It belongs to a reporter's own account; set it where the reporter reads it.")
+DATA_PREPARED = mark("How rows are prepared is decided by the data reader of trainwiz.")
+COMPILER = mark("torch.compile runs with its own defaults; engine.compile switches it on.")
+TASK_IS_NAMED = mark("It names the task.")
+CHANGES = mark("trainwiz has no such change of the training; the run goes without it.")
+
+# The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
+# examples, TRL, LLaMA-Factory, axolotl, alignment-handbook, swift, fairseq. A test compares them with what is installed.
+
+TRAINER: Mapping[str, Rule] = {
+    "per_device_train_batch_size": ("batch.micro_batch_size", "count"),
+    "per_device_eval_batch_size": ("batch.eval_micro_batch_size", "count"),
+    "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
+    "learning_rate": ("training.learning_rate", "number"),
+    "weight_decay": ("training.weight_decay", "number"),
+    "adam_beta1": ("training.adam_beta1", "number"),
+    "adam_beta2": ("training.adam_beta2", "number"),
+    "adam_epsilon": ("training.adam_epsilon", "number"),
+    "max_grad_norm": ("training.max_grad_norm", "number"),
+    "label_smoothing_factor": ("training.label_smoothing", "number"),
+    "min_lr": ("training.final_learning_rate", "number"),
+    "mlm_probability": ("training.mask_probability", "number"),
+    "seed": ("training.seed", "count"),
+    "max_steps": ("training.max_steps", "limit"),
+    "torch_empty_cache_steps": ("training.empty_cache_steps", "if positive"),
+    "ddp_timeout": ("engine.process_timeout_s", "timeout"),
+    "dataloader_num_workers": ("data.workers", "count"),
+    "dataloader_prefetch_factor": ("data.prefetch", "count"),
+    "dataloader_pin_memory": ("data.pin_memory", "yes"),
+    "dataloader_persistent_workers": ("data.persistent_workers", "yes"),
+    "train_sampling_strategy": ("data.group_by_length", "by length"),
+    "predict_with_generate": ("evaluation.generate", "yes"),
+    "generation_max_length": ("evaluation.generation_length", "count"),
+    "generation_num_beams": ("evaluation.beams", "count"),
+    "metric_for_best_model": ("evaluation.metric", "metric"),
+    "load_best_model_at_end": ("checkpoint.keep_best", "yes"),
+    "save_total_limit": ("checkpoint.keep", "if positive"),
+    "report_to": ("logging.report_to", "reporters"),
+    "mixed_precision": ("engine.precision", "precision"),
+    "pure_bf16": ("engine.precision", "weights in bf16"),
+    "use_8bit_adam": ("engine.optimizer", "8-bit adam"),
+    "use_cpu": ("engine.device", "cpu"),
+    "tf32": ("engine.tf32", "yes"),
+    "activation_checkpointing": ("engine.checkpointing", "yes"),
+    "torch_compile": ("engine.compile", "yes"),
+    "attn_implementation": ("engine.attention", "attention"),
+    "use_flash_attn": ("engine.attention", "flash attention"),
+    "config_overrides": ("model.architecture_overrides", "overrides"),
+    "source_lang": ("model.source_language", "language"),
+    "target_lang": ("model.target_language", "language"),
+    "use_peft": ("peft.method", "adapters"),
+    "merge_lora": ("peft.merge", "yes"),
+    "validation_file": ("data.validation_sources", "sources"),
+    "max_seq_length": ("batch.sequence_length", "limit"),
+    "max_target_length": ("batch.target_length", "count"),
+    "concatenate": ("data.concatenate", "yes"),
+    "line_by_line": ("data.concatenate", "no"),
+    "pad_to_multiple_of": ("data.pad_to_multiple_of", "count"),
+    "streaming": ("data.streaming", "yes"),
+    **for_each(
+        {
+            mark(
+                "Each run has a folder of its own; --output-dir names another one."
+            ): "output_dir overwrite_output_dir",
+            mark("What a run goes on from belongs to one run: `trainwiz runs resume` does it."): "ignore_data_skip "
+            "resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints",
+            mark("trainwiz uploads nothing; the trained model lies in final_model of the run folder."): "push_to_hub "
+            "hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision push_dataset_to_hub",
+            mark(
+                "It tells a script which of its parts to run; a run of trainwiz trains, and evaluates where rows are held "
+                "out."
+            ): "do_train do_eval do_predict",
+            mark("It decides what a Trainer prints; trainwiz writes its own log and its own progress bar."): "debug "
+            "log_level log_level_replica disable_tqdm log_on_each_node plot_loss",
+            mark("It names one run: --name does that."): "run_name",
+            mark("The launcher sets it for each process."): "local_rank _n_gpu n_gpu",
+            mark("How evaluated rows are gathered is decided by the evaluation of trainwiz."): "batch_eval_metrics "
+            "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps",
+            mark("The evaluation of trainwiz has its own metrics and its own schedule."): "eval_delay eval_on_start "
+            "include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop generation_config "
+            "jit_mode_eval evals_per_epoch",
+            mark("The data reader of trainwiz decides which columns reach the model."): "remove_unused_columns "
+            "label_names past_index",
+            LOADED: "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config "
+            "sortish_sampler",
+            REPORTED: "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project "
+            "wandb_entity wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model",
+            mark("trainwiz sets what torch's process groups need for the model of the run."): "ddp_bucket_cap_mb "
+            "ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend",
+            mark("It tunes an optimizer in a way that trainwiz has no setting for."): "optim_args optim_target_modules",
+            CHANGES: "neftune_noise_alpha full_determinism",
+            mark("A checkpoint of trainwiz is always complete, so that a run can go on from it."): "save_only_model "
+            "save_on_each_node save_safetensors enable_jit_checkpoint",
+            mark("Half precision is torch's own since transformers 5; apex is no longer used."): "fp16_backend "
+            "half_precision_backend fp16_opt_level",
+            mark("transformers 5 has no such argument, and no other in its place."): "mp_parameters use_ipex "
+            "use_mps_device sharded_ddp",
+            mark("It is for TPUs, which trainwiz does not run on."): "tpu_num_cores",
+            mark(
+                "trainwiz solves the micro-batch before the run and keeps the effective batch."
+            ): "auto_find_batch_size",
+            mark("Recomputing is done without re-entry, as torch recommends."): "activation_checkpointing_kwargs",
+            mark("All that is drawn in a run comes from training.seed."): "data_seed",
+            mark("An evaluation runs in the precision of the training."): "bf16_full_eval fp16_full_eval",
+            mark(
+                "Parts of a model on several cards (tensor, context or pipeline parallel) are not what trainwiz does."
+            ): "parallelism_config",
+            mark("The logs of a run stay in its folder."): "logging_dir",
+            mark(
+                "trainwiz does not replace kernels of the model; training.loss_chunk saves the memory of the logits."
+            ): "use_liger_kernel liger_kernel_config enable_liger_kernel liger_rope liger_rms_norm "
+            "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
+            "lora_o_kernel",
+            mark("A training has no use for the cache of generated tokens."): "use_cache",
+            mark("trainwiz logs the first step of every run, and a loss of NaN as it is."): "logging_first_step "
+            "logging_nan_inf_filter",
+            mark("logging.memory_every_steps logs the memory of a run."): "skip_memory_metrics",
+            mark("trainwiz counts tokens with and without padding in every run."): "include_num_input_tokens_seen",
+            mark("trainwiz knows how long the rows are; no column has to say it."): "length_column_name",
+            mark(
+                "The loss of a step is averaged over all of its tokens, on all devices."
+            ): "average_tokens_across_devices",
+            mark(
+                "A run saves every so many steps (checkpoint.every_steps); the plan chooses how many."
+            ): "saves_per_epoch",
+            DATA_PREPARED: "preprocessing_num_workers overwrite_cache pad_to_max_length ignore_pad_token_for_loss "
+            "validation_split_percentage dataset_num_proc dataset_batch_size dataset_kwargs keep_linebreaks "
+            "num_of_sequences chars_per_token eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
+            "source_prefix completion_only_loss assistant_only_loss eos_token pad_token overwrite_cached_features "
+            "max_prompt_length max_completion_length dataset_dir lazy_preprocess group_texts cache_train_file "
+            "cache_test_file dataset_prepared_path shuffle_merged_datasets eval_sample_packing pad_to_sequence_len "
+            "train_on_inputs skip_prepare_dataset preprocessing_batch_size",
+            mark(
+                "Where a model or a tokenizer is kept is decided by the settings of the hub's own cache."
+            ): "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage revision_of_model",
+            mark("A password or key has no place in a profile; export it in the shell."): "token hf_token hf_hub_token "
+            "wandb_token api_key",
+            mark(
+                "Python code that comes with a model runs only where you say so: --set model.trust_remote_code=true."
+            ): "trust_remote_code",
+            mark("The adapters of trainwiz have no such setting."): "use_rslora use_dora lora_bias bias "
+            "lora_modules_to_save modules_to_save fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern "
+            "layers_to_transform rank_pattern alpha_pattern exclude_modules inference_mode lora_target_parameters "
+            "target_parameters peft_version auto_mapping megatron_config megatron_core loftq_config revision "
+            "layer_replication runtime_config eva_config corda_config trainable_token_indices use_qalora "
+            "qalora_group_size alora_invocation_tokens arrow_config ensure_weight_tying peft_use_rslora peft_use_dora",
+            mark("It only switches DeepSpeed on; which stage and what else, a DeepSpeed file says."): "use_deepspeed",
+            mark("trainwiz trains and evaluates; it makes no predictions for a test set."): "test_file "
+            "max_predict_samples dataset_test_split test_size",
+            TASK_IS_NAMED: "task_type lora_task_type mlm",
+        }
+    ),
+}
+"""Today's name -> its place. What depends on other settings is placed by trainer.SPECIAL."""
+
+RENAMED: Mapping[str, str] = {
+    "evaluation_strategy": "eval_strategy",  # last in 4.46
+    "per_gpu_train_batch_size": "per_device_train_batch_size",  # last in 4.57
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "no_cuda": "use_cpu",
+    "adafactor": "optim",
+    "xpu_backend": "ddp_backend",  # last in 4.30
+    "torchdynamo": "torch_compile_backend",
+    "include_inputs_for_metrics": "include_for_metrics",
+    "include_tokens_per_second": "include_num_input_tokens_seen",
+    "push_to_hub_token": "hub_token",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_organization": "hub_model_id",
+    "tpu_metrics_debug": "debug",
+    "fsdp_min_num_params": "fsdp_config",
+    "fsdp_transformer_layer_cls_to_wrap": "fsdp_config",
+    "dispatch_batches": "accelerator_config",  # last in 4.46
+    "split_batches": "accelerator_config",
+    "warmup_ratio": "warmup_steps",  # last in 5.0
+    "group_by_length": "train_sampling_strategy",  # last in 5.0
+    "gradient_checkpointing": "activation_checkpointing",  # an alias in 5.23
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+"""Old spelling -> today's name."""
+
+SWITCHES: Mapping[str, str] = {"adafactor": "adafactor", "group_by_length": "group_by_length"}
+"""Old names that were yes or no -> what the value of today's name is for yes."""
+
+REMOVED_OPTIMIZERS: Mapping[str, str] = {
+    "adamw_hf": "adamw_torch",  # last in 4.46
+    "adamw_apex_fused": "adamw_torch_fused",  # last in 4.57
+    "adamw_bnb": "adamw_bnb_8bit",
+    "adamw_8bit": "adamw_bnb_8bit",  # an alias, still there
+    "paged_adamw": "paged_adamw_32bit",
+}
+"""Old value of `optim` -> the one that does the same today."""
+
+_SAME: Mapping[str, str] = {
+    "model_name_or_path": "model_name model_id model_path model_id_or_path base_model base_model_name "
+    "base_model_name_or_path pretrained_model_name_or_path pretrained_model_path model",
+    "tokenizer_name": "tokenizer_name_or_path tokenizer_path tokenizer tokenizer_config",
+    "dtype": "torch_dtype",
+    "attn_implementation": "attention_implementation _attn_implementation",
+    "dataset_name": "dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
+    "train_data train_data_path train_dataset data_files train_path train_file_path",
+    "dataset_config_name": "dataset_config",
+    "dataset_train_split": "train_split dataset_split split",
+    "validation_file": "eval_file eval_data_file eval_data_path validation_data valid_file eval_dataset dev_file "
+    "eval_file_path test_datasets",
+    "max_train_samples": "max_samples",
+    "text_column": "dataset_text_field text_column_name prompt_column source_column",
+    "target_column": "summary_column response_column label_column",
+    "max_seq_length": "max_length max_source_length block_size model_max_length cutoff_len seq_len seq_length "
+    "max_seq_len sequence_length context_length sequence_len max_sequence_length tokens_per_sample",
+    "max_target_length": "target_length max_target_len",
+    "generation_max_length": "val_max_target_length",
+    "generation_num_beams": "num_beams eval_beams",
+    "source_lang": "src_lang source_language",
+    "target_lang": "tgt_lang target_language",
+    "use_peft": "use_lora lora_enable enable_lora use_lora_adapter",
+    "lora_r": "lora_rank lora_dim peft_lora_r",
+    "lora_alpha": "peft_lora_alpha",
+    "lora_dropout": "peft_lora_dropout lora_dropout_p",
+    "lora_target_modules": "lora_target lora_targets target_modules lora_target_module",
+    "finetuning_type": "peft_type adapter peft_method train_type sft_type tuner_type",
+    "use_flash_attn": "use_flash_attention use_flash_attention_2 use_flash_attn_2 flash_attn enable_flash_attn "
+    "flash_attention",
+    "packing": "group_by_packing sample_packing neat_packing",
+    "val_size": "val_set_size",
+    "streaming": "dataset_streaming",
+    "deepspeed": "deepspeed_config ds_config deepspeed_config_file deepspeed_config_path ds_config_path ds_file",
+    "learning_rate": "lr",
+    "optim": "optimizer",
+    "num_train_epochs": "epochs num_epochs train_epochs n_epochs max_epoch max_epochs",
+    "max_steps": "max_train_steps train_steps max_update",
+    "warmup_steps": "num_warmup_steps lr_warmup_steps warmup_updates",
+    "lr_scheduler_type": "lr_scheduler scheduler_type",
+    "per_device_train_batch_size": "train_batch_size batch_size micro_batch_size device_batch_size "
+    "train_batch_size_per_gpu batch_size_per_gpu batch_size_per_device train_micro_batch_size_per_gpu train_batchsize "
+    "max_sentences",
+    "per_device_eval_batch_size": "eval_batch_size val_batch_size eval_batch_size_per_gpu",
+    "gradient_accumulation_steps": "grad_accum grad_accumulation_steps accumulation_steps gradient_accumulation "
+    "accumulate_grad_batches update_freq",
+    "weight_decay": "adam_weight_decay",
+    "max_grad_norm": "grad_clip clip_grad gradient_clip gradient_clipping clip_norm",
+    "activation_checkpointing": "gradient_checkpoint use_gradient_checkpointing grad_checkpointing",
+    "dataloader_num_workers": "num_workers",
+    "adam_beta1": "beta1",
+    "adam_beta2": "beta2",
+    "adam_epsilon": "adam_eps",
+    "save_steps": "checkpointing_steps save_per_step save_interval_updates",
+    "save_total_limit": "checkpoints_total_limit keep_interval_updates",
+    "logging_steps": "log_interval",
+    "label_smoothing_factor": "label_smoothing",
+    "output_dir": "save_dir",
+}
+CANONICAL: Mapping[str, str] = {alias: name for name, aliases in _SAME.items() for alias in aliases.split()}
+"""What scripts and programs around the Trainer call the same thing -> the name that has a place."""
+
+LOOSE = words("train_batch_size batch_size device_batch_size eval_batch_size train_batchsize")
+"""Names that some scripts mean for one process and others for all of them together."""
+
+TRAINERS_OWN = words(
+    "per_device_train_batch_size per_device_eval_batch_size per_gpu_train_batch_size num_train_epochs "
+    "gradient_accumulation_steps lr_scheduler_type lr_scheduler_kwargs adam_beta1 adam_beta2 adam_epsilon "
+    "label_smoothing_factor save_strategy save_steps save_total_limit eval_strategy evaluation_strategy logging_steps "
+    "logging_strategy load_best_model_at_end metric_for_best_model predict_with_generate dataloader_num_workers "
+    "fp16_opt_level remove_unused_columns overwrite_output_dir warmup_ratio warmup_steps optim"
+)
+"""Names that say that a mapping of settings is the Trainer's."""
+EVERYBODYS = words(
+    "output_dir learning_rate max_steps weight_decay eval_steps max_grad_norm do_train gradient_checkpointing report_to "
+    "seed bf16 fp16 model_name_or_path run_name"
+)
+"""Names of the Trainer that other programs have too."""
+
+DEFAULTS: Mapping[str, tuple[str, int | float]] = {
+    "per_device_train_batch_size": ("batch.micro_batch_size", 8),
+    "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", 1),
+    "num_train_epochs": ("training.epochs", 3.0),
+    "learning_rate": ("training.learning_rate", 5e-5),
+    "weight_decay": ("training.weight_decay", 0.0),
+}
+"""What TrainingArguments takes for what is left out (transformers 2.11 to 5.23 alike), where trainwiz takes or solves
+something else."""
+RATES: Mapping[str, float] = {"SFTConfig": 2e-5, "DPOConfig": 1e-6}
+"""Learning rates that TRL's own classes take instead (0.12 to 1.16)."""
+LORA_DEFAULTS: Mapping[str, int | float] = {"peft.rank": 8, "peft.alpha": 8.0, "peft.dropout": 0.0}
+"""LoraConfig of peft 0.21."""
+SCHEDULES: Mapping[str, str] = {
+    "linear": "linear", "cosine": "cosine", "cosine_with_min_lr": "cosine", "constant": "constant",
+    "constant_with_warmup": "constant", "polynomial": "polynomial",
+}  # fmt: skip
+"""lr_scheduler_type -> training.schedule."""
+
+# Which task a training is for, from what its classes, scripts and arguments are called.
+
+TASKS: Mapping[str, Task] = {
+    "Seq2SeqTrainingArguments": "seq2seq", "Seq2SeqTrainer": "seq2seq", "DataCollatorForSeq2Seq": "seq2seq",
+    "AutoModelWithLMHead": "causal-lm", "MarianMTModel": "seq2seq", "SFTConfig": "causal-lm",
+    "SFTTrainer": "causal-lm", "CAUSAL_LM": "causal-lm", "SEQ_2_SEQ_LM": "seq2seq", "SEQ_CLS": "sequence-classification",
+    "run_clm": "causal-lm", "run_mlm": "masked-lm", "run_mlm_wwm": "masked-lm", "run_summarization": "seq2seq",
+    "run_translation": "seq2seq", "run_seq2seq": "seq2seq", "run_glue": "sequence-classification",
+    "run_classification": "sequence-classification", "run_sft": "causal-lm", "sft": "causal-lm",
+}  # fmt: skip
+"""Classes of transformers and TRL, task types of peft, and scripts of their examples without ".py" and _no_trainer."""
+TASK_OF_ENDING: Mapping[str, Task] = {
+    "ForSeq2SeqLM": "seq2seq", "ForConditionalGeneration": "seq2seq", "ForMaskedLM": "masked-lm",
+    "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "ForSequenceClassification": "sequence-classification",
+}  # fmt: skip
+"""Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
+IMAGES = mark("a model of images")
+SPEECH = mark("a model of speech")
+REWARD = mark("a reward model")
+OTHER_TRAININGS: Mapping[str, str] = {
+    "ForTokenClassification": mark("a classifier of tokens"), "ForQuestionAnswering": mark("a model that marks answers"),
+    "ForMultipleChoice": mark("a model that chooses answers"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
+    **dict.fromkeys(("ForImageClassification", "ForObjectDetection", "ForVision2Seq", "ForImageTextToText"), IMAGES),
+    **dict.fromkeys(("ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification"), SPEECH),
+    **{f"{method}{end}": method for method in ("DPO", "PPO", "GRPO") for end in ("Config", "Trainer")},
+    "KTOConfig": "KTO", "ORPOConfig": "ORPO", "CPOConfig": "CPO", "RLOOConfig": "RLOO", "run_dpo": "DPO", "dpo": "DPO",
+    "train_dpo": "DPO", "run_orpo": "ORPO", "grpo": "GRPO", "ppo": "PPO", "train_ppo": "PPO",
+}  # fmt: skip
+"""Ends of the names of classes, and scripts, of trainings that trainwiz does not do -> what they train."""
+OF_IMAGES = words("resolution instance_prompt image_column instance_data_dir image_folder")
+"""Arguments of diffusers' examples."""
+OTHER_STAGES = words("dpo kto orpo ppo rm simpo")
+"""LLaMA-Factory's `stage`."""

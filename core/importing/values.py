@@ -1,0 +1,293 @@
+"""Values of foreign files, read as their programs read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from trainwiz.core.importing.engine_names import PRECISIONS
+from trainwiz.core.importing.names import LOADED, OFF
+from trainwiz.core.language import mark
+from trainwiz.core.text import plain_text
+
+Value = TypeVar("Value")
+
+LARGEST_COUNT = 2.0**64
+LONGEST_SHOWN = 60
+LONGEST_TIMEOUT_S = 1_000_000
+"""The most that engine.process_timeout_s takes."""
+YES, NO = frozenset({"true", "yes", "y", "t", "1", "on"}), frozenset({"false", "no", "n", "f", "0", "off"})
+"""Of `transformers.hf_argparser.string_to_bool`, and YAML's own two."""
+NOTHING = frozenset({"", "none", "null", "~"})
+ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash_attention_2": "flash_attention_2", "fa2": "flash_attention_2"}
+LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
+MEMBER = re.compile(r"<?(?P<member>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*)(?:: '(?P<value>[^']*)'>)?")
+"""A member of an enumeration as printed: IntervalStrategy.STEPS, or <IntervalStrategy.STEPS: 'steps'>."""
+ENUMERATIONS = ("Strategy", "SchedulerType", "OptimizerNames", "DebugOption", "TaskType", "FSDPOption")
+"""Ends of the names of the enumerations whose members are written for their values."""
+
+
+class WrongValue(ValueError):
+    """A value that its setting cannot have; the report tells which one and where."""
+
+
+class LeftOut(Exception):
+    """A value that is fine and has no place; the argument is the reason, a marked sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """A value that cannot be known without running something: `text` is how it is written ("$LR", "args.lr")."""
+
+    text: str
+
+
+def is_nothing(value: Any) -> bool:
+    """None, or text that says none."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in NOTHING)
+
+
+def is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() == "auto"
+
+
+def shown(value: Any) -> str:
+    """A foreign value inside a sentence: one line, as JSON writes it, not too long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return plain_text(text, LONGEST_SHOWN)
+
+
+def attempt(convert: Callable[[Any], Value], value: Any) -> Value | None:
+    """None for what is not set, not known, or wrong."""
+    if isinstance(value, Unresolved) or is_nothing(value):
+        return None
+    try:
+        return convert(value)
+    except (WrongValue, LeftOut):
+        return None
+
+
+def decimal_number(value: Any) -> float:
+    """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; raises WrongValue."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise WrongValue(value)
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise WrongValue(value) from None
+    if number - number != 0:
+        raise WrongValue(value)
+    return number
+
+
+def whole_number(value: Any) -> int:
+    """8, "8", 8.0, "1_000"; raises WrongValue."""
+    number = decimal_number(value)
+    if abs(number) >= LARGEST_COUNT or number != int(number):
+        raise WrongValue(value)
+    return int(number)
+
+
+def count_of(value: Any) -> int | None:
+    """A count of 1 or more, also as text ("8"); None for all else."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def _threads(value: Any) -> int:
+    count = count_of(value)
+    if count is None:
+        raise LeftOut(mark("0 leaves it to the plan."))
+    return count
+
+
+def yes_or_no(value: Any) -> bool:
+    """True, "true", "yes", 1, ...; raises WrongValue."""
+    text = str(value).strip().lower()
+    if text not in YES | NO:
+        raise WrongValue(value)
+    return text in YES
+
+
+def text_value(value: Any) -> str:
+    """Text as it is; a member of an enumeration as its value. Raises WrongValue for lists and mappings."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise WrongValue(value)
+    text = str(value).strip()
+    member = MEMBER.fullmatch(text)
+    if member is None:
+        return text
+    kind, _, name = member["member"].rpartition(".")
+    if member["value"] is not None:
+        return member["value"]
+    return name.lower() if kind.endswith(ENUMERATIONS) else text
+
+
+def word(value: Any) -> str:
+    return text_value(value).lower()
+
+
+def text_list(value: Any) -> list[str]:
+    """A list of texts; one text is split at commas and spaces. Raises WrongValue."""
+    if isinstance(value, list | tuple):
+        return [text_value(item) for item in value]
+    return [part for part in re.split(r"[,\s]+", text_value(value)) if part]
+
+
+def name_value(value: Any) -> str:
+    """A text without spaces: the name of a model, of a column."""
+    name = text_value(value)
+    if not name or any(letter.isspace() for letter in name):
+        raise WrongValue(value)
+    return name
+
+
+def gpu_list(value: Any) -> list[str]:
+    """The GPUs of `gpu_ids` or CUDA_VISIBLE_DEVICES ("0,2"); [] where all are meant."""
+    if isinstance(value, list):
+        return [str(item).strip() for item in value]
+    if value is None or isinstance(value, bool) or str(value).strip().lower() in ("", "all"):
+        return []
+    return [part.strip() for part in str(value).split(",") if part.strip()]
+
+
+def dtype_name(value: Any) -> str:
+    """ "bfloat16" for "torch.bfloat16", "bf16" and "bfloat16"."""
+    name = text_value(value).rpartition(".")[2].lower()
+    return {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}.get(
+        name, name
+    )
+
+
+def source_names(value: Any) -> list[str]:
+    """The data sets of one setting: a name, a list, "a,b", or a mapping of names to shares (dataset_mixer)."""
+    if isinstance(value, Mapping):
+        return [text_value(name) for name in value]
+    if isinstance(value, list | tuple):
+        names = [item.get("path", item.get("id")) if isinstance(item, Mapping) else item for item in value]
+        return [text_value(name) for name in names]
+    names = [name for name in re.split(r"\s*,\s*", text_value(value)) if name]
+    if not names:
+        raise WrongValue(value)
+    return names
+
+
+def _sources(value: Any) -> list[dict[str, str]]:
+    return [{"name": name} for name in source_names(value)]
+
+
+def _positive(reason: str) -> Callable[[Any], int]:
+    """A count; less than 1 sets nothing."""
+
+    def convert(value: Any) -> int:
+        number = whole_number(value)
+        if number < 1:
+            raise LeftOut(reason)
+        return number
+
+    return convert
+
+
+def _if_on(set_to: str, reason: str = OFF) -> Callable[[Any], str]:
+    """A switch that decides something where it is on."""
+
+    def convert(value: Any) -> str:
+        if not yes_or_no(value):
+            raise LeftOut(reason)
+        return set_to
+
+    return convert
+
+
+def _timeout(value: Any) -> int:
+    """Seconds; LLaMA-Factory's examples have 180000000, which is 5.7 years."""
+    seconds = whole_number(value)
+    if seconds > LONGEST_TIMEOUT_S:
+        raise LeftOut(mark("It means to wait for ever; a run gives up on processes that do not answer."))
+    return seconds
+
+
+def _by_length(value: Any) -> bool:
+    if not is_nothing(value) and word(value) not in ("random", "group_by_length"):
+        raise LeftOut(LOADED)
+    return not is_nothing(value) and word(value) == "group_by_length"
+
+
+def _metric(value: Any) -> str:
+    name = text_value(value)
+    return name if name.startswith("eval_") else f"eval_{name}"
+
+
+def _reporters(value: Any) -> list[str]:
+    names = ["all"] if value is None else text_list(value)
+    if names == ["all"]:
+        raise LeftOut(mark("`all` stands for what is installed; name the reporters with --report-to."))
+    return names or ["none"]
+
+
+def _precision(value: Any) -> str:
+    if word(value) not in PRECISIONS:
+        raise WrongValue(value)
+    return PRECISIONS[word(value)]
+
+
+def _attention(value: Any) -> str:
+    name = word(value)
+    if name in ("auto", "disabled"):
+        raise LeftOut(mark("The plan chooses the attention kernel."))
+    if name not in ATTENTION:
+        raise LeftOut(mark("trainwiz has no such attention kernel; the plan chooses one."))
+    return ATTENTION[name]
+
+
+def _flash_attention(value: Any) -> str:
+    named = str(value).strip().lower() in (*ATTENTION, "auto", "disabled")
+    return _attention(value) if named else _if_on("flash_attention_2")(value)
+
+
+def _overrides(value: Any) -> dict[str, Any]:
+    """run_clm.py's `config_overrides`: "n_embd=10,resid_pdrop=0.2"."""
+    pairs = dict(part.split("=", 1) for part in text_value(value).split(",") if "=" in part)
+    if not pairs:
+        raise WrongValue(value)
+    converters = (whole_number, decimal_number, yes_or_no)
+    read = {name.strip(): [attempt(convert, text) for convert in converters] for name, text in pairs.items()}
+    return {name: next((v for v in found if v is not None), pairs.get(name, "")) for name, found in read.items()}
+
+
+def _language(value: Any) -> str:
+    name = text_value(value)
+    if not LANGUAGE_TOKEN.fullmatch(name):
+        raise LeftOut(mark("Only multilingual tokenizers take a language, named like zho_Hans or en_XX."))
+    return name
+
+
+CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "count": whole_number,
+    "number": decimal_number,
+    "yes": yes_or_no,
+    "no": lambda value: not yes_or_no(value),
+    "limit": _positive(mark("It sets no limit.")),
+    "if positive": _positive(OFF),
+    "threads": _threads,
+    "timeout": _timeout,
+    "by length": _by_length,
+    "metric": _metric,
+    "reporters": _reporters,
+    "precision": _precision,
+    "weights in bf16": _if_on("bf16-true"),
+    "8-bit adam": _if_on("adamw_bnb_8bit"),
+    "cpu": _if_on("cpu", mark("Without it the device is the one that is there.")),
+    "offload": _if_on("all", mark("The parameters stay on the GPU, as in a run anyway.")),
+    "adapters": lambda value: "lora" if yes_or_no(value) else "none",
+    "attention": _attention,
+    "flash attention": _flash_attention,
+    "overrides": _overrides,
+    "language": _language,
+    "sources": _sources,
+}
+"""What names.Rule calls a conversion. Each raises WrongValue or LeftOut."""
