@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -70,6 +69,20 @@ ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTA
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
+SBATCH = re.compile(
+    r"^#SBATCH\s(?:.*\s)?(?:--(?P<name>nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-(?P<short>[Nnc]) ?)"
+    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)(?=\s|$)",
+    re.MULTILINE,
+)
+SLURM: Mapping[str, str] = {
+    **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
+    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS SLURM_NPROCS"),
+    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE"),
+    **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
+    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
+}
+"""What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
+
 NO_LAUNCH = mark(
     "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python."
 )
@@ -113,8 +126,7 @@ class Launch:
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    header = _slurm_header(text)
-    script = read_script(text, given=_slurm_variables(header))
+    script = read_script(text, given=_slurm_variables(text))
     launches = [launch for command in script.commands for launch in _launches(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
@@ -131,12 +143,8 @@ def read(text: str, file: str) -> Imported:
         imported.setup["launcher"] = launch.starter
         imported.say(launch.line, "processes_unknown", PROCESSES_UNKNOWN, program=launch.starter)
     elif launch.program in ("python", "framework") and "num_processes" not in imported.setup:
-        _one_process_for_each_gpu(imported, header)
+        _one_process_for_each_gpu(imported)
     _place_script(imported, launch)
-    mapped = {(entry.name, entry.line) for entry in imported.mapped}
-    for asked in header:
-        if (asked.name, asked.line) not in mapped:
-            imported.drop(asked, mark("trainwiz writes a job for Slurm itself: trainwiz export RUN --slurm"))
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings", SEVERAL, count=len(launches), line=launch.line)
     if script.unclosed is not None:
@@ -329,7 +337,7 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
     name, key = option.name, OPTION_KEYS[program].get(option.name, "")
     in_file = _as_in_file(option)
     if not name or (isinstance(option.value, Unresolved) and OPTION_REASONS.get(name) != RENDEZVOUS):
-        imported.leave_unknown(option)
+        imported.leave_unknown(replace(option, written=name or option.written))
     elif option.written.startswith("--"):
         imported.leave_unknown(replace(option, written=name))
         launcher = "accelerate launch" if program == "accelerate" else program
@@ -477,80 +485,18 @@ def _place_variable(imported: Imported, setting: Setting) -> None:
             imported.map(setting, f"engine.environment.{name}", value)
 
 
-# What a job asks of Slurm: the #SBATCH lines in front of its first command, as sbatch reads them.
-
-SLURM_SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "t": "time", "J": "job-name", "p": "partition",
-               "A": "account", "o": "output", "e": "error", "q": "qos", "w": "nodelist", "x": "exclude", "C": "constraint"}  # fmt: skip
-GPUS_OF_NODE = ("gres", "gpus-per-node", "gpus")
-GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)")
-"""`gpu:a100:4` of --gres, `a100:4` or `4` of --gpus."""
+def _slurm_variables(text: str) -> dict[str, str]:
+    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
+    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
+    asked = SBATCH.finditer(header[0] if header is not None else "")
+    return {name: found["count"] for found in asked for name in SLURM[found["name"] or found["short"]].split()}
 
 
-def _slurm_header(text: str) -> list[Setting]:
-    asked: list[Setting] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            break
-        if line.startswith("#SBATCH "):
-            asked += (
-                Setting(SLURM_SHORT.get(name, name), value, number, f"#SBATCH {SLURM_SHORT.get(name, name)}")
-                for name, value in _slurm_options(line.removeprefix("#SBATCH "))
-            )
-    return asked
-
-
-def _slurm_options(text: str) -> Iterator[tuple[str, str]]:
-    """(name without dashes, value) of "--name=value", "--name value", "-N 2" and "-N2"."""
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:
-        words = text.split()
-    for word, after in zip(words, [*words[1:], "-"], strict=True):
-        name, equals, value = word.lstrip("-").partition("=")
-        if re.fullmatch(r"-[A-Za-z]\d+", word):
-            yield word[1], word[2:]
-        elif word.startswith("-") and name:
-            yield name, value if equals else "" if after.startswith("-") else after
-
-
-def _gpus_of_node(header: Sequence[Setting]) -> int | None:
-    nodes = next((count_of(asked.value) for asked in header if asked.name == "nodes"), 1) or 1
-    for asked in header:
-        found = [match for part in asked.value.split(",") if (match := GPUS.fullmatch(part))]
-        if asked.name in GPUS_OF_NODE and len(found) == 1 and (asked.name != "gres" or "gpu" in asked.value):
-            count = int(found[0]["count"])
-            return count // nodes if asked.name == "gpus" else count
-    return None
-
-
-def _slurm_variables(header: Sequence[Setting]) -> dict[str, str]:
-    """The variables that Slurm sets in the job, as far as the job says their values."""
-    counts = {asked.name: asked.value for asked in header if count_of(asked.value)}
-    nodes, per_node = counts.get("nodes"), counts.get("ntasks-per-node", "1" if "nodes" in counts else None)
-    tasks = counts.get("ntasks", str(int(per_node) * int(nodes or 1)) if per_node else None)
-    gpus = _gpus_of_node(header)
-    known = {
-        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
-        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
-        "SLURM_NTASKS_PER_NODE": counts.get("ntasks-per-node"),
-        "SLURM_CPUS_PER_TASK": counts.get("cpus-per-task"),
-        **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), str(gpus) if gpus else None),
-    }
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def _one_process_for_each_gpu(imported: Imported, header: Sequence[Setting]) -> None:
+def _one_process_for_each_gpu(imported: Imported) -> None:
     """Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences."""
-    gpus = len(gpu_list(imported.setup.get("gpu_ids"))) or None
-    of_job = None if gpus else _gpus_of_node(header)
-    if of_job:
-        imported.setup["visible_gpus"] = of_job
-        for asked in header:
-            if asked.name in GPUS_OF_NODE:
-                imported.map(asked, "engine.processes", of_job)
-                imported.values.pop("engine.processes")
-    if gpus or of_job:
-        imported.setup |= _processes(gpus or of_job, 1)
+    gpus = gpu_list(imported.setup.get("gpu_ids"))
+    if gpus:
+        imported.setup |= _processes(len(gpus), 1)
 
 
 # The script and its arguments.
@@ -621,7 +567,12 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
             continue
         if len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text):
             found.append((word, []))
-        elif option is None or "=" in option.text or (not word.known and LOOSE.fullmatch(word.text)) or (values and ASSIGNED.fullmatch(word.text)):
+        elif (
+            option is None
+            or "=" in option.text
+            or (not word.known and LOOSE.fullmatch(word.text))
+            or (values and ASSIGNED.fullmatch(word.text))
+        ):
             found.append((None, [word]))
         else:
             values.append(word)

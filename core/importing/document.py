@@ -43,7 +43,7 @@ class Document:
     def _flat(self, values: Mapping[Any, Any], above: str, is_section: Callable[[str], bool]) -> Iterator[Setting]:
         for key, value in values.items():
             name = f"{above}{key}"
-            if isinstance(value, Mapping) and value and is_section(name):
+            if isinstance(value, Mapping) and is_section(name):
                 yield from self._flat(value, f"{name}.", is_section)
             else:
                 yield Setting(name, value, self.lines.get(name))

@@ -27,7 +27,9 @@ IN_THAT_FILE = mark("The settings in that file count.")
 PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 """accelerate's mixed_precision -> engine.precision. Beside its fp8 matrix products accelerate computes in bf16
 (Accelerator.__init__: `elif self.mixed_precision == "fp8"` enables autocast, whose type is then bf16)."""
-SEVERAL_CARDS = frozenset(f"MULTI_{name}" for name in ["GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"])
+SEVERAL_CARDS = frozenset(
+    f"MULTI_{name}" for name in ["GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"]
+)
 """Values of distributed_type that are one whole model for each process."""
 ZERO: Mapping[int, Strategy] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
 """DeepSpeed's stage 0 shards nothing."""
@@ -131,6 +133,7 @@ _CHECKPOINTS = mark("trainwiz decides by itself how checkpoints are written.")
 _MASTER = mark("trainwiz keeps fp32 copies of the weights and sums gradients in fp32.")
 SCALING = mark("trainwiz scales the fp16 loss dynamically.")
 DEEPSPEED: Mapping[str, Rule] = {
+    **dict.fromkeys((f"{section}.{key}" for section, keys in SECTION_KEYS.items() for key in keys), TUNING),
     "train_batch_size": ("batch.target_samples", "count"),
     "train_micro_batch_size_per_gpu": ("batch.micro_batch_size", "count"),
     "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
@@ -181,7 +184,6 @@ DEEPSPEED: Mapping[str, Rule] = {
             "check_grad_overflow", "immediate_grad_update",
         )
     },
-    **dict.fromkeys((f"{section}.{key}" for section, keys in SECTION_KEYS.items() for key in keys), TUNING),
     **for_each(
         {
             NOT_OFFERED: "zero_hpz_partition_size mics_shard_size mics_hierarchical_params_gather zeropp_loco_param "
@@ -290,7 +292,7 @@ OPTION_REASONS: Mapping[str, str] = for_each(
         RENDEZVOUS: "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr "
         "hostfile ssh_port no_ssh no_ssh_check machine_rank main_process_ip main_process_port same_network",
         OWN_LOG: "log_dir logdir redirects tee local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters "
-        "logs_specs event_log_handler enable_each_rank_log log_level quiet save_pid debug",
+        "logs_specs event_log_handler role enable_each_rank_log log_level quiet save_pid debug",
         TPU: "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16",
         _RESTARTS: "max_restarts",
         mark("It says that the script is a module."): "module",

@@ -264,7 +264,7 @@ def _say_data_parallel(merged: Imported) -> None:
     per_device_train_batch_size x GPUs.
     """
     setup, values = merged.setup, merged.values
-    gpus = len(gpu_list(setup.get("gpu_ids"))) or setup.get("visible_gpus")
+    gpus = len(gpu_list(setup.get("gpu_ids")))
     if setup.get("launcher") != "python" or values.get("engine.device") in ("cpu", "mps") or gpus == 1:
         return
     window = (values.get(BATCH[1]) or 0) * (values.get(BATCH[2]) or 1)

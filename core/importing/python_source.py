@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainwiz.core.importing.names import LORA_DEFAULTS
@@ -17,7 +17,24 @@ from trainwiz.core.text import plain_text, within_bounds
 
 ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
 CONFIG_CLASSES = frozenset(
-    f"{kind}Config" for kind in ["SFT", "DPO", "KTO", "ORPO", "CPO", "GRPO", "RLOO", "PPO", "Reward", "GKD", "BCO", "OnlineDPO", "XPO", "NashMD", "PRM"]
+    f"{kind}Config"
+    for kind in [
+        "SFT",
+        "DPO",
+        "KTO",
+        "ORPO",
+        "CPO",
+        "GRPO",
+        "RLOO",
+        "PPO",
+        "Reward",
+        "GKD",
+        "BCO",
+        "OnlineDPO",
+        "XPO",
+        "NashMD",
+        "PRM",
+    ]
 )
 """TRL's children of TrainingArguments."""
 FILE_READERS = frozenset({"json", "csv", "parquet", "text", "arrow"})
@@ -32,7 +49,7 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "from_pretrained": {**{name: name for name in MODEL.split()}, "use_flash_attention_2": "use_flash_attn"},
     "load_dataset": {"name": "dataset_config_name", "split": "dataset_train_split", "streaming": "streaming"},
     "tokenizer": {"max_length": "max_seq_length"},
-    **{name: {"r": "lora_r", "target_modules": "lora_target_modules"} for name in LORA},
+    "lora": {"r": "lora_r", "target_modules": "lora_target_modules"},
 }
 """What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
 NOT_OF_LORA = frozenset({"model", "peft_type", "use_gradient_checkpointing", "random_state", "max_seq_length"})
@@ -55,8 +72,7 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
 }
-CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool}
-MODULES_OF_CONSTANTS = ("torch", "np", "numpy")
+MODULES_OF_CONSTANTS = ("torch.", "np.", "numpy.")
 """Their attributes (torch.bfloat16) are written for what they are."""
 
 
@@ -81,45 +97,40 @@ class Script:
         for node in ast.iter_child_nodes(tree):
             if isinstance(node, ast.Call):
                 self.calls.append(node)
-            elif isinstance(node, ast.Assign):
-                for target in node.targets:
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     self._assign(target, node.value, within)
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                self._assign(node.target, _default(node.value), within)
             elif isinstance(node, ast.arg):
                 self.bound[node.arg] = None
             elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension | ast.NamedExpr):
-                for name in ast.walk(node.target):
-                    if isinstance(name, ast.Name):
-                        self.bound[name.id] = None
+                self.bound |= {name.id: None for name in ast.walk(node.target) if isinstance(name, ast.Name)}
             self._walk(node, f"{node.name}." if isinstance(node, ast.ClassDef) else within)
 
-    def _assign(self, target: ast.expr, value: ast.expr | None, within: str) -> None:
-        if isinstance(target, ast.Tuple | ast.List):
-            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-            for place, inner in enumerate(target.elts):
-                self._assign(inner, values[place] if len(values) == len(target.elts) else None, within)
-        elif isinstance(target, ast.Name):
+    def _assign(self, target: ast.expr, value: ast.expr, within: str) -> None:
+        if isinstance(target, ast.Name):
             name = f"{within}{target.id}"
-            known = self.bound.get(name, ...)
-            takes_itself = isinstance(value, ast.Call) and any(
-                isinstance(keyword.value, ast.Name) and keyword.value.id == name for keyword in value.keywords
-            )
-            if known is ... or not (takes_itself or (known and value and ast.dump(known) == ast.dump(value))):
-                self.bound[name] = value if known is ... else None
-        elif isinstance(target, ast.Attribute | ast.Subscript) and value is not None:
-            key = target.attr if isinstance(target, ast.Attribute) else _literal_text(target.slice)
-            if isinstance(target.value, ast.Name | ast.Attribute) and key is not None:
-                self.changed.setdefault(dotted(target.value) or "", {})[key] = value
-
-    # What an expression is worth, as far as it can be read without running anything.
+            # `kwargs = TrainingArguments(**kwargs)`: in the call the name means what it did.
+            keywords = value.keywords if isinstance(value, ast.Call) else []
+            if not any(isinstance(one.value, ast.Name) and one.value.id == name for one in keywords):
+                self.bound[name] = None if name in self.bound else value
+        elif isinstance(target, ast.Attribute | ast.Subscript):
+            key = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
+            if isinstance(key, str):
+                self.changed.setdefault(dotted(target.value), {})[key] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            if len(values) == len(target.elts) and not any(isinstance(one, ast.Starred) for one in target.elts):
+                for inner, part in zip(target.elts, values, strict=True):
+                    self._assign(inner, part, within)
+            else:
+                self.bound |= {name.id: None for name in ast.walk(target) if isinstance(name, ast.Name)}
 
     def value(self, node: ast.expr) -> Any:
-        """The value, or Unresolved with the source text."""
+        """The value, as far as it can be read without running anything, or Unresolved with the source text."""
         self.steps = 0
         try:
             return self._value(node, 0)
-        except (Unknowable, ArithmeticError, TypeError, ValueError, LookupError):
+        except (Unknowable, ArithmeticError, TypeError, ValueError):
             return Unresolved(source(node))
 
     def _value(self, node: ast.expr, depth: int) -> Any:
@@ -138,70 +149,42 @@ class Script:
                 return "".join(str(self._value(part, depth)) for part in parts)
             case ast.FormattedValue(value=inner, format_spec=None, conversion=-1):
                 return self._value(inner, depth)
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(item, depth) for item in items]
             case ast.Dict(keys=keys, values=values):
                 return self._mapping(zip(keys, values, strict=True), depth)
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+                return self._mapping(((one.arg and ast.Constant(one.arg), one.value) for one in keywords), depth)
             case ast.Name() | ast.Attribute():
-                return self._named(node, depth)
-            case ast.Call():
-                return self._called(node, depth)
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._value(body if self._value(test, depth) else orelse, depth)
-            case ast.Subscript(value=container, slice=key):
-                found = self._value(container, depth)[self._value(key, depth)]
-                if not isinstance(found, Unresolved):
-                    return found
+                path = dotted(node)
+                if (bound := self.bound.get(path)) is not None:
+                    return self._value(bound, depth)
+                if path.startswith(MODULES_OF_CONSTANTS) or path.rpartition(".")[0].endswith(ENUMERATIONS):
+                    return path
         raise Unknowable
 
-    def _mapping(self, items: Any, depth: int) -> dict[str, Any]:
+    def _mapping(self, items: Iterable[tuple[Any, ast.expr]], depth: int) -> dict[str, Any]:
         """Values that cannot be known stay in their places: one of them does not hide the others."""
         found: dict[str, Any] = {}
         for key, value in items:
             if key is None:
                 found |= self._value(value, depth)
                 continue
+            name = str(self._value(key, depth))
             try:
-                found[str(self._value(key, depth))] = self._value(value, depth)
+                found[name] = self._value(value, depth)
             except Unknowable:
-                found[str(self._value(key, depth))] = Unresolved(source(value))
+                found[name] = Unresolved(source(value))
         return found
 
-    def _named(self, node: ast.Name | ast.Attribute, depth: int) -> Any:
-        path = dotted(node) or ""
-        bound = self.bound.get(path)
-        owner, _, attribute = path.rpartition(".")
-        made = self.bound.get(owner)
-        if bound is None and isinstance(made, ast.Call):
-            # An instance of a class of this file, made with other values or without.
-            given = {keyword.arg: keyword.value for keyword in made.keywords}
-            bound = given.get(attribute, None if made.args else self.bound.get(f"{dotted(made.func)}.{attribute}"))
-        if bound is not None:
-            return self._value(bound, depth)
-        if owner.partition(".")[0] in MODULES_OF_CONSTANTS or (owner and owner.endswith(ENUMERATIONS)):
-            return path
-        raise Unknowable
 
-    def _called(self, node: ast.Call, depth: int) -> Any:
-        """The few calls whose outcome is in their arguments."""
-        path = dotted(node.func) or ""
-        if path in ("os.path.join", "Path", "pathlib.Path") and not node.keywords:
-            return "/".join(str(self._value(part, depth)).rstrip("/") for part in node.args)
-        if path == "dict" and not node.args:
-            items = [(keyword.arg and ast.Constant(keyword.arg), keyword.value) for keyword in node.keywords]
-            return self._mapping(items, depth)
-        if path in CONVERSIONS and len(node.args) == 1:
-            return CONVERSIONS[path](self._value(node.args[0], depth))
-        raise Unknowable
-
-
-def dotted(node: ast.expr) -> str | None:
-    """ "a.b.c" for a chain of attributes on a name."""
+def dotted(node: ast.expr) -> str:
+    """ "a.b.c" for a chain of attributes on a name; "" for all else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def source(node: ast.expr) -> str:
@@ -212,28 +195,14 @@ def source(node: ast.expr) -> str:
         return "..."
 
 
-def _default(value: ast.expr) -> ast.expr | None:
-    """`field(default=3)` is 3; None where the default is made by a function."""
-    called = (dotted(value.func) or "").rpartition(".")[2] if isinstance(value, ast.Call) else ""
-    if called not in ("field", "Field") or not isinstance(value, ast.Call):
-        return value
-    return next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
-
-
-def _literal_text(node: ast.expr) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
 def _arithmetic(sign: ast.operator, left: Any, right: Any) -> Any:
-    numbers = all(isinstance(value, int | float) for value in (left, right))
-    small = abs(left) < 1e6 and abs(right) < 32 if isinstance(sign, ast.Pow) and numbers else True
-    if isinstance(sign, ast.Div) and isinstance(left, str) and isinstance(right, str):
-        return f"{left.rstrip('/')}/{right}"
-    joins = isinstance(sign, ast.Add) and len(str(left)) + len(str(right)) <= LONGEST_TEXT
-    if type(sign) not in ARITHMETIC or not small or not (numbers or joins):
+    if isinstance(sign, ast.Add) and isinstance(left, str) and isinstance(right, str):
+        return left[:LONGEST_TEXT] + right[:LONGEST_TEXT]
+    small = not isinstance(sign, ast.Pow) or (abs(left) < 1e6 and abs(right) < 32)
+    if type(sign) not in ARITHMETIC or not all(isinstance(value, int | float) for value in (left, right)) or not small:
         raise Unknowable
     result = ARITHMETIC[type(sign)](left, right)
-    if isinstance(result, int | float) and abs(result) > LARGEST:
+    if abs(result) > LARGEST:
         raise Unknowable
     return result
 
@@ -253,20 +222,25 @@ def read(text: str, file: str) -> Imported:
     hints: list[Setting] = []
     programs: list[Setting] = []
     for call in script.calls:
-        name = (dotted(call.func) or getattr(call.func, "attr", "")).rpartition(".")[2]
-        for setting in _settings_of(script, call, name, imported, first=not programs):
-            settings.setdefault(setting.name, setting)
-        if _is_program(name):
+        name, owner = _names(call)
+        if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
             programs.append(Setting("class", name, call.lineno))
             if len(programs) > 1:
                 continue
             # What the Trainer is given counts before what other calls say.
-            settings |= {one.name: one for one in _all_keywords(script, call, imported) if True}
+            settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
+            if call.args:
+                settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
             _leave_changed(script, call, settings, imported)
-        hints += [Setting("class", hint, call.lineno) for hint in _hints(call, name, script)]
-    parsers = [
-        call.lineno for call in script.calls if (dotted(call.func) or "").endswith(("ArgumentParser", "TrlParser"))
-    ]
+        for setting in _settings(script, call, imported):
+            settings.setdefault(setting.name, setting)
+        hint = owner if name in ("from_pretrained", "from_config") else name
+        if name == "DataCollatorForLanguageModeling":
+            masked = script.value(given["mlm"]) if "mlm" in (given := _given(call)) else True
+            hint = "AutoModelForMaskedLM" if masked is True else "AutoModelForCausalLM" if masked is False else ""
+        if task_of(hint) or other_training(hint):
+            hints.append(Setting("class", hint, call.lineno))
+    parsers = [call.lineno for call in script.calls if _names(call)[0].endswith(("ArgumentParser", "TrlParser"))]
     if not programs and not settings:
         raise _nothing(file, parsers)
     fill(imported, settings.values(), hints, programs[0].value if programs else None)
@@ -274,44 +248,45 @@ def read(text: str, file: str) -> Imported:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
     _visible_gpus(script, imported)
     if len(programs) > 1:
-        first = programs[0]
-        imported.say(
-            first.line, "several_trainings", SEVERAL_CALLS, name=first.value, count=len(programs), line=first.line
-        )
+        name, line = programs[0].value, programs[0].line
+        imported.say(line, "several_trainings", SEVERAL_CALLS, name=name, count=len(programs), line=line)
     if parsers and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
         imported.say(parsers[0], "from_command_line", OF_COMMAND_LINE, line=parsers[0])
     return imported
 
 
-def _is_program(name: str) -> bool:
-    return name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES
+def _names(call: ast.Call) -> tuple[str, str]:
+    """What is called, and what it belongs to: ("from_pretrained", "AutoModelForCausalLM")."""
+    owner, _, name = (dotted(call.func) or getattr(call.func, "attr", "")).rpartition(".")
+    return name, owner.rpartition(".")[2]
 
 
-def _settings_of(script: Script, call: ast.Call, name: str, imported: Imported, first: bool) -> Iterator[Setting]:
+def _given(call: ast.Call) -> dict[str, ast.expr]:
+    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+
+
+def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
-    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    owner = (dotted(call.func) or "").rpartition(".")[0].rpartition(".")[2]
-    argument = call.args[0] if call.args else None
+    (name, owner), given = _names(call), _given(call)
+    first = call.args[0] if call.args else None
     if name in LORA and ("r" in given or name != "get_peft_model"):
         yield Setting("use_peft", True, call.lineno, name)
         for setting in _all_keywords(script, call, imported):
             if setting.name not in NOT_OF_LORA:
-                yield setting.called(KEYWORDS[name].get(setting.name, setting.name))
+                yield setting.called(KEYWORDS["lora"].get(setting.name, setting.name))
         return
     if name == "from_pretrained":
-        node = argument or given.get("pretrained_model_name_or_path") or given.get("model_name")
-        if node is None or "Config" in owner:
-            return
-        is_model = ("Model" in owner or "For" in owner) and "Tokenizer" not in owner
-        role = "model_name_or_path" if is_model else "tokenizer_name"
-        yield Setting(role, script.value(node), call.lineno, f"{owner}.from_pretrained")
-        if not is_model:
-            return
-    if name == "load_dataset":
-        yield from _data_set(script, call, argument or given.get("path"), given)
+        node = first or given.get("pretrained_model_name_or_path") or given.get("model_name")
+        is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
+        if node is not None and "Config" not in owner:
+            role = "model_name_or_path" if is_model else "tokenizer_name"
+            yield Setting(role, script.value(node), call.lineno, f"{owner}.from_pretrained")
+        given = given if is_model and "Config" not in owner else {}
+    elif name == "load_dataset":
+        yield from _data_set(script, call, given, first or given.get("path"))
         return
-    if name == "tokenizer" and "truncation" not in given:
-        return
+    elif name == "tokenizer":
+        given = given if "truncation" in given else {}
     wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
     for keyword, node in given.items():
         if keyword in wanted:
@@ -320,60 +295,45 @@ def _settings_of(script: Script, call: ast.Call, name: str, imported: Imported, 
 
 
 def _data_set(
-    script: Script, call: ast.Call, argument: ast.expr | None, given: dict[str, ast.expr]
+    script: Script, call: ast.Call, given: Mapping[str, ast.expr], first: ast.expr | None
 ) -> Iterator[Setting]:
-    if argument is None:
-        return
-    value = script.value(argument)
+    value = None if first is None else script.value(first)
     if isinstance(value, str) and value in FILE_READERS and "data_files" in given:
         files, line = script.value(given["data_files"]), given["data_files"].lineno
-        named = files if isinstance(files, dict) else {"train": files}
+        if not isinstance(files, dict):
+            yield Setting("dataset_name", files, line, "data_files")
+            return
         for split, name in (("train", "dataset_name"), ("validation", "validation_file"), ("test", "test_file")):
-            if split in named:
-                yield Setting(name, named[split], line, f"data_files.{split}" if named is files else "data_files")
-        return
-    yield Setting("dataset_name", value, call.lineno, "load_dataset")
-    if len(call.args) > 1:
-        yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
-    for keyword, name in KEYWORDS["load_dataset"].items():
-        if keyword in given:
-            yield Setting(name, script.value(given[keyword]), given[keyword].lineno, keyword)
+            if split in files:
+                yield Setting(name, files[split], line, f"data_files.{split}")
+    elif value is not None:
+        yield Setting("dataset_name", value, call.lineno, "load_dataset")
+        if len(call.args) > 1:
+            yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
+        for keyword, name in KEYWORDS["load_dataset"].items():
+            if keyword in given:
+                yield Setting(name, script.value(given[keyword]), given[keyword].lineno, keyword)
 
 
 def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
-    if call.args and _is_program((dotted(call.func) or "").rpartition(".")[2]):
-        yield Setting("output_dir", script.value(call.args[0]), call.lineno)
     for keyword in call.keywords:
         value, line = script.value(keyword.value), keyword.value.lineno
         if keyword.arg is not None:
             yield Setting(keyword.arg, value, line)
         elif isinstance(value, dict):
-            yield from (Setting(str(inner), item, line) for inner, item in value.items())
+            yield from (Setting(name, item, line) for name, item in value.items())
         else:
-            text = value.text if isinstance(value, Unresolved) else "..."
-            imported.leave_unknown(Setting(f"**{text}", text, line))
+            imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
 
 
 def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting], imported: Imported) -> None:
     """What a script changes of its arguments one by one, before the call or behind it, only a run could follow."""
     owners = [name for name, bound in script.bound.items() if bound is call]
-    owners += [dotted(keyword.value) or "" for keyword in call.keywords if keyword.arg is None]
+    owners += [dotted(keyword.value) for keyword in call.keywords if keyword.arg is None]
     for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
         if is_known(key):
             settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
             imported.say(settings[key], "changed_later", CHANGED_LATER)
-
-
-def _hints(call: ast.Call, name: str, script: Script) -> Iterator[str]:
-    """Names that say what a script trains: classes, and the models that their methods make."""
-    owner = (dotted(call.func) or "").rpartition(".")[0].rpartition(".")[2]
-    if name == "DataCollatorForLanguageModeling":
-        masked = next((script.value(keyword.value) for keyword in call.keywords if keyword.arg == "mlm"), True)
-        if isinstance(masked, bool):
-            yield "AutoModelForMaskedLM" if masked else "AutoModelForCausalLM"
-    hint = owner if name in ("from_pretrained", "from_config") else name
-    if task_of(hint) or other_training(hint):
-        yield hint
 
 
 def _parsed(text: str, file: str) -> ast.Module:

@@ -35,8 +35,11 @@ HIDDEN = "***"
 """Stands in a report where a password or key stood."""
 OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
 """Names that end like a password's and are none."""
-SAYS_SO = frozenset({"report_to", "mixed_precision", "use_flash_attn"})
-"""Settings for which "none" or "no" is a value like others."""
+TAKES_WORDS = (
+    "report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "device", "zero_optimization.stage",
+    "zero_stage",
+)  # fmt: skip
+"""Ends of settings for which "none" and "auto" are values like others."""
 
 
 NOTES = frozenset(
@@ -234,9 +237,9 @@ class Imported:
             self.drop(setting, rule)
         elif rule is None or isinstance(setting.value, Unresolved):
             self.leave_unknown(setting)
-        elif is_nothing(setting.value) and setting.name not in SAYS_SO:
+        elif is_nothing(setting.value) and not setting.name.endswith(TAKES_WORDS):
             self.drop(setting, UNSET)
-        elif isinstance(rule, tuple) and is_auto(setting.value) and "attention" not in rule[1]:
+        elif is_auto(setting.value) and not setting.name.endswith(TAKES_WORDS):
             self.drop(setting, auto)
         else:
             try:

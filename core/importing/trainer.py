@@ -302,8 +302,6 @@ def _eval_strategy(imported: Imported, setting: Setting) -> None:
 def _half(imported: Imported, setting: Setting) -> None:
     """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
     other_is_on = imported.read("bf16" if setting.name == "fp16" else "fp16", yes_or_no) or False
-    if str(setting.value).lower() == "auto":
-        raise LeftOut(AUTO)
     if not yes_or_no(setting.value):
         raise LeftOut(mark("The other format is on.") if other_is_on else OFF)
     if other_is_on:

@@ -22,7 +22,7 @@ def names(entries: Any) -> set[str]:
 
 
 def codes(imported: Imported) -> set[str]:
-    return {finding.code for finding in imported.report.findings}
+    return {finding.code for finding in imported.findings}
 
 
 @each(
@@ -60,20 +60,20 @@ def test_mixed_precision(written: str, precision: str) -> None:
 def test_the_old_fp16_is_renamed(fp16: Any, precision: str) -> None:
     imported = read(fp16=fp16)
     assert imported.values["engine.precision"] == precision
-    assert [(one.old, one.new) for one in imported.report.renamed] == [("fp16", "mixed_precision")]
+    assert [(one.old, one.new) for one in imported.renamed] == [("fp16", "mixed_precision")]
 
 
 def test_fp8_is_told_and_not_called_something_else() -> None:
     imported = read(mixed_precision="fp8", fp8_config={"backend": "TE", "margin": 0})
     assert imported.values["engine.precision"] == "bf16"
     assert "not_offered" in codes(imported)
-    assert {"fp8_config.backend", "fp8_config.margin"} <= names(imported.report.dropped)
+    assert {"fp8_config.backend", "fp8_config.margin"} <= names(imported.dropped)
 
 
 def test_processes_of_each_node() -> None:
     imported = read(num_processes=16, num_machines=2, machine_rank=1, main_process_ip="10.0.0.1", rdzv_backend="c10d")
     assert (imported.values["engine.processes"], imported.values["engine.nodes"]) == (8, 2)
-    assert {"machine_rank", "main_process_ip", "rdzv_backend"} <= names(imported.report.dropped)
+    assert {"machine_rank", "main_process_ip", "rdzv_backend"} <= names(imported.dropped)
 
 
 def test_processes_that_nodes_cannot_share_are_a_contradiction() -> None:
@@ -118,8 +118,8 @@ def test_the_deepspeed_section() -> None:
         "batch.gradient_accumulation_steps": 8,
         "training.max_grad_norm": 0.5,
     }
-    assert {one.set_to for one in imported.report.mapped if one.key == "engine.offload"} == {"all"}
-    assert {"deepspeed_config.zero3_init_flag", "deepspeed_config.deepspeed_hostfile"} <= names(imported.report.dropped)
+    assert {one.set_to for one in imported.mapped if one.key == "engine.offload"} == {"all"}
+    assert {"deepspeed_config.zero3_init_flag", "deepspeed_config.deepspeed_hostfile"} <= names(imported.dropped)
 
 
 def test_auto_and_none_set_nothing() -> None:
@@ -138,7 +138,7 @@ def test_parameters_are_offloaded_by_zero3_only() -> None:
 def test_a_stage_that_there_is_not_is_kept_as_unknown() -> None:
     imported = read(distributed_type="DEEPSPEED", deepspeed_config={"zero_stage": 4})
     assert "engine.strategy" not in imported.values
-    assert "deepspeed_config.zero_stage" in names(imported.report.unknown)
+    assert "deepspeed_config.zero_stage" in names(imported.unknown)
 
 
 def test_the_stage_of_a_deepspeed_file_is_not_guessed() -> None:
@@ -152,25 +152,25 @@ def test_the_stage_of_a_deepspeed_file_is_not_guessed() -> None:
 def test_a_section_of_another_type_is_not_read() -> None:
     imported = read(deepspeed_config=ZERO, num_processes=2)
     assert imported.values == {"engine.strategy": "ddp", "engine.processes": 2}
-    assert "deepspeed_config.zero_stage" in names(imported.report.dropped)
+    assert "deepspeed_config.zero_stage" in names(imported.dropped)
 
 
 def test_fsdp_of_version_one_and_two() -> None:
     first = {"fsdp_sharding_strategy": 1, "fsdp_offload_params": True, "fsdp_backward_prefetch_policy": "BACKWARD_PRE"}
     imported = read(distributed_type="FSDP", fsdp_config=first)
     assert imported.values == {"engine.strategy": "fsdp", "engine.offload": "all"}
-    assert "fsdp_config.fsdp_backward_prefetch_policy" in names(imported.report.renamed)
+    assert "fsdp_config.fsdp_backward_prefetch_policy" in names(imported.renamed)
     second = {"fsdp_version": 2, "fsdp_reshard_after_forward": True, "fsdp_activation_checkpointing": True}
     imported = read(distributed_type="FSDP", fsdp_config=second)
     assert imported.values == {"engine.strategy": "fsdp", "engine.checkpointing": True}
-    assert not imported.report.renamed
+    assert not imported.renamed
 
 
 def test_fsdp_of_the_first_files_has_no_prefix() -> None:
     section = {"min_num_params": 2000, "offload_params": False, "sharding_strategy": "NO_SHARD"}
     imported = read(distributed_type="FSDP", fsdp_config=section)
     assert imported.values["engine.strategy"] == "ddp"
-    assert not imported.report.unknown
+    assert not imported.unknown
 
 
 @pytest.mark.parametrize("sharding", ["SHARD_GRAD_OP", 2, "HYBRID_SHARD", False])
@@ -196,15 +196,15 @@ def test_torch_compile(settings: dict[str, Any], compiled: bool) -> None:
 
 def test_tensor_parallelism_changes_the_batch() -> None:
     imported = read(distributed_type="FSDP", parallelism_config={"parallelism_config_tp_size": 2})
-    assert any("2 times" in finding.message for finding in imported.report.findings)
+    assert any("2 times" in finding.message for finding in imported.findings)
     quiet = read(distributed_type="FSDP", parallelism_config={"parallelism_config_tp_size": 1})
-    assert not quiet.report.findings
+    assert not quiet.findings
 
 
 def test_megatron_and_tpus_are_told() -> None:
     megatron = read(distributed_type="MEGATRON_LM", megatron_lm_config={"megatron_lm_tp_degree": 2})
     assert "engine.strategy" not in megatron.values
-    assert "megatron_lm_config.megatron_lm_tp_degree" in names(megatron.report.dropped)
+    assert "megatron_lm_config.megatron_lm_tp_degree" in names(megatron.dropped)
     tpu = read(distributed_type="TPU", tpu_name="v3", downcast_bf16="no")
     for imported in (megatron, tpu):
         assert "not_offered" in codes(imported)
@@ -212,13 +212,13 @@ def test_megatron_and_tpus_are_told() -> None:
 
 def test_what_accelerate_does_not_know_is_kept_and_flagged() -> None:
     imported = read(surprise=3, num_processes="$WORLD_SIZE")
-    assert {"surprise", "num_processes"} == names(imported.report.unknown)
+    assert {"surprise", "num_processes"} == names(imported.unknown)
     assert {"unknown_key", "bad_value"} <= codes(imported)
 
 
 def test_every_key_is_somewhere_in_the_report() -> None:
     settings = {"num_processes": 2, "mixed_precision": "bf16", "debug": False, "tpu_env": [], "x": 1, "use_cpu": False}
-    report = read(**settings).report
+    report = read(**settings)
     told = names(report.mapped) | names(report.dropped) | names(report.unknown)
     assert told == {"compute_environment", "distributed_type", *settings}
 

@@ -10,17 +10,10 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing import command_line
-from trainwiz.core.importing.command_line_options import (
-    ACCELERATE_FLAGS,
-    ACCELERATE_PREFIXES,
-    ACCELERATE_VALUES,
-    DEEPSPEED_FLAGS,
-    DEEPSPEED_VALUES,
-    TORCHRUN_FLAGS,
-    TORCHRUN_VALUES,
-)
-from trainwiz.core.importing.merge import data_parallel_findings
-from trainwiz.core.importing.report import Imported, NotImportable, engine_values
+from trainwiz.core.importing.accelerate import engine_values
+from trainwiz.core.importing.engine_names import ANY_VALUES, FLAGS
+from trainwiz.core.importing.engine_names import VALUES as OPTIONS_WITH_VALUES
+from trainwiz.core.importing.report import Imported, NotImportable
 
 from tests.each import each
 
@@ -32,11 +25,11 @@ def read(command: str) -> Imported:
 
 
 def codes(imported: Imported) -> set[str]:
-    return {finding.code for finding in imported.report.findings}
+    return {finding.code for finding in imported.findings}
 
 
 def unknown(imported: Imported) -> dict[str, Any]:
-    return {one.name: one.value for one in imported.report.unknown}
+    return {one.name: one.value for one in imported.unknown}
 
 
 @each(
@@ -138,8 +131,8 @@ def test_variables_of_the_environment() -> None:
     assert imported.values["engine.gpus"] == ["0", "2"]
     assert imported.values["engine.cpu_threads"] == 4
     assert imported.values["engine.environment.NCCL_DEBUG"] == "INFO"
-    assert {"HF_TOKEN", "MASTER_PORT"} <= {one.name for one in imported.report.dropped}
-    assert "hf_abc" not in json.dumps(imported.report.to_json())
+    assert {"HF_TOKEN", "MASTER_PORT"} <= {one.name for one in imported.dropped}
+    assert "hf_abc" not in json.dumps(imported.to_json())
     assert read(f"CUDA_VISIBLE_DEVICES= python {TRAIN}").values["engine.device"] == "cpu"
 
 
@@ -178,12 +171,12 @@ def test_arguments_of_scripts() -> None:
     assert imported.values["engine.precision"] == "bf16"
     assert imported.values["training.max_grad_norm"] == -1
     assert imported.values["task"] == "causal-lm"
-    assert [one.value for one in imported.report.dropped if one.name == "no_remove_unused_columns"] == [False]
+    assert [one.value for one in imported.dropped if one.name == "no_remove_unused_columns"] == [False]
 
 
 def test_old_ways_to_launch_are_told() -> None:
     imported = read(f"python -m torch.distributed.launch --nproc_per_node 2 {TRAIN} --per_gpu_train_batch_size 4")
-    renamed = {(one.old, one.new) for one in imported.report.renamed}
+    renamed = {(one.old, one.new) for one in imported.renamed}
     assert ("python -m torch.distributed.launch", "torchrun") in renamed
     assert ("per_gpu_train_batch_size", "per_device_train_batch_size") in renamed
 
@@ -216,34 +209,12 @@ def test_half_a_command_is_told() -> None:
     assert "cut_off" in codes(read(f"python {TRAIN} --run_name 'x"))
 
 
-VALUES = {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": 2}
-
-
-@each(
-    ("command", "said"),
-    [
-        (f"CUDA_VISIBLE_DEVICES=0,1,2 python {TRAIN}", "8 x 3 = 24"),
-        (f"python {TRAIN}", "32 with 4"),
-        (f"CUDA_VISIBLE_DEVICES=1 python {TRAIN}", None),
-        (f"CUDA_VISIBLE_DEVICES='' python {TRAIN}", None),
-        (f"CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {TRAIN}", None),
-        (f"accelerate launch {TRAIN}", None),
-    ],
-)
-def test_plain_python_on_several_gpus_is_data_parallel(command: str, said: str | None) -> None:
-    imported = read(command)
-    findings = list(data_parallel_findings(imported.setup, {**VALUES, **imported.values}, "command"))
-    assert [said in finding.message for finding in findings if said] == ([True] if said else [])
-    assert len(findings) == (1 if said else 0)
-    assert all("DataParallel" in finding.message for finding in findings)
-
-
 def test_wild_commands_are_read(shared_data: Path) -> None:
     commands = json.loads((shared_data / "wild" / "launch_commands.json").read_text(encoding="utf-8"))
     for command in commands:
         imported = read(command)
         # Not a word is lost: what is no value of an option is in the report, in the setup, or a reference.
-        assert imported.report.mapped or imported.report.unknown or imported.report.dropped or imported.references
+        assert imported.mapped or imported.unknown or imported.dropped or imported.references
 
 
 def options_of(package: str, file: str) -> set[tuple[str, bool]]:
@@ -267,19 +238,158 @@ def options_of(package: str, file: str) -> set[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("package", "file", "flags", "values"),
+    ("package", "file", "program"),
     [
-        ("accelerate", "commands/launch.py", ACCELERATE_FLAGS, ACCELERATE_VALUES),
-        ("torch", "distributed/run.py", TORCHRUN_FLAGS, TORCHRUN_VALUES),
-        ("torch", "distributed/launch.py", TORCHRUN_FLAGS, TORCHRUN_VALUES),
-        ("deepspeed", "launcher/runner.py", DEEPSPEED_FLAGS, DEEPSPEED_VALUES),
+        ("accelerate", "commands/launch.py", "accelerate"),
+        ("torch", "distributed/run.py", "torchrun"),
+        ("torch", "distributed/launch.py", "torchrun"),
+        ("deepspeed", "launcher/runner.py", "deepspeed"),
     ],
 )
-def test_options_are_those_of_the_installed_launchers(
-    package: str, file: str, flags: frozenset[str], values: frozenset[str]
-) -> None:
+def test_options_are_those_of_the_installed_launchers(package: str, file: str, program: str) -> None:
+    flags, values = FLAGS[program], OPTIONS_WITH_VALUES[program]
     for name, is_flag in options_of(package, file):
-        if name.startswith(ACCELERATE_PREFIXES):
-            continue
-        assert name in (flags if is_flag else values), name
+        assert name.startswith(ANY_VALUES) or name in (flags if is_flag else values), name
     assert not flags & values
+
+
+# Programs that start their processes by themselves, and options that several programs share.
+
+
+def test_a_bare_deepspeed_is_a_switch_beside_the_option_that_names_the_file() -> None:
+    imported = read("deepspeed train.py --deepspeed --deepspeed_config conf/ds.json --epochs 2")
+    assert [(one.role, one.path) for one in imported.references if one.role == "deepspeed"] == [
+        ("deepspeed", "conf/ds.json")
+    ]
+    assert {one.name: one.why for one in imported.dropped}["deepspeed"].startswith("It only switches DeepSpeed on")
+    assert imported.unknown == []
+
+
+@each(
+    ("command", "expected"),
+    [
+        (
+            "FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train a.yaml",
+            {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"},
+        ),
+        ("NPROC_PER_NODE=1 swift sft --model m", {"engine.processes": 1, "engine.strategy": "single"}),
+        (
+            "CUDA_VISIBLE_DEVICES=0,1 fairseq-train data --lr 1",
+            {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]},
+        ),
+        ("NNODES=$N llamafactory-cli train a.yaml", {}),
+        ("NNODES=2 axolotl train a.yaml", {}),
+    ],
+)
+def test_processes_of_programs_that_start_them_by_themselves(command: str, expected: dict[str, Any]) -> None:
+    assert engine_values(read(command).setup) == expected
+
+
+def test_what_fairseq_shares_with_others() -> None:
+    imported = read(
+        "fairseq-train d --lr 5e-4 --update-freq 2 --max-epoch 10 --clip-norm 0.1 --warmup-updates 4000 "
+        "--tokens-per-sample 256 --log-interval 100 --save-interval-updates 500 --label-smoothing 0.1 --max-sentences 8"
+    )
+    assert imported.values == {
+        "training.learning_rate": 5e-4,
+        "batch.gradient_accumulation_steps": 2,
+        "training.epochs": 10.0,
+        "training.max_grad_norm": 0.1,
+        "training.warmup": 4000.0,
+        "batch.sequence_length": 256,
+        "logging.every_steps": 100,
+        "checkpoint.every_steps": 500,
+        "training.label_smoothing": 0.1,
+        "batch.micro_batch_size": 8,
+    }
+    assert imported.defaults == {}
+
+
+def test_other_commands_of_these_programs_are_no_training() -> None:
+    for command in (
+        "llamafactory-cli chat a.yaml",
+        "axolotl preprocess a.yml",
+        "swift export --ckpt x",
+        "fairseq-train",
+    ):
+        with pytest.raises(NotImportable):
+            read(command)
+
+
+def test_settings_of_axolotl_behind_its_file() -> None:
+    imported = read("axolotl train c.yml --learning-rate 1e-4 --micro-batch-size 2 --sequence-len 512")
+    assert [one.path for one in imported.references] == ["c.yml"]
+    assert imported.values["batch.micro_batch_size"] == 2
+    assert imported.values["batch.sequence_length"] == 512
+
+
+def test_the_adapter_of_swift_is_one() -> None:
+    assert read("swift sft --train_type lora --lora_rank 8").values["peft.method"] == "lora"
+
+
+def test_a_token_of_the_text_is_no_password() -> None:
+    dropped = read("trl sft --eos_token '<|im_end|>' --hub_token hf_x --learning_rate 1e-4").dropped
+    assert {one.name: one.value for one in dropped} == {"eos_token": "<|im_end|>", "hub_token": "***"}
+
+
+@each(
+    "command",
+    [
+        "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft --lora_r 16",
+        "python trl/scripts/sft.py --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft "
+        "--lora_r 16 --lora_alpha 32",
+        "accelerate launch sft.py --model_name_or_path=Qwen/Qwen2.5-0.5B --dataset_name=trl-lib/Capybara "
+        "--use_peft=true --lora_r=16",
+    ],
+)
+def test_supervised_tuning_by_trl(command: str) -> None:
+    imported = read(f"{command} --max_length 2048 --packing --gradient_checkpointing --eval_strategy no")
+    expected = {
+        "task": "causal-lm",
+        "model.name": "Qwen/Qwen2.5-0.5B",
+        "data.sources.0.name": "trl-lib/Capybara",
+        "data.packing": True,
+        "batch.sequence_length": 2048,
+        "peft.method": "lora",
+        "peft.rank": 16,
+        "engine.checkpointing": True,
+    }
+    assert expected.items() <= imported.values.items()
+    assert imported.defaults["training.learning_rate"] == 2e-5
+    assert unknown(imported) == {}
+
+
+# Under Slurm and MPI: how many processes and machines the cluster starts.
+
+JOB = """#!/bin/bash
+#SBATCH --job-name=x
+#SBATCH -N 2                # machines
+#SBATCH --ntasks-per-node=4
+##SBATCH --ntasks-per-node=9
+#SBATCH --gres=gpu:a100:4
+#SBATCH -c 8 --time 24:00:00
+module load cuda
+"""
+
+
+def test_the_header_of_a_job_says_what_its_variables_are() -> None:
+    imported = read(JOB + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
+    decided = engine_values(imported.setup)
+    assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
+
+
+@each(
+    "command",
+    [
+        "srun python train.py",
+        JOB + "srun python train.py",
+        "mpirun -np 8 -H a:4,b:4 python train.py",
+        "mpirun python train.py",
+        "#SBATCH --nodes=2-4\nsrun python train.py",
+        "mpirun -np $N python t.py",
+    ],
+)
+def test_what_nobody_can_know_is_said_and_not_guessed(command: str) -> None:
+    imported = read(command)
+    assert engine_values(imported.setup) == {}
+    assert "processes_unknown" in codes(imported)

@@ -21,7 +21,7 @@ def names(entries: Any) -> set[str]:
 
 
 def codes(imported: Imported, severity: str = "warning") -> list[str]:
-    return [finding.code for finding in imported.report.findings if finding.severity == severity]
+    return [finding.code for finding in imported.findings if finding.severity == severity]
 
 
 @pytest.mark.parametrize(("stage", "strategy"), [(0, "ddp"), (1, "zero1"), (2, "zero2"), (3, "zero3")])
@@ -49,7 +49,7 @@ def test_offload_in_old_and_new_spelling(section: dict[str, Any], offload: str |
 
 def test_old_spelling_is_renamed() -> None:
     imported = read(zero_optimization={"stage": 2, "cpu_offload": True})
-    assert [one.new for one in imported.report.renamed] == ["zero_optimization.offload_optimizer.device"]
+    assert [one.new for one in imported.renamed] == ["zero_optimization.offload_optimizer.device"]
 
 
 @each(
@@ -110,7 +110,7 @@ def test_the_scheduler_overrules_the_optimizer() -> None:
     )
     assert imported.values["training.learning_rate"] == 5e-5
     assert codes(imported) == ["contradiction"]
-    assert "optimizer.params.lr" in names(imported.report.dropped)
+    assert "optimizer.params.lr" in names(imported.dropped)
 
 
 def test_the_cosine_ends_at_a_share_of_the_peak() -> None:
@@ -134,7 +134,7 @@ def test_the_cosine_ends_at_a_share_of_the_peak() -> None:
 def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], where: str) -> None:
     imported = read(optimizer={"type": kind, "params": params})
     assert "engine.optimizer" not in imported.values
-    assert "optimizer.type" in names(getattr(imported.report, where))
+    assert "optimizer.type" in names(getattr(imported, where))
     assert codes(imported) == ["not_offered"]
 
 
@@ -151,14 +151,14 @@ def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
 def test_auto_is_dropped_with_its_reason() -> None:
     imported = read(train_batch_size="auto", gradient_clipping="auto", optimizer={"params": {"lr": "auto"}})
     assert imported.values == {"engine.strategy": "zero2"}
-    assert {"train_batch_size", "gradient_clipping", "optimizer.params.lr"} <= names(imported.report.dropped)
+    assert {"train_batch_size", "gradient_clipping", "optimizer.params.lr"} <= names(imported.dropped)
 
 
 def test_fp16_inside_zero_optimization_is_misplaced() -> None:
     imported = read(zero_optimization={"stage": 3, "fp16": {"enabled": True}})
     assert "engine.precision" not in imported.values
     assert codes(imported) == ["misplaced"]
-    assert "zero_optimization.fp16.enabled" in names(imported.report.dropped)
+    assert "zero_optimization.fp16.enabled" in names(imported.dropped)
 
 
 def test_a_fixed_loss_scale_is_told() -> None:
@@ -168,13 +168,13 @@ def test_a_fixed_loss_scale_is_told() -> None:
 
 def test_what_is_no_number_is_kept_as_unknown() -> None:
     imported = read(gradient_clipping="high", train_batch_size=2.5)
-    assert {"gradient_clipping", "train_batch_size"} == names(imported.report.unknown)
+    assert {"gradient_clipping", "train_batch_size"} == names(imported.unknown)
     assert codes(imported)[0] == "bad_value"
 
 
 def test_unknown_keys_are_kept_on_every_level() -> None:
     imported = read(zero_optimization={"stage": 1, "surprise": 1}, max_grad_norm=1.0, fp16={"what": 2})
-    assert {"zero_optimization.surprise", "max_grad_norm", "fp16.what"} == names(imported.report.unknown)
+    assert {"zero_optimization.surprise", "max_grad_norm", "fp16.what"} == names(imported.unknown)
 
 
 def test_zero_optimization_as_a_switch() -> None:
@@ -202,7 +202,7 @@ def test_comments_and_idle_commas() -> None:
     assert imported.values["training.learning_rate"] == 1e-5
     assert imported.place_of("engine.offload") == "ds.jsonc:7"
     assert imported.place_of("batch.micro_batch_size") == "ds.jsonc:9"
-    assert imported.report.unknown[0].value == "http://a#b /* no comment */"
+    assert imported.unknown[0].value == "http://a#b /* no comment */"
 
 
 def test_a_key_that_stands_twice_is_told() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.importing.gather import Text, gather
-from trainwiz.core.importing.merge import Merged, checked, merge
+from trainwiz.core.importing.gather import Text, import_together
+from trainwiz.core.importing.report import Imported
 
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -26,13 +26,12 @@ args = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumula
 """
 
 
-def together(folder: Path, *texts: tuple[str, str]) -> Merged:
-    gathered = gather([Text(name, text, folder) for name, text in texts])
-    return checked(merge(gathered.imports, gathered.findings))
+def together(folder: Path, *texts: tuple[str, str]) -> Imported:
+    return import_together([Text(name, text, folder) for name, text in texts])
 
 
-def found(merged: Merged, code: str) -> list[tuple[str, str]]:
-    return [(one.severity, one.message) for one in merged.report.findings if one.code == code]
+def found(merged: Imported, code: str) -> list[tuple[str, str]]:
+    return [(one.severity, one.message) for one in merged.findings if one.code == code]
 
 
 def test_the_command_overrides_the_file_that_it_names(tmp_path: Path) -> None:
@@ -44,13 +43,13 @@ def test_the_command_overrides_the_file_that_it_names(tmp_path: Path) -> None:
     ((severity, message),) = found(merged, "contradiction")
     assert severity == "note"
     assert "a.yaml:5" in message and "8" in message
-    assert ("num_processes", 8) in [(one.name, one.value) for one in merged.report.dropped]
+    assert ("num_processes", 8) in [(one.name, one.value) for one in merged.dropped]
 
 
 def test_the_machines_of_the_command_share_the_processes_of_the_file(tmp_path: Path) -> None:
     merged = together(tmp_path, ("a.yaml", ACCELERATE), ("command", "accelerate launch --num_machines 2 x.py"))
     assert (merged.values["engine.processes"], merged.values["engine.nodes"]) == (4, 2)
-    assert ("num_processes", 4) in [(one.name, one.set_to) for one in merged.report.mapped]
+    assert ("num_processes", 4) in [(one.name, one.set_to) for one in merged.mapped]
 
 
 def test_the_trainer_decides_the_precision(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_broken_file_that_is_named_does_not_end_the_import(tmp_path: Path) -> 
 def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, tmp_path: Path) -> None:
     merged = together(tmp_path, ("ds.json", f'{{"zero_optimization": {{"stage": 2}}, "{key}": {value}}}'))
     assert merged.values == {"engine.strategy": "zero2"}
-    assert [one.name for one in merged.report.unknown] == [key]
+    assert [one.name for one in merged.unknown] == [key]
     assert [severity for severity, _ in found(merged, "bad_value")] == ["warning"]
 
 
@@ -119,3 +118,24 @@ def test_a_launcher_that_names_no_stage_says_nothing_against_the_file(tmp_path: 
     merged = together(tmp_path, ("a.yaml", launcher), ("ds.json", stage))
     assert merged.values["engine.strategy"] == "zero3"
     assert found(merged, "contradiction") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", "8 x 3 = 24"),
+        ("python {}", "16 with 4"),
+        ("CUDA_VISIBLE_DEVICES=1 python {}", None),
+        ("CUDA_VISIBLE_DEVICES='' python {}", None),
+        ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {}", None),
+        ("accelerate launch {}", None),
+        ("srun python {}", None),
+    ],
+)
+def test_plain_python_on_several_gpus_is_data_parallel(command: str, said: str | None, tmp_path: Path) -> None:
+    arguments = "train.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
+    messages = [message for _, message in found(together(tmp_path, ("c", command.format(arguments))), "data_parallel")]
+    assert all("DataParallel" in message for message in messages)
+    assert len(messages) == (1 if said else 0)
+    # Where GPUs are named each gets a process, so the batch of a step is that of all of them.
+    assert said is None or said in messages[0] or "4 x GPUs" in messages[0] or "8 x GPUs" in messages[0]

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.sections import EngineSection
 from trainwiz.core.export.training_arguments import training_arguments as exported
-from trainwiz.core.importing import training_arguments
-from trainwiz.core.importing.report import Collector, Imported, NotImportable
-from trainwiz.core.importing.settings import Setting
-from trainwiz.core.importing.training_arguments import PLACES, REASONS, fill
-from trainwiz.core.importing.training_arguments_names import CANONICAL, REMOVED, RENAMED, TODAY, todays_name
+from trainwiz.core.importing import accelerate, deepspeed, gather, trainer
+from trainwiz.core.importing.names import CANONICAL, RENAMED, TRAINER
+from trainwiz.core.importing.report import Imported, NotImportable, Setting
+from trainwiz.core.importing.trainer import SPECIAL, fill
+from trainwiz.core.importing.values import LONGEST_TIMEOUT_S
 
 from tests.each import each
 
@@ -24,19 +25,19 @@ BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
 
 
 def read(settings: dict[str, Any]) -> Imported:
-    return training_arguments.read(yaml.safe_dump(settings), "args.yaml")
+    return trainer.read(yaml.safe_dump(settings), "args.yaml")
 
 
 def unknown(imported: Imported) -> set[str]:
-    return {one.name for one in imported.report.unknown}
+    return {one.name for one in imported.unknown}
 
 
 def dropped(imported: Imported) -> set[str]:
-    return {one.name for one in imported.report.dropped}
+    return {one.name for one in imported.dropped}
 
 
 def codes(imported: Imported) -> list[str]:
-    return [finding.code for finding in imported.report.findings]
+    return [finding.code for finding in imported.findings]
 
 
 def fields_of(file: str, name: str) -> set[str]:
@@ -53,22 +54,15 @@ def fields_of(file: str, name: str) -> set[str]:
     }
 
 
-def test_names_of_today_are_those_of_the_installed_transformers() -> None:
+def test_every_argument_of_the_installed_transformers_has_a_place_or_a_reason() -> None:
     installed = fields_of("training_args.py", "TrainingArguments")
     installed |= fields_of("training_args_seq2seq.py", "Seq2SeqTrainingArguments")
-    aliases = {old for old, new in RENAMED.items() if new in installed}
-    assert installed - aliases == TODAY
-    assert set(RENAMED.values()) <= TODAY
+    assert {name for name in installed if RENAMED.get(name, name) not in {*TRAINER, *SPECIAL}} == set()
 
 
-@each("name", sorted(TODAY | set(RENAMED) | REMOVED))
-def test_every_argument_has_a_place_or_a_reason(name: str) -> None:
-    today = todays_name(name) or name
-    assert today in PLACES or today in REASONS
-
-
-def test_aliases_lead_to_places() -> None:
-    assert {name for name in CANONICAL.values() if name not in PLACES and name not in REASONS} == set()
+def test_old_names_and_aliases_lead_to_places() -> None:
+    assert {*RENAMED.values(), *CANONICAL.values()} <= {*TRAINER, *SPECIAL}
+    assert not set(TRAINER) & set(SPECIAL)
 
 
 @each(
@@ -79,7 +73,6 @@ def test_aliases_lead_to_places() -> None:
         ({"warmup_steps": 500}, "training.warmup", 500),
         ({"evaluation_strategy": "epoch"}, "evaluation.every_epoch", True),
         ({"eval_strategy": "steps", "logging_steps": 25}, "evaluation.every_steps", 25),
-        ({"evaluate_during_training": True, "eval_steps": 7}, "evaluation.every_steps", 7),
         ({"per_gpu_train_batch_size": 3}, "batch.micro_batch_size", 3),
         ({"gradient_checkpointing": True}, "engine.checkpointing", True),
         ({"activation_checkpointing": "false"}, "engine.checkpointing", False),
@@ -87,7 +80,8 @@ def test_aliases_lead_to_places() -> None:
         ({"adafactor": True}, "engine.optimizer", "adafactor"),
         ({"optim": "adamw_hf"}, "engine.optimizer", "adamw_torch"),
         ({"optim": "OptimizerNames.ADAMW_BNB"}, "engine.optimizer", "adamw_bnb_8bit"),
-        ({"sharded_ddp": "zero_dp_3 offload"}, "engine.offload", "all"),
+        ({"pure_bf16": True}, "engine.precision", "bf16-true"),
+        ({"neat_packing": True}, "data.packing", True),
         ({"torchdynamo": "inductor"}, "engine.compile", True),
         ({"group_by_length": True}, "data.group_by_length", True),
         ({"train_sampling_strategy": "SamplingStrategy.GROUP_BY_LENGTH"}, "data.group_by_length", True),
@@ -130,14 +124,14 @@ def test_a_setting_keeps_its_meaning(setting: dict[str, Any], key: str, value: A
 
 def test_old_names_are_told_with_the_new_ones() -> None:
     imported = read({**BASE, "evaluation_strategy": "epoch", "no_cuda": False, "optim": "adamw_hf"})
-    renamed = {(one.old, one.new) for one in imported.report.renamed}
+    renamed = {(one.old, one.new) for one in imported.renamed}
     assert renamed == {
         ("evaluation_strategy", "eval_strategy"),
         ("no_cuda", "use_cpu"),
         ("optim=adamw_hf", "optim=adamw_torch"),
     }
     # A renamed setting is under mapped too, as it stands in the file.
-    mapped = {one.name: (one.value, one.line) for one in imported.report.mapped}
+    mapped = {one.name: (one.value, one.line) for one in imported.mapped}
     assert mapped["evaluation_strategy"] == ("epoch", 1)
     assert mapped["optim"][0] == "adamw_hf"
 
@@ -186,7 +180,7 @@ def test_a_value_that_cannot_be_is_a_finding(name: str, value: Any) -> None:
 
 def test_secrets_are_not_repeated() -> None:
     imported = read({**BASE, "hub_token": "hf_secret", "push_to_hub_token": None, "my_api_key": "k123"})
-    text = json.dumps(imported.report.to_json())
+    text = json.dumps(imported.to_json())
     assert "hf_secret" not in text and "k123" not in text
 
 
@@ -194,7 +188,7 @@ def test_sections_of_a_file_are_read_with_their_lines() -> None:
     text = (
         "model:\n  model_name_or_path: gpt2\ntraining:\n  learning_rate: 1e-4\n  num_train_epochs: 2\nlora:\n  r: 4\n"
     )
-    imported = training_arguments.read(text, "conf.yaml")
+    imported = trainer.read(text, "conf.yaml")
     assert imported.values["training.learning_rate"] == 1e-4
     assert imported.values["peft.rank"] == 4
     assert imported.place_of("training.learning_rate") == "conf.yaml:4"
@@ -207,7 +201,7 @@ def test_printed_arguments_are_read() -> None:
         "lr_scheduler_type=SchedulerType.COSINE,\nlogging_dir=out/runs/Jan 01,\noptim=OptimizerNames.ADAMW_HF,\n"
         "per_device_train_batch_size=6,\nsharded_ddp=[],\n)\nmore of the log\n"
     )
-    imported = training_arguments.read(text, "train.log")
+    imported = trainer.read(text, "train.log")
     assert imported.values["training.learning_rate"] == 3e-5
     assert imported.values["training.schedule"] == "cosine"
     assert imported.values["evaluation.every_steps"] == 500
@@ -219,7 +213,7 @@ def test_printed_arguments_are_read() -> None:
 def test_half_a_print_and_other_files_are_refused_in_a_sentence() -> None:
     for text in ("TrainingArguments(\nlearning_rate=1e-4,\n", "color: red\n", "[1, 2]", "", "a: [1"):
         with pytest.raises(NotImportable) as refused:
-            training_arguments.read(text, "x.yaml")
+            trainer.read(text, "x.yaml")
         assert len(refused.value.findings) == 1
         assert refused.value.findings[0].message.startswith("x.yaml")
 
@@ -257,7 +251,7 @@ def test_what_trainwiz_exports_comes_back() -> None:
         },
         "you",
     )
-    imported = training_arguments.read(json.dumps(exported(config)), "training_args.json")
+    imported = trainer.read(json.dumps(exported(config)), "training_args.json")
     assert not unknown(imported)
     came_back = {key: value for key, value in imported.values.items() if key in config.origins}
     assert came_back == {key: config.value(key) for key in came_back}
@@ -270,15 +264,14 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 
-@each("name", sorted(set(PLACES) | set(CANONICAL) | set(RENAMED)))
+@each("name", sorted({*TRAINER, *SPECIAL, *CANONICAL, *RENAMED}))
 def test_no_value_breaks_a_place(name: str) -> None:
     for value in STRANGE:
-        collector = Collector("training_arguments", "a.yaml")
-        fill(collector, [Setting(name, value, 1)], program="TrainingArguments")
-        report = collector.done().report
-        told = [*report.mapped, *report.dropped, *report.unknown]
-        assert any(one.name == name for one in told), (name, value)
-        json.dumps(report.to_json(), default=str)
+        imported = Imported("training_arguments", "a.yaml")
+        fill(imported, [Setting(name, value, 1)], program="TrainingArguments")
+        told = [*imported.mapped, *imported.dropped, *imported.unknown]
+        assert any(entry.name == name for entry in told), (name, value)
+        json.dumps(imported.to_json(), default=str)
 
 
 def test_what_a_llama_factory_file_means_elsewhere_is_said() -> None:
@@ -290,8 +283,123 @@ def test_what_a_llama_factory_file_means_elsewhere_is_said() -> None:
             "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nnum_train_epochs: 3.0\nbf16: true\n"
         )
     )
-    codes = [finding.code for finding in imported.report.findings]
-    assert codes.count("unknown_data") == 2 and {"no_template", "packing_counts_rows"} <= set(codes)
+    assert codes(imported).count("unknown_data") == 2
+    assert {"no_template", "packing_counts_rows"} <= set(codes(imported))
     assert (imported.values["peft.targets"], imported.values["data.packing"]) == (["all-linear"], True)
     assert "data.concatenate" not in imported.values
     assert imported.defaults["training.learning_rate"] == 5e-5
+
+
+AXOLOTL = """base_model: NousResearch/Llama-3.2-1B
+datasets:
+  - path: teknium/GPT4-LLM-Cleaned
+    type: alpaca
+val_set_size: 0.1
+adapter: qlora
+load_in_4bit: true
+sequence_len: 2048
+sample_packing: true
+lora_r: 16
+lora_alpha: 32
+lora_target_linear: true
+wandb_project:
+gradient_accumulation_steps: 2
+micro_batch_size: 4
+num_epochs: 1
+optimizer: adamw_8bit
+lr_scheduler: cosine
+learning_rate: 0.0002
+bf16: auto
+tf32: false
+gradient_checkpointing: true
+attn_implementation: flash_attention_2
+loss_watchdog_threshold: 5.0
+warmup_ratio: 0.1
+evals_per_epoch: 4
+saves_per_epoch: 1
+"""
+
+
+def test_a_file_of_axolotl() -> None:
+    imported = gather.read(AXOLOTL, "lora.yml")
+    assert imported.kind == "training_arguments"
+    assert imported.values == {
+        "model.name": "NousResearch/Llama-3.2-1B",
+        "model.init": "pretrained",
+        "data.sources.0.name": "teknium/GPT4-LLM-Cleaned",
+        "data.packing": True,
+        "peft.method": "lora",
+        "peft.rank": 16,
+        "peft.alpha": 32.0,
+        "peft.targets": ["all-linear"],
+        "batch.sequence_length": 2048,
+        "batch.micro_batch_size": 4,
+        "batch.gradient_accumulation_steps": 2,
+        "training.epochs": 1.0,
+        "training.learning_rate": 2e-4,
+        "training.schedule": "cosine",
+        "training.warmup": 0.1,
+        "engine.optimizer": "adamw_bnb_8bit",
+        "engine.tf32": False,
+        "engine.checkpointing": True,
+        "engine.attention": "flash_attention_2",
+    }
+    # What is not understood is named and not guessed; nothing gets the defaults of another program.
+    assert unknown(imported) == {"loss_watchdog_threshold", "datasets.type"}
+    assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= dropped(imported)
+    assert imported.defaults == {}
+    assert "not_quantized" in codes(imported)
+    preference = gather.read(AXOLOTL + "rl: dpo\n", "dpo.yml")
+    assert "other_training" in codes(preference) and "rl" in unknown(preference)
+
+
+# Files with sections of their own.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '{"model": {"name": "gpt2", "max_length": 512}, "seed": 1}',
+            {"model.name": "gpt2", "batch.sequence_length": 512},
+        ),
+        ('{"dataset": {"path": "a.jsonl"}, "seed": 1}', {"data.sources.0.name": "a.jsonl"}),
+        (
+            '{"qlora": {"r": 8, "lora_alpha": 16}, "seed": 1}',
+            {"peft.rank": 8, "peft.alpha": 16.0, "peft.method": "lora"},
+        ),
+        ('{"dataset": {"a": 0.5, "b": 1}, "seed": 1}', {"data.sources": [{"name": "a"}, {"name": "b"}]}),
+    ],
+)
+def test_sections_with_the_names_of_settings(text: str, expected: dict[str, Any]) -> None:
+    imported = trainer.read(text, "a.json")
+    assert expected.items() <= imported.values.items()
+    assert not imported.unknown and "bad_value" not in {one.code for one in imported.findings}
+
+
+def test_the_keys_of_a_section_are_no_data_sets() -> None:
+    imported = trainer.read('{"dataset": {"labeled_path": "a.yaml"}, "seed": 1}', "a.json")
+    assert not any(key.startswith("data.") for key in imported.values)
+    assert unknown(imported) == {"labeled_path"}
+
+
+def test_a_timeout_of_years_is_none() -> None:
+    EngineSection(process_timeout_s=LONGEST_TIMEOUT_S)
+    with pytest.raises(ValueError, match="process_timeout_s"):
+        EngineSection(process_timeout_s=LONGEST_TIMEOUT_S + 1)
+    imported = trainer.read("ddp_timeout: 180000000\nseed: 1\n", "a.yaml")
+    assert [one.name for one in imported.dropped] == ["ddp_timeout"]
+    assert not unknown(imported)
+
+
+def test_keys_of_deepspeeds_json_in_accelerates_section_are_misplaced_and_not_unknown() -> None:
+    text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  overlap_comm: true\n  no_such: 1\n"
+    imported = accelerate.read(text, "a.yaml")
+    assert unknown(imported) == {"deepspeed_config.no_such"}
+    assert "misplaced" in {one.code for one in imported.findings}
+
+
+def test_a_device_that_deepspeed_does_not_have_is_not_called_nvme() -> None:
+    imported = deepspeed.read('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cuda"}}}', "d.json")
+    assert unknown(imported) == {"zero_optimization.offload_optimizer.device"}
+    assert not any("NVMe" in one.why for one in imported.dropped)

@@ -1,0 +1,237 @@
+"""Which reader a text is for, what is pasted, and one sentence for all that is none of the kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trainwiz.core.importing import gather
+from trainwiz.core.importing.gather import (
+    COMMAND,
+    FALLBACK,
+    PASTED,
+    Text,
+    decoded,
+    import_together,
+    name_after,
+    pasted_text,
+    texts_of,
+    texts_of_pasted,
+)
+from trainwiz.core.importing.report import NotImportable
+from trainwiz.core.language import use_language
+
+from tests.each import each
+
+ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n"
+
+
+@each(
+    ("text", "kind"),
+    [
+        (ACCELERATE, "accelerate"),
+        ("\ufeff" + ACCELERATE, "accelerate"),
+        ('{"distributed_type": "NO"}', "accelerate"),
+        ('// mine\n{"zero_optimization": {"stage": 1}}', "deepspeed"),
+        ('{"train_batch_size": 8, "fp16": {"enabled": true}}', "deepspeed"),
+        ("learning_rate: 2.0e-5\nper_device_train_batch_size: 4\nfp16: true\n", "training_arguments"),
+        ('{"output_dir": "x", "num_train_epochs": 3}', "training_arguments"),
+        ("from transformers import TrainingArguments\nTrainingArguments('x', max_steps=5)\n", "training_arguments"),
+        ("accelerate launch --num_processes 2 train.py", "launch_command"),
+        ("CUDA_VISIBLE_DEVICES=0 python3 train.py --fp16", "launch_command"),
+        ("#!/bin/bash\nset -e\ntorchrun --nproc_per_node=2 train.py\n", "launch_command"),
+    ],
+)
+def test_by_what_it_holds(text: str, kind: str) -> None:
+    assert gather.read(text, "file").kind == kind
+
+
+@each(
+    ("text", "hint"),
+    [
+        ("", "empty"),
+        ("   \n", "empty"),
+        ("hello world", "settings"),
+        ('{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
+        ('{"log_history": [], "global_step": 4}', "trainwiz monitor"),
+        ('{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
+        ("name: x\nvalues:\n  task: causal-lm\n", "--profile"),
+        ("[1, 2]", "settings"),
+    ],
+)
+def test_what_is_something_else_is_refused_in_one_sentence(text: str, hint: str) -> None:
+    with pytest.raises(NotImportable) as caught:
+        gather.read(text, "file.yaml")
+    (finding,) = caught.value.findings
+    assert hint in finding.message
+    assert "\n" not in finding.message
+
+
+def test_nothing_of_a_yaml_file_is_built_or_run(tmp_path: pytest.TempPathFactory) -> None:
+    evil = 'distributed_type: NO\nx: !!python/object/apply:os.system ["exit 1"]\n'
+    with pytest.raises(NotImportable, match="line 2"):
+        gather.read(evil, "a.yaml")
+
+
+def test_aliases_that_stand_for_billions_are_refused() -> None:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in zip("abcdefgh", "bcdefghi", strict=True)]
+    with pytest.raises(NotImportable, match="aliases"):
+        gather.read("\n".join(lines), "a.yaml")
+
+
+def test_files_as_windows_writes_them() -> None:
+    assert decoded(ACCELERATE.encode("utf-16"), "a.yaml") == ACCELERATE
+    assert decoded(ACCELERATE.encode("utf-8-sig"), "a.yaml") == ACCELERATE
+
+
+@pytest.mark.parametrize("data", [b"\xff\x00\x80", b"a\0b", b"x" * (2**20 + 1)])
+def test_what_is_no_text_is_refused(data: bytes) -> None:
+    with pytest.raises(NotImportable, match=r"^a\.yaml "):
+        decoded(data, "a.yaml")
+
+
+@each("argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"])
+def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
+    with pytest.raises(NotImportable) as caught:
+        texts_of([argument])
+    assert len(caught.value.findings) == 1
+
+
+def test_every_refusal_of_several_files_is_said() -> None:
+    with pytest.raises(NotImportable) as caught:
+        import_together([Text("a", "", Path()), Text("b", "hello", Path()), Text("c", ACCELERATE, Path())])
+    assert [finding.where for finding in caught.value.findings] == ["a", "b"]
+
+
+@each(
+    ("text", "file"),
+    [
+        ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),
+        ('python = "^3.9"\n', "notes.txt"),
+        ("torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "requirements.txt"),
+        ("FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "Dockerfile"),
+        ("[deepspeed]\nzero = 2\n", "setup.cfg"),
+        ("train:\n\ttorchrun --nproc_per_node=2 train.py\n", "sub/Makefile"),
+        ("Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "README.md"),
+    ],
+)
+def test_what_only_holds_or_names_a_command_is_refused_in_one_sentence(text: str, file: str) -> None:
+    with pytest.raises(NotImportable) as caught:
+        gather.read(text, file)
+    assert len(caught.value.findings) == 1
+    assert caught.value.findings[0].message.startswith(file)
+
+
+# What is typed or pasted into a box: paths first, then a text.
+
+YAML = "distributed_type: MULTI_GPU\nnum_processes: 2\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(YAML)
+    Path("two words.json").write_text('{"zero_optimization": {"stage": 2}}')
+
+
+def refused(text: str) -> str:
+    with pytest.raises(NotImportable) as error:
+        import_together(texts_of_pasted(pasted_text(text)))
+    (finding,) = error.value.findings
+    return finding.message
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\n", "\x07\x1b[31m"])
+def test_nothing_is_nothing(text: str) -> None:
+    assert texts_of_pasted(pasted_text(text)) == []
+
+
+@each("line", ["a.yaml", "  a.yaml ", "./a.yaml", "'a.yaml'", "two words.json", "'two words.json'", "two\\ words.json"])
+@pytest.mark.usefixtures("here")
+def test_a_line_that_names_a_file(line: str) -> None:
+    (text,) = texts_of_pasted(line)
+    assert text.text == Path(text.name).read_text()
+
+
+@pytest.mark.usefixtures("here")
+def test_the_address_that_a_file_manager_gives(tmp_path: Path) -> None:
+    (text,) = texts_of_pasted((tmp_path / "two words.json").as_uri())
+    assert "zero_optimization" in text.text
+
+
+@pytest.mark.usefixtures("here")
+def test_files_first_then_a_text_that_keeps_its_lines() -> None:
+    merged = import_together(
+        texts_of_pasted('a.yaml\n"two words.json"\n\naccelerate launch \\\n  --num_processes 4 train.py')
+    )
+    assert [part.kind for part in merged.parts] == ["accelerate", "deepspeed", "launch_command"]
+    assert merged.values["engine.processes"] == 4
+    assert merged.place_of("engine.processes") == f"{PASTED}:5"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_text_is_read_as_the_same_text_in_a_file_is() -> None:
+    (text,) = texts_of_pasted(pasted_text(YAML))
+    assert dict(import_together([text]).values) == dict(import_together(texts_of_pasted("a.yaml")).values)
+
+
+@pytest.mark.usefixtures("here")
+def test_code_may_be_indented_as_a_whole() -> None:
+    merged = import_together(texts_of_pasted("\n    args = TrainingArguments(\n        learning_rate=3e-4,\n    )\n"))
+    assert merged.values["training.learning_rate"] == 3e-4
+    assert merged.place_of("training.learning_rate") == f"{PASTED}:3"
+
+
+def test_lines_of_a_terminal_end_in_carriage_returns() -> None:
+    assert pasted_text("a: 1\rb: 2\r\nc: 3\n\td") == "a: 1\nb: 2\nc: 3\n\td"
+
+
+def test_what_hides_or_moves_the_cursor_goes() -> None:
+    assert pasted_text("\ufeffa\u202eb\x9b31mc\x07") == "abc"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [("torchrun --nproc_per_node 2 fine_tune.py", "fine_tune"), ("accelerate launch \\\n  fine_tune.py", "fine_tune")],
+)
+@pytest.mark.usefixtures("here")
+def test_a_command_gives_its_script_as_a_name(line: str, name: str) -> None:
+    texts = texts_of_pasted(line)
+    assert texts[-1].name in (COMMAND, PASTED)
+    assert name_after(import_together(texts)) == name
+
+
+@pytest.mark.usefixtures("here")
+def test_a_pasted_file_has_no_name() -> None:
+    assert name_after(import_together(texts_of_pasted(YAML))) == "imported"
+
+
+@each(
+    ("text", "said"),
+    [
+        ("no.yaml", "There is no file no.yaml"),
+        (".", "Is a directory"),
+        ("one\ntwo\nthree", "none of the kinds"),
+        (YAML[:20], "no distributed_type"),
+        ('{"zero_optimization": {"stage": 2', "ends before its JSON does"),
+        ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
+        ("args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
+        ("a\0b: 1", "zero bytes"),
+        ("a" * (2**20 + 1), "more than 1 MiB"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_refusals_are_one_sentence(text: str, said: str) -> None:
+    assert said in refused(text)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_paste_is_named_in_the_language_and_its_profile_is_not() -> None:
+    use_language("zh")
+    try:
+        merged = import_together(texts_of_pasted(YAML))
+        assert merged.place_of("engine.processes") == "粘贴的文本:2"
+        assert name_after(merged) == FALLBACK
+    finally:
+        use_language("en")
