@@ -166,12 +166,11 @@ def report_lines(merged: Imported, width: int, marks: Marks) -> list[Content]:
 
 def _titles(merged: Imported) -> list[str]:
     """What there is below, in figures."""
-    report = merged.report
     titles = {
-        mapped_title(merged): report.mapped,
-        renamed_title(merged): report.renamed,
-        dropped_title(merged): report.dropped,
-        unknown_title(merged): report.unknown,
+        mapped_title(merged): merged.mapped,
+        renamed_title(merged): merged.renamed,
+        dropped_title(merged): merged.dropped,
+        unknown_title(merged): merged.unknown,
     }
     return [title for title, rows in titles.items() if rows]
 
