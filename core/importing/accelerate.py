@@ -6,26 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwiz.core.config.values import Strategy
+from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.document import read_document
-from trainwiz.core.importing.engine_names import (
-    ACCELERATE,
-    ACCELERATE_RENAMED,
-    ALL_GPUS,
-    DEEPSPEED,
-    DEEPSPEED_TELLTALES,
-    IN_THAT_FILE,
-    KNOWN_TYPES,
-    LEFT_TO_TRAINER,
-    MEGATRON,
-    NOT_BESIDE_FILE,
-    ONE_NODE,
-    OTHER_DEVICES,
-    PRECISIONS,
-    SECTION_OF_TYPE,
-    SETUP_KEYS,
-    SEVERAL_CARDS,
-    ZERO,
-)
 from trainwiz.core.importing.names import Rule
 from trainwiz.core.importing.report import Imported, Place, Setting, refusal
 from trainwiz.core.importing.values import (
@@ -43,7 +25,7 @@ from trainwiz.core.language import mark, tr
 DEFAULT_ZERO_STAGE = 2
 """DeepSpeedPlugin.zero_stage (accelerate/utils/dataclasses.py)."""
 WHOLE_SECTIONS = frozenset({"parallelism_config", "fp8_config", "megatron_lm_config", "mpirun_config", "ipex_config"})
-SECTIONS = WHOLE_SECTIONS | {name.partition(".")[0] for name in ACCELERATE if "." in name}
+SECTIONS = WHOLE_SECTIONS | {name.partition(".")[0] for name in table.ACCELERATE if "." in name}
 
 SAGEMAKER = mark(
     "{file} starts its training on Amazon SageMaker, which trainwiz cannot do; make a file for the machine that trains "
@@ -54,7 +36,7 @@ ONLY_A_PART = mark(
     "make one with: accelerate config"
 )
 NO_SUCH_TYPE = mark(
-    "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, DEEPSPEED and others."
+    "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, table.DEEPSPEED and others."
 )
 ONE_PROCESS = mark(
     "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; for {count} processes "
@@ -123,7 +105,7 @@ def engine_values(setup: Mapping[str, Any]) -> dict[str, Any]:
     """RunConfig values of a setup; what it leaves open, or says in a way that no run can have, is not in it."""
     nodes, processes = count_of(setup.get("num_machines")) or 1, count_of(setup.get("num_processes"))
     values = {
-        "engine.precision": PRECISIONS.get(str(setup.get("mixed_precision")).lower()),
+        "engine.precision": table.PRECISIONS.get(str(setup.get("mixed_precision")).lower()),
         "engine.nodes": nodes if nodes > 1 else None,
         "engine.processes": processes // nodes if processes and processes % nodes == 0 else None,
         "engine.device": "cpu" if setup.get("use_cpu") is True else None,
@@ -139,10 +121,10 @@ def _strategy(setup: Mapping[str, Any], processes: int | None) -> Strategy | Non
         return None  # which stage it is, that file says
     if kind == "DEEPSPEED":
         stage = setup.get("zero_stage", DEFAULT_ZERO_STAGE)
-        return ZERO.get(stage) if isinstance(stage, int) and not isinstance(stage, bool) else None
+        return table.ZERO.get(stage) if isinstance(stage, int) and not isinstance(stage, bool) else None
     if kind == "FSDP":
         return "ddp" if str(setup.get("fsdp_sharding_strategy")).upper() in ("NO_SHARD", "3") else "fsdp"
-    if kind in SEVERAL_CARDS:
+    if kind in table.SEVERAL_CARDS:
         return "single" if processes == 1 else "ddp"
     # Several processes under NO are the GPUs of one DataParallel process: each gets one of its own.
     return ("single" if (processes or 1) == 1 else "ddp") if kind in ("NO", "MPS") else None
@@ -169,7 +151,7 @@ def read(text: str, file: str) -> Imported:
         raise refusal(file, tr(SAGEMAKER, file=file))
     if kind is ...:
         raise refusal(file, tr(ONLY_A_PART, file=file))
-    if type_word(kind) not in KNOWN_TYPES:
+    if type_word(kind) not in table.KNOWN_TYPES:
         line = document.lines.get("distributed_type")
         raise refusal(f"{file}:{line}", tr(NO_SUCH_TYPE, file=file, line=line, value=shown(kind)))
     imported = Imported("accelerate", file)
@@ -223,30 +205,32 @@ def place_setting(imported: Imported, setting: Setting) -> None:
     """One key of the file, or the option of `accelerate launch` that fills it."""
     section, _, key = setting.name.partition(".")
     kind = imported.setup.get("distributed_type")
-    if key and imported.kind == "accelerate" and SECTION_OF_TYPE.get(section, kind) != kind:
+    if key and imported.kind == "accelerate" and table.SECTION_OF_TYPE.get(section, kind) != kind:
         imported.drop(setting, tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind))
         return
     if section in ("fsdp_config", "dynamo_config") and key:
         setting = _todays(imported, setting, section, key)
-    elif setting.name in ACCELERATE_RENAMED:
-        imported.rename(setting.name, ACCELERATE_RENAMED[setting.name], setting.line)
-        setting = setting.called(ACCELERATE_RENAMED[setting.name])
+    elif setting.name in table.ACCELERATE_RENAMED:
+        imported.rename(setting.name, table.ACCELERATE_RENAMED[setting.name], setting.line)
+        setting = setting.called(table.ACCELERATE_RENAMED[setting.name])
     beside = "deepspeed_config.deepspeed_config_file" in imported.settings and section == "deepspeed_config"
-    rule: Rule | Place | None = ACCELERATE.get(setting.name, SPECIAL.get(setting.name, ACCELERATE.get(section)))
-    if setting.name in SETUP_KEYS:
+    rule: Rule | Place | None = table.ACCELERATE.get(
+        setting.name, SPECIAL.get(setting.name, table.ACCELERATE.get(section))
+    )
+    if setting.name in table.SETUP_KEYS:
         _place_setup(imported, setting)
     elif section == "parallelism_config" and key:
         _parallel(imported, setting, key.removeprefix("parallelism_config_"))
-    elif beside and key in NOT_BESIDE_FILE:
+    elif beside and key in table.NOT_BESIDE_FILE:
         why = mark("deepspeed_config_file stands beside it, and what that file says counts.")
         imported.drop(setting, why)
     elif rule is None and setting.name.startswith("megatron_lm_"):
-        imported.drop(setting, MEGATRON)
-    elif rule is None and (key in DEEPSPEED_TELLTALES or f"zero_optimization.{key}" in DEEPSPEED):
+        imported.drop(setting, table.MEGATRON)
+    elif rule is None and (key in table.DEEPSPEED_TELLTALES or f"zero_optimization.{key}" in table.DEEPSPEED):
         imported.drop(setting, mark("It is a key of DeepSpeed's JSON, which accelerate does not read here."))
         imported.say(setting, "misplaced", OF_DEEPSPEED, name=shown(key))
     else:
-        imported.place(setting, rule, LEFT_TO_TRAINER)
+        imported.place(setting, rule, table.LEFT_TO_TRAINER)
         if rule is None and not key:
             imported.say(setting, "unknown_key", UNKNOWN_KEY)
 
@@ -256,7 +240,7 @@ def _todays(imported: Imported, setting: Setting, section: str, key: str) -> Set
     prefix = section.removesuffix("config")
     today = f"{section}.{key if key.startswith(prefix) else prefix + key}"
     second = imported.read("fsdp_config.fsdp_version", whole_number) == 2
-    today = today if second else ACCELERATE_RENAMED.get(today, today)
+    today = today if second else table.ACCELERATE_RENAMED.get(today, today)
     if section == "fsdp_config" and today != setting.name:
         imported.rename(setting.as_written(), today, setting.line)
     return setting.called(today)
@@ -265,10 +249,10 @@ def _todays(imported: Imported, setting: Setting, section: str, key: str) -> Set
 def _place_setup(imported: Imported, setting: Setting) -> None:
     """A key of the setup: what all of them together decide."""
     name, value, decided = setting.name, setting.value, engine_values(imported.setup)
-    key = SETUP_KEYS[name]
-    device = type_word(value) if name == "distributed_type" and type_word(value) in OTHER_DEVICES else None
+    key = table.SETUP_KEYS[name]
+    device = type_word(value) if name == "distributed_type" and type_word(value) in table.OTHER_DEVICES else None
     if device is not None:
-        imported.say(setting, "not_offered", OTHER_DEVICE, kind=device, device=OTHER_DEVICES[device])
+        imported.say(setting, "not_offered", OTHER_DEVICE, kind=device, device=table.OTHER_DEVICES[device])
     if name == "use_cpu" and not attempt(yes_or_no, value):
         imported.drop(setting, mark("A run takes the GPU where there is one anyway."))
     elif key in decided:
@@ -278,16 +262,16 @@ def _place_setup(imported: Imported, setting: Setting) -> None:
     elif device is not None:
         imported.drop(setting, mark("trainwiz does not train on this kind of device."))
     elif name == "distributed_type" and type_word(value) == "MEGATRON_LM":
-        imported.drop(setting, MEGATRON)
+        imported.drop(setting, table.MEGATRON)
         imported.say(setting, "not_offered", NO_MEGATRON)
     elif name == "distributed_type" and "deepspeed_config_file" in imported.setup:
         imported.drop(setting, mark("Which stage of ZeRO it is, deepspeed_config_file says."))
     elif name == "distributed_type":
         imported.leave_unknown(setting)
     elif name == "gpu_ids":
-        imported.drop(setting, ALL_GPUS)
+        imported.drop(setting, table.ALL_GPUS)
     elif name == "num_machines" and count_of(value) == 1:
-        imported.drop(setting, ONE_NODE)
+        imported.drop(setting, table.ONE_NODE)
     elif name == "num_processes" and value == -1:
         imported.drop(setting, mark("-1 leaves the number to the command that starts the training."))
     elif value is None:
@@ -298,8 +282,8 @@ def _place_setup(imported: Imported, setting: Setting) -> None:
 
 def _named_file(imported: Imported, setting: Setting) -> None:
     imported.refer("deepspeed", str(setting.value), setting.line)
-    imported.drop(setting, IN_THAT_FILE)
-    beside = [key for name in imported.settings if (key := name.partition(".")[2]) in NOT_BESIDE_FILE]
+    imported.drop(setting, table.IN_THAT_FILE)
+    beside = [key for name in imported.settings if (key := name.partition(".")[2]) in table.NOT_BESIDE_FILE]
     if beside:
         imported.say(setting, "contradiction", BESIDE_FILE, names=", ".join(beside))
 
@@ -311,7 +295,7 @@ def _file_for_section(imported: Imported, setting: Setting) -> None:
     kind = imported.setup["distributed_type"]
     if kind == "DEEPSPEED":
         imported.refer("deepspeed", setting.value, setting.line)
-        imported.drop(setting, IN_THAT_FILE)
+        imported.drop(setting, table.IN_THAT_FILE)
         imported.say(setting, "misplaced", FILE_FOR_SECTION)
     else:
         imported.drop(setting, mark("DeepSpeed is not what distributed_type says."))
@@ -353,11 +337,11 @@ def place_stage(imported: Imported, setting: Setting) -> None:
     stage = attempt(whole_number, setting.value)
     if is_auto(setting.value):
         imported.drop(setting, mark("auto leaves the stage to accelerate's file."))
-    elif stage not in ZERO:
+    elif stage not in table.ZERO:
         imported.leave_unknown(setting)
         imported.say(setting, "bad_value", NO_SUCH_STAGE)
     else:
-        imported.map(setting, "engine.strategy", ZERO[stage])
+        imported.map(setting, "engine.strategy", table.ZERO[stage])
         if stage == 0:
             imported.say(setting, "other_program", STAGE_0)
 

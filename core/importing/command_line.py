@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
+from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import engine_values, place_setting
-from trainwiz.core.importing.engine_names import (
-    ANY_VALUES,
-    ENGINES,
-    FLAGS,
-    FP8,
-    FRAMEWORKS,
-    INSTALLS,
-    MEGATRON,
-    NOT_TRAINING,
-    OF_DEEPSPEED_SECTION,
-    OF_LAUNCHER,
-    OPTION_KEYS,
-    OPTION_REASONS,
-    RENDEZVOUS,
-    SHORT,
-    VALUES,
-    WRAPPERS,
-)
+from trainwiz.core.importing.launch import ASSIGNED, Launch, chosen, launches_of
 from trainwiz.core.importing.names import NAMES_A_FILE
 from trainwiz.core.importing.report import Imported, Setting, refusal
-from trainwiz.core.importing.shell import Command, Script, Word, read_script
+from trainwiz.core.importing.shell import Word, read_script
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, attempt, count_of, gpu_list, whole_number
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
-PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?w?")
-PYTHON_VALUES = ("-W", "-X", "--check-hash-based-pycs")
-MODULES: Mapping[str, str] = {
-    **dict.fromkeys(("torch.distributed.run", "torch.distributed.launch"), "torchrun"),
-    **dict.fromkeys(("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate"), "accelerate"),
-    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
-}
-LAUNCHERS: Mapping[str, str] = {
-    "accelerate-launch": "accelerate", "torchrun": "torchrun", "deepspeed": "deepspeed", "deepspeed.pt": "deepspeed",
-    "ds": "deepspeed",
-}  # fmt: skip
-SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
-STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
-DEEPEST = 4
-"""Commands within quotes within commands."""
-TRAINS = ("train", "finetune", "fine_tune", "finetuning", "pretrain", "run_", "sft", "dpo", "tune", "lora")
-"""Pieces of the names that people give to scripts that train."""
 SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
 COUNTS_IN_ENVIRONMENT = frozenset({"llamafactory-cli", "lmf", "swift"})
 """Frameworks that read NNODES and NPROC_PER_NODE, and give them to torchrun (their cli.py)."""
@@ -64,8 +29,6 @@ NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
 FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "args_file", "recipe", "training_config"])
 """Options that name a file of arguments."""
-ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-"""Hydra's way: learning_rate=1e-4."""
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
@@ -95,43 +58,14 @@ SEVERAL = mark("{count} commands here could start a training; the one on line {l
 CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole command.")
 
 
-@dataclass(slots=True)
-class Launch:
-    """One command that starts a training. `words` is what follows the launcher's name (and its `launch`)."""
-
-    program: str
-    words: list[Word]
-    line: int
-    environment: dict[str, Word] = field(default_factory=dict)
-    starter: str = ""
-    """The program in front of it that starts processes of its own (srun, mpirun)."""
-    old_name: str = ""
-    """How the launcher is written, where it has another name today."""
-    framework: str = ""
-    options: list[Setting] = field(default_factory=list)
-    script: Word | None = None
-    is_module: bool = False
-    arguments: list[Word] = field(default_factory=list)
-
-    def option(self, *names: str) -> Any:
-        """The value of an option; None where it is absent or cannot be known."""
-        found = [option.value for option in self.options if option.name in names]
-        return None if not found or isinstance(found[-1], Unresolved) else found[-1]
-
-    def script_name(self) -> str:
-        if self.script is None:
-            return ""
-        return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
-
-
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
     script = read_script(text, given=_slurm_variables(text))
-    launches = [launch for command in script.commands for launch in _launches(command, 0)]
+    launches = [launch for command in script.commands for launch in launches_of(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
         raise refusal(file, tr(NO_LAUNCH, file=file, said=plain_text(said, 60)))
-    launch = _chosen(launches)
+    launch = chosen(launches)
     if launch.script is None:
         message = tr(NO_SCRIPT, file=file, program=launch.program, line=launch.line)
         raise refusal(f"{file}:{launch.line}", message)
@@ -152,163 +86,13 @@ def read(text: str, file: str) -> Imported:
     return imported
 
 
-# Which words start a training: the launcher behind env, nohup, srun and the like.
-
-
-def _launches(command: Command, depth: int) -> list[Launch]:
-    words = command.words
-    environment, starter = dict(command.environment), ""
-    for at, word in enumerate(words):
-        name = _basename(word)
-        if name in INSTALLS:
-            return []
-        if name in STARTS_SEVERAL:
-            starter = starter or name
-        inner = _in_quotes(words[at:], depth)
-        if inner is None:
-            launch = _launch(words[at:], command.line)
-            inner = [launch] if launch is not None else None
-        if inner is not None:
-            return [
-                replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
-                for one in inner
-            ]
-        if _basename(words[0]) not in WRAPPERS:
-            return []
-        assigned = ASSIGNED.fullmatch(word.text)
-        if assigned is not None:
-            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
-    return []
-
-
-def _in_quotes(words: Sequence[Word], depth: int) -> list[Launch] | None:
-    """The commands in `bash -c "..."` and `eval "..."`."""
-    script: Script | None = None
-    if depth < DEEPEST and words[0].text == "eval":
-        script = read_script(" ".join(word.text for word in words[1:]), words[0].line)
-    elif depth < DEEPEST and _basename(words[0]) in SHELLS:
-        quoted = [after for word, after in itertools.pairwise(words) if re.fullmatch(r"-\w*c", word.text)]
-        script = read_script(quoted[0].text, quoted[0].line) if quoted else None
-    if script is None:
-        return None
-    return [launch for command in script.commands for launch in _launches(command, depth + 1)]
-
-
-def _basename(word: Word) -> str:
-    # A notebook's "!", a recipe's "@".
-    return PurePosixPath(word.text.lstrip("!@")).name
-
-
-def _launch(words: Sequence[Word], line: int) -> Launch | None:
-    """The launch that begins with the first of these words."""
-    name, rest = _basename(words[0]), list(words[1:])
-    first = rest[0].text if rest else ""
-    if name == "accelerate" and first == "launch":
-        return _cut(Launch("accelerate", rest[1:], line))
-    if name in LAUNCHERS and rest:
-        return _cut(Launch(LAUNCHERS[name], rest, line))
-    if name == "trl" and re.fullmatch(r"[a-z_]+", first):
-        return Launch("trl", rest, line, script=rest[0], is_module=True, arguments=rest[1:])
-    commands = FRAMEWORKS.get(name)
-    if commands is not None and rest and (not commands or first in commands):
-        arguments = rest[1:] if commands else rest
-        return Launch(
-            "framework", rest, line, framework=name, script=Word(name, line), is_module=True, arguments=arguments
-        )
-    return _python(rest, line) if PYTHON.fullmatch(name) else None
-
-
-def _python(words: list[Word], line: int) -> Launch | None:
-    at = 0
-    while at < len(words) and words[at].text.startswith("-") and words[at].text != "-":
-        option = words[at].text
-        if option in ("-c", "-V", "--version", "-h", "--help"):
-            return None
-        if option.startswith("-m"):
-            joined = [Word(option[2:], line)] if len(option) > 2 else []
-            return _module([*joined, *words[at + 1 :]], line)
-        at += 2 if option in PYTHON_VALUES else 1
-    if at >= len(words) or PurePosixPath(words[at].text).name in NOT_TRAINING or words[at].text[:1] in ("-", *"=<>~!"):
-        return None
-    return Launch("python", words[at:], line, script=words[at], arguments=words[at + 1 :])
-
-
-def _module(words: list[Word], line: int) -> Launch | None:
-    if not words or {words[0].text, words[0].text.partition(".")[0]} & NOT_TRAINING:
-        return None
-    name, rest = words[0].text, words[1:]
-    if name not in MODULES:
-        return Launch("python", words, line, script=words[0], is_module=True, arguments=rest)
-    rest = rest[1:] if MODULES[name] == "accelerate" and rest and rest[0].text == "launch" else rest
-    return _cut(Launch(MODULES[name], rest, line, old_name=name if name == "torch.distributed.launch" else ""))
-
-
-def _chosen(launches: Sequence[Launch]) -> Launch:
-    """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
-    launchers = [launch for launch in launches if launch.program != "python"]
-    training = [launch for launch in launches if any(piece in launch.script_name().lower() for piece in TRAINS)]
-    return (launchers or training or list(launches))[0]
-
-
-def _cut(launch: Launch) -> Launch:
-    """Cut the words behind a launcher's name: its options, the script (the first word that is no option and no value
-    of one), the rest."""
-    program, words = launch.program, launch.words
-    flags, values = FLAGS[program], VALUES[program]
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if not word.text.startswith("-") or word.text == "-":
-            if _stands_for_options(words, at - 1):
-                launch.options.append(Setting("", Unresolved(word.text), word.line, word.text))
-                continue
-            launch.script, launch.arguments = word, words[at:]
-            break
-        written, equals, inline = word.text.partition("=")
-        name = _option_name(program, written, flags | values)
-        known = name in flags or name in values or (program == "accelerate" and name.startswith(ANY_VALUES))
-        value: Word | None = Word(inline, word.line, word.known) if equals else None
-        loose = at < len(words) and not words[at].text.startswith("-") and not words[at].text.endswith(".py")
-        if value is None and at < len(words) and (name not in flags if known else loose):
-            value = words[at]
-            at += 1
-        launch.is_module |= name == "module"
-        given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
-        launch.options.append(Setting(name, given, word.line, name if known else f"--{name}"))
-    return launch
-
-
-def _option_name(program: str, written: str, known: frozenset[str]) -> str:
-    """The option's whole name: short ones written out, beginnings completed as argparse does."""
-    if not written.startswith("--"):
-        letter = written.lstrip("-")
-        return SHORT[program].get(letter, letter)
-    name = written.lstrip("-").replace("-", "_")
-    longer = [option for option in known if option.startswith(name)] if name and name not in known else []
-    return longer[0] if len(longer) == 1 else name
-
-
-def _stands_for_options(words: Sequence[Word], at: int) -> bool:
-    """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
-    word = words[at]
-    if word.known or not word.text.startswith(("$", "<")):
-        return False
-    for following in words[at + 1 :]:
-        if following.text.endswith(".py") or following.text in ("-m", "--module"):
-            return True
-        if following.text.startswith("-"):
-            return "ARG" in word.text.upper() or "OPT" in word.text.upper()
-    return False
-
-
 # The options of the launchers -> the setup, under accelerate's names.
 
 
 def _place_launcher(imported: Imported, launch: Launch) -> None:
     if launch.old_name:
         imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    if launch.program not in FLAGS:
+    if launch.program not in table.FLAGS:
         return
     setup = {"accelerate": _accelerate, "torchrun": _torchrun, "deepspeed": _deepspeed}[launch.program](launch)
     imported.setup.update(setup)
@@ -327,16 +111,16 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
 
 def _as_in_file(option: Setting) -> Setting:
     """The option of `accelerate launch` as the key of its file."""
-    section = "deepspeed_config" if option.name in OF_DEEPSPEED_SECTION else ""
+    section = "deepspeed_config" if option.name in table.OF_DEEPSPEED_SECTION else ""
     for prefix in ("fsdp_", "dynamo_", "parallelism_config_"):
         section = f"{prefix.removesuffix('config_')}config" if option.name.startswith(prefix) else section
     return replace(option, name=f"{section}.{option.name}", written="") if section else option
 
 
 def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> None:
-    name, key = option.name, OPTION_KEYS[program].get(option.name, "")
+    name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
     in_file = _as_in_file(option)
-    if not name or (isinstance(option.value, Unresolved) and OPTION_REASONS.get(name) != RENDEZVOUS):
+    if not name or (isinstance(option.value, Unresolved) and table.OPTION_REASONS.get(name) != table.RENDEZVOUS):
         imported.leave_unknown(replace(option, written=name or option.written))
     elif option.written.startswith("--"):
         imported.leave_unknown(replace(option, written=name))
@@ -355,11 +139,11 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
     elif program == "accelerate" and (in_file is not option or name == "num_cpu_threads_per_process"):
         place_setting(imported, in_file)
     elif name.startswith(("megatron_lm_", "fp8_")):
-        imported.drop(option, MEGATRON if name.startswith("megatron") else FP8)
+        imported.drop(option, table.MEGATRON if name.startswith("megatron") else table.FP8)
     elif key and option.value not in ("1", "-1", "auto", "gpu", "all"):
         imported.leave_unknown(option)
     else:
-        imported.drop(option, OPTION_REASONS.get(name, OF_LAUNCHER))
+        imported.drop(option, table.OPTION_REASONS.get(name, table.OF_LAUNCHER))
 
 
 def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
@@ -380,8 +164,8 @@ def _accelerate(launch: Launch) -> dict[str, Any]:
             setup[name] = str(value).lower()
         elif name in ("fp16", "bf16"):
             setup["mixed_precision"] = name
-        elif name in ENGINES:
-            setup["distributed_type"] = ENGINES[name]
+        elif name in table.ENGINES:
+            setup["distributed_type"] = table.ENGINES[name]
         elif name in ("fsdp_sharding_strategy", "deepspeed_config_file") or (name == "gpu_ids" and gpu_list(value)):
             setup[name] = value
     if "cpu" in given:
@@ -445,7 +229,7 @@ def _place_environment(imported: Imported, launch: Launch) -> None:
         if name in counted:
             imported.map(setting, *counted[name])
         elif name in RENDEZVOUS_NAMES:
-            imported.drop(setting, RENDEZVOUS)
+            imported.drop(setting, table.RENDEZVOUS)
         elif not (
             name in {*OWN, *OF_PYTHON} or name.startswith((*PREFIXES, "ACCELERATE_", "FSDP_")) or SECRET.search(name)
         ):

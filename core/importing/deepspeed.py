@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import keep_in_ram, place_stage
 from trainwiz.core.importing.document import read_document
-from trainwiz.core.importing.engine_names import (
-    AUTO,
-    DEEPSPEED,
-    DEEPSPEED_OPTIMIZERS,
-    DEEPSPEED_RENAMED,
-    DEEPSPEED_SCHEDULES,
-    DEEPSPEED_TELLTALES,
-    MISPLACED,
-    NOT_OFFERED,
-    OTHER_OPTIMIZERS,
-    SCALING,
-)
 from trainwiz.core.importing.report import Imported, Place, Setting, refusal
 from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, whole_number, yes_or_no
 from trainwiz.core.language import mark, tr
@@ -70,21 +59,21 @@ BOTH_HALVES = mark(
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what is not of DeepSpeed or is broken."""
     document = read_document(text, file)
-    if not DEEPSPEED_TELLTALES & set(document.values):
+    if not table.DEEPSPEED_TELLTALES & set(document.values):
         raise refusal(file, tr(NOTHING_OF_DEEPSPEED, file=file))
     imported = Imported("deepspeed", file)
     document.say_twice(imported)
     for setting in document.flat(SECTIONS.__contains__):
         imported.take([_todays(imported, setting)])
     for setting in imported.settings.values():
-        imported.place(setting, _rule(imported, setting), AUTO)
+        imported.place(setting, _rule(imported, setting), table.AUTO)
     _say_more(imported, document.values)
     return imported
 
 
 def _todays(imported: Imported, setting: Setting) -> Setting:
     """Under the name of today; what was yes or no is a device."""
-    new = DEEPSPEED_RENAMED.get(setting.name)
+    new = table.DEEPSPEED_RENAMED.get(setting.name)
     if setting.name == "zero_optimization" and isinstance(setting.value, bool):
         # The whole section until DeepSpeed 0.2.
         imported.rename(setting.name, "zero_optimization.stage", setting.line)
@@ -101,15 +90,15 @@ def _rule(imported: Imported, setting: Setting) -> Any:
     name, section = setting.name, setting.name.partition(".")[0]
     if section == "scheduler" and name != "scheduler.type" and _schedule(imported) is None and _known(name):
         return mark("It belongs to a scheduler that trainwiz does not have.")
-    misplaced = name.startswith("zero_optimization.") and name.split(".")[1] in MISPLACED
+    misplaced = name.startswith("zero_optimization.") and name.split(".")[1] in table.MISPLACED
     if misplaced:
         return _misplaced
-    return SPECIAL.get(name, DEEPSPEED.get(name, DEEPSPEED.get(section)))
+    return SPECIAL.get(name, table.DEEPSPEED.get(name, table.DEEPSPEED.get(section)))
 
 
 def _schedule(imported: Imported) -> str | None:
     kind = imported.settings.get("scheduler.type")
-    return None if kind is None else DEEPSPEED_SCHEDULES.get(str(kind.value))
+    return None if kind is None else table.DEEPSPEED_SCHEDULES.get(str(kind.value))
 
 
 def _known(name: str) -> bool:
@@ -137,18 +126,18 @@ def _half(imported: Imported, setting: Setting) -> None:
 
 
 def _loss_scale(imported: Imported, setting: Setting) -> None:
-    imported.drop(setting, SCALING)
+    imported.drop(setting, table.SCALING)
     if (attempt(decimal_number, setting.value) or 0) > 0:
         imported.say(setting, "not_offered", FIXED_SCALE)
 
 
 def _optimizer(imported: Imported, setting: Setting) -> None:
     word = str(setting.value).strip().lower()
-    taken = DEEPSPEED_OPTIMIZERS.get(word)
+    taken = table.DEEPSPEED_OPTIMIZERS.get(word)
     if taken is not None and not (word == "adam" and imported.read("optimizer.params.adam_w_mode", yes_or_no) is False):
         imported.map(setting, "engine.optimizer", taken)
-    elif taken is not None or word in OTHER_OPTIMIZERS:
-        imported.drop(setting, NOT_OFFERED)
+    elif taken is not None or word in table.OTHER_OPTIMIZERS:
+        imported.drop(setting, table.NOT_OFFERED)
         imported.say(setting, "not_offered", NO_OPTIMIZER)
     else:
         imported.leave_unknown(setting)
@@ -172,7 +161,7 @@ def _scheduler(imported: Imported, setting: Setting) -> None:
             imported.say(setting, "other_program", LOGARITHM)
         return
     if setting.value in ("LRRangeTest", "OneCycle"):
-        imported.drop(setting, NOT_OFFERED)
+        imported.drop(setting, table.NOT_OFFERED)
     else:
         imported.leave_unknown(setting)
     imported.say(setting, "not_offered", NO_SCHEDULER)
@@ -191,7 +180,7 @@ def _peak(imported: Imported, setting: Setting) -> None:
 def _final_ratio(imported: Imported, setting: Setting) -> None:
     peak = imported.values.get("training.learning_rate")
     if peak is None:
-        imported.drop(setting, AUTO)
+        imported.drop(setting, table.AUTO)
     else:
         imported.map(setting, "training.final_learning_rate", float(f"{peak * decimal_number(setting.value):.6g}"))
 
@@ -243,11 +232,11 @@ SPECIAL: Mapping[str, Place] = {
     "scheduler.params.warmup_max_lr": _peak,
     "scheduler.params.cos_min_ratio": _final_ratio,
 }
-_NAMES = (*DEEPSPEED, *SPECIAL, *DEEPSPEED_RENAMED)
+_NAMES = (*table.DEEPSPEED, *SPECIAL, *table.DEEPSPEED_RENAMED)
 SECTIONS = frozenset(
     {name.rpartition(".")[0] for name in _NAMES if "." in name}
     | {"optimizer", "scheduler", "zero_optimization"}
-    | {name for name, rule in DEEPSPEED.items() if isinstance(rule, str) and "." not in name}
-    | {f"zero_optimization.{name}" for name in MISPLACED}
+    | {name for name, rule in table.DEEPSPEED.items() if isinstance(rule, str) and "." not in name}
+    | {f"zero_optimization.{name}" for name in table.MISPLACED}
 )
 """Keys whose keys are settings."""
