@@ -36,7 +36,7 @@ ONLY_A_PART = mark(
     "make one with: accelerate config"
 )
 NO_SUCH_TYPE = mark(
-    "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, table.DEEPSPEED and others."
+    "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, DEEPSPEED and others."
 )
 ONE_PROCESS = mark(
     "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; for {count} processes "

@@ -25,217 +25,136 @@ def codes(imported: Imported) -> set[str]:
     return {finding.code for finding in imported.findings}
 
 
-@each(
-    ("kind", "processes", "strategy"),
-    [
-        ("NO", 1, "single"),
-        ("MULTI_GPU", 4, "ddp"),
-        ("MULTI_GPU", 1, "single"),
-        ("multi_gpu", 2, "ddp"),
-        ("DistributedType.MULTI_GPU", 2, "ddp"),
-        ("FSDP", 4, "fsdp"),
-        ("DEEPSPEED", 4, "zero2"),
-        ("MULTI_XPU", 2, "ddp"),
-    ],
-)
-def test_distributed_type_becomes_the_strategy(kind: str, processes: int, strategy: str) -> None:
-    imported = read(distributed_type=kind, num_processes=processes)
-    assert imported.values["engine.strategy"] == strategy
-    assert imported.values["engine.processes"] == processes
+def deepspeed(**section: Any) -> dict[str, Any]:
+    return {"distributed_type": "DEEPSPEED", "deepspeed_config": section}
 
 
-def test_no_without_quotes_is_false_for_yaml_and_still_no() -> None:
-    imported = accelerate.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
-    assert imported.values == {"engine.strategy": "single", "engine.precision": "fp32"}
-
-
-@pytest.mark.parametrize(
-    ("written", "precision"), [("no", "fp32"), ("fp16", "fp16"), ("bf16", "bf16"), ("BF16", "bf16")]
-)
-def test_mixed_precision(written: str, precision: str) -> None:
-    assert read(mixed_precision=written).values["engine.precision"] == precision
-
-
-@pytest.mark.parametrize(("fp16", "precision"), [(True, "fp16"), (False, "fp32"), ("True", "fp16")])
-def test_the_old_fp16_is_renamed(fp16: Any, precision: str) -> None:
-    imported = read(fp16=fp16)
-    assert imported.values["engine.precision"] == precision
-    assert [(one.old, one.new) for one in imported.renamed] == [("fp16", "mixed_precision")]
-
-
-def test_fp8_is_told_and_not_called_something_else() -> None:
-    imported = read(mixed_precision="fp8", fp8_config={"backend": "TE", "margin": 0})
-    assert imported.values["engine.precision"] == "bf16"
-    assert "not_offered" in codes(imported)
-    assert {"fp8_config.backend", "fp8_config.margin"} <= names(imported.dropped)
-
-
-def test_processes_of_each_node() -> None:
-    imported = read(num_processes=16, num_machines=2, machine_rank=1, main_process_ip="10.0.0.1", rdzv_backend="c10d")
-    assert (imported.values["engine.processes"], imported.values["engine.nodes"]) == (8, 2)
-    assert {"machine_rank", "main_process_ip", "rdzv_backend"} <= names(imported.dropped)
-
-
-def test_processes_that_nodes_cannot_share_are_a_contradiction() -> None:
-    imported = read(num_processes=5, num_machines=2)
-    assert "engine.processes" not in imported.values
-    assert "contradiction" in codes(imported)
-
-
-def test_no_with_several_processes_starts_one() -> None:
-    imported = read(distributed_type="NO", num_processes=4)
-    assert imported.values["engine.processes"] == 1
-    assert "contradiction" in codes(imported)
-
-
-@pytest.mark.parametrize(("written", "gpus"), [("0,2", ["0", "2"]), ("all", None), (0, ["0"]), (None, None)])
-def test_gpu_ids(written: Any, gpus: list[str] | None) -> None:
-    assert read(gpu_ids=written, num_processes=2).values.get("engine.gpus") == gpus
-
-
-def test_use_cpu() -> None:
-    assert read(use_cpu=True, num_processes=2).values["engine.device"] == "cpu"
-    assert "engine.device" not in read(use_cpu=False).values
+def fsdp(**section: Any) -> dict[str, Any]:
+    return {"distributed_type": "FSDP", "fsdp_config": section}
 
 
 ZERO = {
-    "zero_stage": 3,
-    "offload_optimizer_device": "cpu",
-    "offload_param_device": "cpu",
-    "gradient_accumulation_steps": 8,
-    "gradient_clipping": 0.5,
-    "zero3_init_flag": True,
-    "deepspeed_hostfile": "/job/hostfile",
-}
+    "zero_stage": 3, "offload_optimizer_device": "cpu", "offload_param_device": "cpu", "gradient_accumulation_steps": 8,
+    "gradient_clipping": 0.5, "zero3_init_flag": True, "deepspeed_hostfile": "/job/hostfile",
+}  # fmt: skip
 
 
-def test_the_deepspeed_section() -> None:
-    imported = read(distributed_type="DEEPSPEED", num_processes=8, deepspeed_config=ZERO)
-    assert imported.values == {
-        "engine.strategy": "zero3",
-        "engine.processes": 8,
-        "engine.offload": "all",
-        "batch.gradient_accumulation_steps": 8,
-        "training.max_grad_norm": 0.5,
-    }
-    assert {one.set_to for one in imported.mapped if one.key == "engine.offload"} == {"all"}
-    assert {"deepspeed_config.zero3_init_flag", "deepspeed_config.deepspeed_hostfile"} <= names(imported.dropped)
-
-
-def test_auto_and_none_set_nothing() -> None:
-    section = {"gradient_accumulation_steps": "auto", "offload_optimizer_device": "none", "zero_stage": 1}
-    imported = read(distributed_type="DEEPSPEED", deepspeed_config=section)
-    assert imported.values == {"engine.strategy": "zero1"}
-
-
-def test_parameters_are_offloaded_by_zero3_only() -> None:
-    section = {"zero_stage": 2, "offload_param_device": "cpu"}
-    imported = read(distributed_type="DEEPSPEED", deepspeed_config=section)
-    assert "engine.offload" not in imported.values
-    assert "contradiction" in codes(imported)
-
-
-def test_a_stage_that_there_is_not_is_kept_as_unknown() -> None:
-    imported = read(distributed_type="DEEPSPEED", deepspeed_config={"zero_stage": 4})
-    assert "engine.strategy" not in imported.values
-    assert "deepspeed_config.zero_stage" in names(imported.unknown)
-
-
-def test_the_stage_of_a_deepspeed_file_is_not_guessed() -> None:
-    section = {"deepspeed_config_file": "ds.json", "zero_stage": 2}
-    imported = read(distributed_type="DEEPSPEED", deepspeed_config=section)
-    assert "engine.strategy" not in imported.values
-    assert [(one.role, one.path) for one in imported.references] == [("deepspeed", "ds.json")]
-    assert "contradiction" in codes(imported)
-
-
-def test_a_section_of_another_type_is_not_read() -> None:
-    imported = read(deepspeed_config=ZERO, num_processes=2)
-    assert imported.values == {"engine.strategy": "ddp", "engine.processes": 2}
-    assert "deepspeed_config.zero_stage" in names(imported.dropped)
-
-
-def test_fsdp_of_version_one_and_two() -> None:
-    first = {"fsdp_sharding_strategy": 1, "fsdp_offload_params": True, "fsdp_backward_prefetch_policy": "BACKWARD_PRE"}
-    imported = read(distributed_type="FSDP", fsdp_config=first)
-    assert imported.values == {"engine.strategy": "fsdp", "engine.offload": "all"}
-    assert "fsdp_config.fsdp_backward_prefetch_policy" in names(imported.renamed)
-    second = {"fsdp_version": 2, "fsdp_reshard_after_forward": True, "fsdp_activation_checkpointing": True}
-    imported = read(distributed_type="FSDP", fsdp_config=second)
-    assert imported.values == {"engine.strategy": "fsdp", "engine.checkpointing": True}
-    assert not imported.renamed
-
-
-def test_fsdp_of_the_first_files_has_no_prefix() -> None:
-    section = {"min_num_params": 2000, "offload_params": False, "sharding_strategy": "NO_SHARD"}
-    imported = read(distributed_type="FSDP", fsdp_config=section)
-    assert imported.values["engine.strategy"] == "ddp"
-    assert not imported.unknown
-
-
-@pytest.mark.parametrize("sharding", ["SHARD_GRAD_OP", 2, "HYBRID_SHARD", False])
-def test_less_sharding_than_trainwiz_does_is_told(sharding: Any) -> None:
-    name = "fsdp_reshard_after_forward" if sharding is False else "fsdp_sharding_strategy"
-    imported = read(distributed_type="FSDP", fsdp_config={name: sharding})
-    assert imported.values["engine.strategy"] == "fsdp"
-    assert "not_offered" in codes(imported)
-
-
-@pytest.mark.parametrize(
-    ("settings", "compiled"),
+@each(
+    ("settings", "values"),
     [
-        ({"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}}, True),
-        ({"dynamo_config": {"backend": "inductor"}}, True),
-        ({"dynamo_backend": "NO"}, False),
-        ({"dynamo_backend": "INDUCTOR"}, True),
+        ({"distributed_type": "NO", "num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
+        ({"num_processes": 4}, {"engine.strategy": "ddp", "engine.processes": 4}),
+        ({"num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
+        ({"distributed_type": "multi_gpu"}, {"engine.strategy": "ddp"}),
+        ({"distributed_type": "DistributedType.MULTI_GPU"}, {"engine.strategy": "ddp"}),
+        ({"distributed_type": "FSDP"}, {"engine.strategy": "fsdp"}),
+        ({"distributed_type": "DEEPSPEED"}, {"engine.strategy": "zero2"}),
+        ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
+        ({"mixed_precision": "no"}, {"engine.strategy": "ddp", "engine.precision": "fp32"}),
+        ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
+        ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
+        ({"fp16": False}, {"engine.strategy": "ddp", "engine.precision": "fp32"}),
+        ({"fp16": "True"}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
+        ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
+        ({"gpu_ids": 0}, {"engine.strategy": "ddp", "engine.gpus": ["0"]}),
+        ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
+        ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
+        ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
+        (
+            {"num_processes": 16, "num_machines": 2, "machine_rank": 1, "rdzv_backend": "c10d"},
+            {"engine.strategy": "ddp", "engine.processes": 8, "engine.nodes": 2},
+        ),
+        (
+            deepspeed(**ZERO),
+            {"engine.strategy": "zero3", "engine.offload": "all", "batch.gradient_accumulation_steps": 8,
+             "training.max_grad_norm": 0.5},
+        ),
+        (
+            deepspeed(gradient_accumulation_steps="auto", offload_optimizer_device="none", zero_stage=1),
+            {"engine.strategy": "zero1"},
+        ),
+        ({"deepspeed_config": ZERO}, {"engine.strategy": "ddp"}),
+        (
+            fsdp(fsdp_sharding_strategy=1, fsdp_offload_params=True),
+            {"engine.strategy": "fsdp", "engine.offload": "all"},
+        ),
+        (
+            fsdp(fsdp_version=2, fsdp_reshard_after_forward=True, fsdp_activation_checkpointing=True),
+            {"engine.strategy": "fsdp", "engine.checkpointing": True},
+        ),
+        # The first files had no prefix.
+        (fsdp(min_num_params=2000, offload_params=False, sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
+        (
+            {"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}},
+            {"engine.strategy": "ddp", "engine.compile": True},
+        ),
+        ({"dynamo_config": {"backend": "inductor"}}, {"engine.strategy": "ddp", "engine.compile": True}),
+        ({"dynamo_backend": "NO"}, {"engine.strategy": "ddp", "engine.compile": False}),
+    ],
+)  # fmt: skip
+def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) -> None:
+    imported = read(**settings)
+    assert imported.values == values
+    assert imported.unknown == []
+
+
+@each(
+    ("settings", "code", "key", "value"),
+    [
+        ({"mixed_precision": "fp8", "fp8_config": {"backend": "TE"}}, "not_offered", "engine.precision", "bf16"),
+        ({"num_processes": 5, "num_machines": 2}, "contradiction", "engine.processes", None),
+        ({"distributed_type": "NO", "num_processes": 4}, "contradiction", "engine.processes", 1),
+        ({"distributed_type": "NO", "gpu_ids": "0,1,2,3"}, "data_parallel", "engine.strategy", "ddp"),
+        ({"gpu_ids": "0,1", "num_processes": 4}, "contradiction", "engine.processes", 4),
+        (deepspeed(zero_stage=2, offload_param_device="cpu"), "contradiction", "engine.offload", None),
+        (deepspeed(zero_stage=2, offload_optimizer_device="nvme"), "not_offered", "engine.offload", None),
+        (deepspeed(zero_stage=4), "bad_value", "engine.strategy", None),
+        (deepspeed(deepspeed_config_file="ds.json", zero_stage=2), "contradiction", "engine.strategy", None),
+        (deepspeed(zero_stage=3, overlap_comm=True), "misplaced", "engine.strategy", "zero3"),
+        (fsdp(fsdp_sharding_strategy="SHARD_GRAD_OP"), "not_offered", "engine.strategy", "fsdp"),
+        (fsdp(fsdp_sharding_strategy=2), "not_offered", "engine.strategy", "fsdp"),
+        (fsdp(fsdp_reshard_after_forward=False), "not_offered", "engine.strategy", "fsdp"),
+        ({"parallelism_config": {"parallelism_config_tp_size": 2}}, "not_offered", "engine.strategy", "ddp"),
+        ({"distributed_type": "MEGATRON_LM", "megatron_lm_config": {"a": 2}}, "not_offered", "engine.strategy", None),
+        ({"distributed_type": "TPU", "tpu_name": "v3"}, "not_offered", "engine.strategy", None),
+        ({"surprise": 3}, "unknown_key", "engine.processes", None),
+        ({"num_processes": "$WORLD_SIZE"}, "bad_value", "engine.processes", None),
+        ({"dynamo_backend": "EAGER"}, "not_offered", "engine.compile", True),
     ],
 )
-def test_torch_compile(settings: dict[str, Any], compiled: bool) -> None:
-    assert read(**settings).values["engine.compile"] is compiled
+def test_what_is_said_and_not_guessed(settings: dict[str, Any], code: str, key: str, value: Any) -> None:
+    imported = read(**settings)
+    assert code in codes(imported)
+    assert imported.values.get(key) == value
+    told = names(imported.mapped) | names(imported.dropped) | names(imported.unknown)
+    inside = {f"{name}.{key}" for name, inner in settings.items() if isinstance(inner, dict) for key in inner}
+    plain = {name for name, inner in settings.items() if not isinstance(inner, dict)}
+    assert told == {"compute_environment", "distributed_type"} | plain | inside, "every key is somewhere"
 
 
-def test_tensor_parallelism_changes_the_batch() -> None:
-    imported = read(distributed_type="FSDP", parallelism_config={"parallelism_config_tp_size": 2})
-    assert any("2 times" in finding.message for finding in imported.findings)
-    quiet = read(distributed_type="FSDP", parallelism_config={"parallelism_config_tp_size": 1})
-    assert not quiet.findings
+def test_old_names_and_references() -> None:
+    imported = read(**fsdp(fsdp_sharding_strategy=1, fsdp_backward_prefetch_policy="BACKWARD_PRE"), fp16=True)
+    renamed = {"fp16", "fsdp_config.fsdp_backward_prefetch_policy", "fsdp_config.fsdp_sharding_strategy"}
+    assert names(imported.renamed) == renamed
+    assert not read(**fsdp(fsdp_version=2, fsdp_sharding_strategy=1)).renamed
+    section = read(**deepspeed(deepspeed_config_file="ds.json"))
+    named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
+    assert [(one.role, one.path) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
+    offload = read(**deepspeed(**ZERO)).mapped
+    assert {entry.set_to for entry in offload if entry.key == "engine.offload"} == {"all"}
 
 
-def test_megatron_and_tpus_are_told() -> None:
-    megatron = read(distributed_type="MEGATRON_LM", megatron_lm_config={"megatron_lm_tp_degree": 2})
-    assert "engine.strategy" not in megatron.values
-    assert "megatron_lm_config.megatron_lm_tp_degree" in names(megatron.dropped)
-    tpu = read(distributed_type="TPU", tpu_name="v3", downcast_bf16="no")
-    for imported in (megatron, tpu):
-        assert "not_offered" in codes(imported)
-
-
-def test_what_accelerate_does_not_know_is_kept_and_flagged() -> None:
-    imported = read(surprise=3, num_processes="$WORLD_SIZE")
-    assert {"surprise", "num_processes"} == names(imported.unknown)
-    assert {"unknown_key", "bad_value"} <= codes(imported)
-
-
-def test_every_key_is_somewhere_in_the_report() -> None:
-    settings = {"num_processes": 2, "mixed_precision": "bf16", "debug": False, "tpu_env": [], "x": 1, "use_cpu": False}
-    report = read(**settings)
-    told = names(report.mapped) | names(report.dropped) | names(report.unknown)
-    assert told == {"compute_environment", "distributed_type", *settings}
-
-
-def test_lines_are_those_of_the_file() -> None:
+def test_words_and_lines_of_yaml_and_json() -> None:
+    imported = accelerate.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
+    assert imported.values == {"engine.strategy": "single", "engine.precision": "fp32"}
     text = (
-        "# first\ncompute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 1\n"
+        "# first\ndistributed_type: DEEPSPEED\nnum_processes: 2\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"
     )
     imported = accelerate.read(text, "a.yaml")
-    assert imported.place_of("engine.strategy") == "a.yaml:5"
-
-
-def test_a_key_that_stands_twice_is_told() -> None:
-    text = "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_processes: 4\n"
-    imported = accelerate.read(text, "a.yaml")
-    assert imported.values["engine.processes"] == 4
-    assert "contradiction" in codes(imported)
+    assert imported.place_of("engine.strategy") == "a.yaml:6"
+    assert imported.values["engine.processes"] == 4 and codes(imported) == {"contradiction"}
+    text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true}'
+    assert accelerate.read(text, "default_config.json").values["engine.precision"] == "fp16"
 
 
 @each(
@@ -254,14 +173,3 @@ def test_what_is_refused_is_refused_in_one_sentence(text: str) -> None:
     (finding,) = caught.value.findings
     assert finding.message.startswith("a.yaml")
     assert "\n" not in finding.message
-
-
-def test_json_of_the_first_versions() -> None:
-    text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true, "num_processes": 2}'
-    assert accelerate.read(text, "default_config.json").values["engine.precision"] == "fp16"
-
-
-def test_one_process_on_several_gpus_is_told_as_data_parallel() -> None:
-    imported = read(distributed_type="NO", num_processes=1, gpu_ids="0,1,2,3")
-    assert codes(imported) == {"data_parallel"}
-    assert (imported.values["engine.strategy"], imported.values["engine.processes"]) == ("ddp", 4)

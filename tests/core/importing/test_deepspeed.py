@@ -24,55 +24,60 @@ def codes(imported: Imported, severity: str = "warning") -> list[str]:
     return [finding.code for finding in imported.findings if finding.severity == severity]
 
 
-@pytest.mark.parametrize(("stage", "strategy"), [(0, "ddp"), (1, "zero1"), (2, "zero2"), (3, "zero3")])
-def test_the_stage_is_the_strategy(stage: int, strategy: str) -> None:
-    assert read(zero_optimization={"stage": stage}).values == {"engine.strategy": strategy}
+def zero(**section: Any) -> dict[str, Any]:
+    return {"zero_optimization": section}
+
+
+CPU = {"device": "cpu", "pin_memory": True}
 
 
 @each(
-    ("section", "offload"),
+    ("settings", "values"),
     [
-        ({"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}, "optimizer"),
-        ({"stage": 2, "cpu_offload": True}, "optimizer"),
-        ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, "all"),
-        ({"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}, "all"),
-        ({"stage": 3, "cpu_offload_params": True, "cpu_offload": True}, "all"),
-        ({"stage": 2, "cpu_offload": False}, None),
-        ({"stage": 2, "offload_optimizer": {"device": "none"}}, None),
-        ({"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}}, None),
-        ({"stage": 1, "offload_param": {"device": "cpu"}}, None),
+        (zero(stage=0), {"engine.strategy": "ddp"}),
+        (zero(stage=1), {"engine.strategy": "zero1"}),
+        ({"zero_optimization": False, "train_batch_size": 4}, {"engine.strategy": "ddp", "batch.target_samples": 4}),
+        ({"zero_optimization": True}, {"engine.strategy": "zero1"}),
+        (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
+        (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
+        (
+            zero(stage=3, offload_optimizer=CPU, offload_param=CPU),
+            {"engine.strategy": "zero3", "engine.offload": "all"},
+        ),
+        (
+            zero(stage=3, offload_param=CPU, offload_optimizer=CPU),
+            {"engine.strategy": "zero3", "engine.offload": "all"},
+        ),
+        (
+            zero(stage=3, cpu_offload_params=True, cpu_offload=True),
+            {"engine.strategy": "zero3", "engine.offload": "all"},
+        ),
+        (zero(stage=2, cpu_offload=False), {"engine.strategy": "zero2"}),
+        (zero(stage=2, offload_optimizer={"device": "none"}), {"engine.strategy": "zero2"}),
+        (zero(stage=2, offload_optimizer={"device": "nvme", "nvme_path": "/x"}), {"engine.strategy": "zero2"}),
+        (zero(stage=1, offload_param=CPU), {"engine.strategy": "zero1"}),
+        ({"fp16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
+        ({"bfloat16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "bf16"}),
+        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
+        ({"fp16": {"enabled": False}}, {"engine.strategy": "zero2", "engine.precision": "fp32"}),
+        ({"fp16": {"enabled": False}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
+        (
+            {"fp16": {"enabled": True}, "bf16": {"enabled": False}},
+            {"engine.strategy": "zero2", "engine.precision": "fp16"},
+        ),
+        # Two halves contradict, and neither is taken.
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, {"engine.strategy": "zero2"}),
     ],
 )
-def test_offload_in_old_and_new_spelling(section: dict[str, Any], offload: str | None) -> None:
-    assert read(zero_optimization=section).values.get("engine.offload") == offload
+def test_sharding_offload_and_precision(settings: dict[str, Any], values: dict[str, Any]) -> None:
+    imported = read(**settings)
+    assert imported.values == values
+    assert imported.unknown == []
 
 
 def test_old_spelling_is_renamed() -> None:
     imported = read(zero_optimization={"stage": 2, "cpu_offload": True})
     assert [one.new for one in imported.renamed] == ["zero_optimization.offload_optimizer.device"]
-
-
-@each(
-    ("settings", "precision"),
-    [
-        ({"fp16": {"enabled": True}}, "fp16"),
-        ({"bf16": {"enabled": True}}, "bf16"),
-        ({"bfloat16": {"enabled": True}}, "bf16"),
-        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, None),
-        ({"fp16": {"enabled": False}}, "fp32"),
-        ({"fp16": {"enabled": False}, "bf16": {"enabled": "auto"}}, None),
-        ({"fp16": {"enabled": True}, "bf16": {"enabled": False}}, "fp16"),
-        ({}, None),
-    ],
-)
-def test_precision(settings: dict[str, Any], precision: str | None) -> None:
-    assert read(**settings).values.get("engine.precision") == precision
-
-
-def test_two_halves_contradict_and_neither_is_taken() -> None:
-    imported = read(fp16={"enabled": True}, bf16={"enabled": True})
-    assert "engine.precision" not in imported.values
-    assert codes(imported) == ["contradiction"]
 
 
 def test_optimizer_and_scheduler() -> None:
@@ -154,16 +159,21 @@ def test_auto_is_dropped_with_its_reason() -> None:
     assert {"train_batch_size", "gradient_clipping", "optimizer.params.lr"} <= names(imported.dropped)
 
 
-def test_fp16_inside_zero_optimization_is_misplaced() -> None:
-    imported = read(zero_optimization={"stage": 3, "fp16": {"enabled": True}})
-    assert "engine.precision" not in imported.values
-    assert codes(imported) == ["misplaced"]
-    assert "zero_optimization.fp16.enabled" in names(imported.dropped)
-
-
-def test_a_fixed_loss_scale_is_told() -> None:
-    assert codes(read(fp16={"enabled": True, "loss_scale": 128})) == ["not_offered"]
-    assert not codes(read(fp16={"enabled": True, "loss_scale": 0}))
+@each(
+    ("settings", "code"),
+    [
+        (zero(stage=3, fp16={"enabled": True}), "misplaced"),
+        ({"fp16": {"enabled": True, "loss_scale": 128}}, "not_offered"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "contradiction"),
+        (zero(stage=1, offload_param=CPU), "contradiction"),
+        (zero(offload_optimizer=CPU), "contradiction"),
+        (zero(stage=2, offload_optimizer={"device": "cuda"}), "bad_value"),
+        ({"scheduler": {"type": "OneCycle"}}, "not_offered"),
+        ({"fp16": {"enabled": True, "loss_scale": 0}}, None),
+    ],
+)
+def test_what_is_said(settings: dict[str, Any], code: str | None) -> None:
+    assert codes(read(**settings))[:1] == ([code] if code else [])
 
 
 def test_what_is_no_number_is_kept_as_unknown() -> None:
@@ -175,11 +185,6 @@ def test_what_is_no_number_is_kept_as_unknown() -> None:
 def test_unknown_keys_are_kept_on_every_level() -> None:
     imported = read(zero_optimization={"stage": 1, "surprise": 1}, max_grad_norm=1.0, fp16={"what": 2})
     assert {"zero_optimization.surprise", "max_grad_norm", "fp16.what"} == names(imported.unknown)
-
-
-def test_zero_optimization_as_a_switch() -> None:
-    assert read(zero_optimization=False, train_batch_size=4).values["engine.strategy"] == "ddp"
-    assert read(zero_optimization=True, train_batch_size=4).values["engine.strategy"] == "zero1"
 
 
 COMMENTED = """{
