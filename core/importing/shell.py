@@ -219,7 +219,8 @@ class _Shell:
 
     def expand(self, token: str) -> list[str]:
         """The words that one becomes: an unquoted variable with spaces in it becomes several, an empty one none."""
-        words, current, at = [], "", 0
+        words: list[str] = []
+        current, at = "", 0
         for found in _VARIABLES.finditer(token):
             current += token[at : found.start()]
             at = found.end()
