@@ -7,9 +7,8 @@ from typing import Any
 
 from trainwiz.core.config.values import Strategy
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.document import read_document
 from trainwiz.core.importing.names import Rule
-from trainwiz.core.importing.report import Imported, Place, Setting, refusal
+from trainwiz.core.importing.report import Imported, Place, Setting, read_document, refusal
 from trainwiz.core.importing.values import (
     WrongValue,
     attempt,

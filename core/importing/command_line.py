@@ -10,10 +10,9 @@ from typing import Any
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import engine_values, place_setting
-from trainwiz.core.importing.launch import ASSIGNED, Launch, chosen, launches_of
 from trainwiz.core.importing.names import NAMES_A_FILE
 from trainwiz.core.importing.report import Imported, Setting, refusal
-from trainwiz.core.importing.shell import Word, read_script
+from trainwiz.core.importing.shell import ASSIGNED, Launch, Word, chosen, launches_of, read_script
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, attempt, count_of, gpu_list, whole_number
 from trainwiz.core.language import mark, tr

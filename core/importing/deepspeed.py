@@ -7,8 +7,7 @@ from typing import Any
 
 from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import keep_in_ram, place_stage
-from trainwiz.core.importing.document import read_document
-from trainwiz.core.importing.report import Imported, Place, Setting, refusal
+from trainwiz.core.importing.report import Imported, Place, Setting, read_document, refusal
 from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, whole_number, yes_or_no
 from trainwiz.core.language import mark, tr
 

@@ -17,11 +17,18 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, os_reason
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.importing import accelerate, command_line, deepspeed, python_source, trainer
-from trainwiz.core.importing.document import Document, looks_like_json, read_document
 from trainwiz.core.importing.engine_names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES
 from trainwiz.core.importing.merge import checked, merge
 from trainwiz.core.importing.names import EVERYBODYS, TRAINERS_OWN
-from trainwiz.core.importing.report import Imported, NotImportable, Reference, refusal
+from trainwiz.core.importing.report import (
+    Document,
+    Imported,
+    NotImportable,
+    Reference,
+    looks_like_json,
+    read_document,
+    refusal,
+)
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files

@@ -12,9 +12,8 @@ from typing import Any
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.document import Document, read_document
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, OTHER_TRAINING, SPECIAL
-from trainwiz.core.importing.report import Imported, Setting, refusal
+from trainwiz.core.importing.report import Document, Imported, Setting, read_document, refusal
 from trainwiz.core.importing.values import (
     Unresolved,
     attempt,
