@@ -123,7 +123,7 @@ TRAINER: Mapping[str, Rule] = {
             mark("Half precision is torch's own since transformers 5; apex is no longer used."): "fp16_backend "
             "half_precision_backend fp16_opt_level",
             mark("transformers 5 has no such argument, and no other in its place."): "mp_parameters use_ipex "
-            "use_mps_device sharded_ddp",
+            "use_mps_device",
             mark("It is for TPUs, which trainwiz does not run on."): "tpu_num_cores",
             mark(
                 "trainwiz solves the micro-batch before the run and keeps the effective batch."
@@ -189,6 +189,7 @@ RENAMED: Mapping[str, str] = {
     "no_cuda": "use_cpu",
     "adafactor": "optim",
     "xpu_backend": "ddp_backend",  # last in 4.30
+    "sharded_ddp": "fsdp",  # fairscale's; last in 4.30
     "torchdynamo": "torch_compile_backend",
     "include_inputs_for_metrics": "include_for_metrics",
     "include_tokens_per_second": "include_num_input_tokens_seen",
@@ -209,6 +210,9 @@ RENAMED: Mapping[str, str] = {
 
 SWITCHES: Mapping[str, str] = {"adafactor": "adafactor", "group_by_length": "group_by_length"}
 """Old names that were yes or no -> what the value of today's name is for yes."""
+
+SHARDED: Mapping[str, str] = {"simple": "shard_grad_op", "zero_dp_2": "shard_grad_op", "zero_dp_3": "full_shard"}
+"""fairscale's ways -> options of `fsdp`."""
 
 REMOVED_OPTIMIZERS: Mapping[str, str] = {
     "adamw_hf": "adamw_torch",  # last in 4.46

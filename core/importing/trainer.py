@@ -20,6 +20,7 @@ from trainwiz.core.importing.values import (
     decimal_number,
     is_nothing,
     source_names,
+    text_list,
     text_value,
     yes_or_no,
 )
@@ -73,6 +74,9 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
     new = table.RENAMED.get(setting.name)
     if new is not None:
         imported.rename(setting.as_written(), new, setting.line)
+        if setting.name == "sharded_ddp":
+            options = attempt(text_list, setting.value) or []
+            return setting.called(new, " ".join(table.SHARDED.get(option, option) for option in options) or None)
         switch = table.SWITCHES.get(setting.name)
         on = attempt(yes_or_no, setting.value)
         if switch is None or isinstance(setting.value, Unresolved):
