@@ -7,11 +7,13 @@ from typing import Any
 
 from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import keep_in_ram, place_stage
+from trainwiz.core.importing.names import Rule
 from trainwiz.core.importing.report import Imported, Place, Setting, read_document, refusal
 from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, whole_number, yes_or_no
 from trainwiz.core.language import mark, tr
 
 HALVES = ("fp16.enabled", "bf16.enabled")
+MISPLACED = tuple(f"zero_optimization.{name}" for name in sorted(table.MISPLACED))
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 NOTHING_OF_DEEPSPEED = mark(
@@ -65,7 +67,10 @@ def read(text: str, file: str) -> Imported:
     for setting in document.flat(SECTIONS.__contains__):
         imported.take([_todays(imported, setting)])
     for setting in imported.settings.values():
-        imported.place(setting, _rule(imported, setting), table.AUTO)
+        if setting.name.startswith(MISPLACED):
+            _misplaced(imported, setting)
+        else:
+            imported.place(setting, _rule(imported, setting), table.AUTO)
     _say_more(imported, document.values)
     return imported
 
@@ -85,23 +90,16 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
     return setting.called(new)
 
 
-def _rule(imported: Imported, setting: Setting) -> Any:
+def _rule(imported: Imported, setting: Setting) -> Rule | Place | None:
     name, section = setting.name, setting.name.partition(".")[0]
-    if section == "scheduler" and name != "scheduler.type" and _schedule(imported) is None and _known(name):
+    if name.startswith("scheduler.params.") and _schedule(imported) is None:
         return mark("It belongs to a scheduler that trainwiz does not have.")
-    misplaced = name.startswith("zero_optimization.") and name.split(".")[1] in table.MISPLACED
-    if misplaced:
-        return _misplaced
     return SPECIAL.get(name, table.DEEPSPEED.get(name, table.DEEPSPEED.get(section)))
 
 
 def _schedule(imported: Imported) -> str | None:
     kind = imported.settings.get("scheduler.type")
     return None if kind is None else table.DEEPSPEED_SCHEDULES.get(str(kind.value))
-
-
-def _known(name: str) -> bool:
-    return name.startswith("scheduler.params.")
 
 
 def _misplaced(imported: Imported, setting: Setting) -> None:
@@ -157,7 +155,7 @@ def _scheduler(imported: Imported, setting: Setting) -> None:
         imported.map(setting, "training.schedule", schedule)
         linear = str(imported.read("scheduler.params.warmup_type", str) or "log").lower() == "linear"
         if not linear and imported.read("scheduler.params.warmup_num_steps", whole_number) not in (0, 1):
-            imported.say(setting, "other_program", LOGARITHM)
+            imported.say(setting, "not_offered", LOGARITHM, note=True)
         return
     if setting.value in ("LRRangeTest", "OneCycle"):
         imported.drop(setting, table.NOT_OFFERED)
@@ -200,7 +198,7 @@ def _say_more(imported: Imported, given: Mapping[str, Any]) -> None:
         imported.say(zero[0].line if zero else None, "missing_setting", NO_STAGE)
     optimizer = settings.get("zero_optimization.offload_optimizer.device")
     if imported.values.get("engine.offload") == "all" and (optimizer is None or optimizer.value != "cpu"):
-        imported.say(settings["zero_optimization.offload_param.device"], "other_program", OPTIMIZER_TOO)
+        imported.say(settings["zero_optimization.offload_param.device"], "not_offered", OPTIMIZER_TOO, note=True)
     total, micro, accumulation = (imported.read(name, whole_number) for name in BATCH)
     accumulation = max(1, accumulation or 1)
     if total is not None and micro is not None and micro > 0 and total % (micro * accumulation):

@@ -29,7 +29,6 @@ LOADED_AS_NEEDED = mark("Weights are loaded in the format that the precision nee
 LOADED = mark("The data reader of trainwiz has its own order and its own way to start workers.")
 REPORTED = mark("It belongs to a reporter's own account; set it where the reporter reads it.")
 DATA_PREPARED = mark("How rows are prepared is decided by the data reader of trainwiz.")
-COMPILER = mark("torch.compile runs with its own defaults; engine.compile switches it on.")
 TASK_IS_NAMED = mark("It names the task.")
 CHANGES = mark("trainwiz has no such change of the training; the run goes without it.")
 

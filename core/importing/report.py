@@ -220,7 +220,7 @@ class Imported:
         self.leave_unknown(setting)
         self.say(setting, "bad_value", BAD_VALUE, value=plain_text(repr(setting.as_given()), LONGEST_SHOWN))
 
-    def say(self, at: Setting | int | None, code: str, sentence: str, **values: object) -> None:
+    def say(self, at: Setting | int | None, code: str, sentence: str, note: bool = False, **values: object) -> None:
         """A finding at a setting, or at a line; {file}, {name} and {value} are filled in from it."""
         line = at.line if isinstance(at, Setting) else at
         if isinstance(at, Setting):
@@ -228,7 +228,7 @@ class Imported:
             values = {"name": name, "value": shown(at.as_given()), **values}
         where = f"{self.file}:{line}" if line else self.file
         words = tr(sentence, **{"file": self.file, **values})
-        self.findings.append(Finding(code, "note" if code in NOTES else "warning", where, words))
+        self.findings.append(Finding(code, "note" if note or code in NOTES else "warning", where, words))
 
     def refer(
         self, role: Literal["accelerate", "deepspeed", "script", "arguments"], path: str, line: int | None
@@ -274,8 +274,9 @@ def _plain(value: Any) -> Any:
 
 
 def is_secret(name: str) -> bool:
+    """A variable with such a word in its name, or a setting that ends in one: `max_new_tokens` is none."""
     upper = name.upper()
-    ends = upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS
+    ends = upper == name or (upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS)
     return ends and SECRET.search(upper) is not None and not upper.startswith(NOT_SECRET_PREFIX)
 
 

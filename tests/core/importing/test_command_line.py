@@ -126,12 +126,12 @@ def test_a_command_in_a_variable_is_read(start: str) -> None:
 
 def test_variables_of_the_environment() -> None:
     imported = read(
-        f"CUDA_VISIBLE_DEVICES=0,2 OMP_NUM_THREADS=4 NCCL_DEBUG=INFO HF_TOKEN=hf_abc MASTER_PORT=29500 python {TRAIN}"
+        f"CUDA_VISIBLE_DEVICES=0,2 OMP_NUM_THREADS=4 NCCL_DEBUG=INFO HF_TOKEN=hf_abc AWS_SECRET_ACCESS_KEY=hf_abc MASTER_PORT=29500 python {TRAIN}"
     )
     assert imported.values["engine.gpus"] == ["0", "2"]
     assert imported.values["engine.cpu_threads"] == 4
     assert imported.values["engine.environment.NCCL_DEBUG"] == "INFO"
-    assert {"HF_TOKEN", "MASTER_PORT"} <= {one.name for one in imported.dropped}
+    assert {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MASTER_PORT"} <= {one.name for one in imported.dropped}
     assert "hf_abc" not in json.dumps(imported.to_json())
     assert read(f"CUDA_VISIBLE_DEVICES= python {TRAIN}").values["engine.device"] == "cpu"
 

@@ -163,6 +163,7 @@ def test_auto_is_dropped_with_its_reason() -> None:
     ("settings", "code"),
     [
         (zero(stage=3, fp16={"enabled": True}), "misplaced"),
+        (zero(stage=3, fp16={"enabled": "auto"}), "misplaced"),
         ({"fp16": {"enabled": True, "loss_scale": 128}}, "not_offered"),
         ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "contradiction"),
         (zero(stage=1, offload_param=CPU), "contradiction"),
