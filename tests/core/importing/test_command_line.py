@@ -291,17 +291,10 @@ def test_what_fairseq_shares_with_others() -> None:
         "--tokens-per-sample 256 --log-interval 100 --save-interval-updates 500 --label-smoothing 0.1 --max-sentences 8"
     )
     assert imported.values == {
-        "training.learning_rate": 5e-4,
-        "batch.gradient_accumulation_steps": 2,
-        "training.epochs": 10.0,
-        "training.max_grad_norm": 0.1,
-        "training.warmup": 4000.0,
-        "batch.sequence_length": 256,
-        "logging.every_steps": 100,
-        "checkpoint.every_steps": 500,
-        "training.label_smoothing": 0.1,
-        "batch.micro_batch_size": 8,
-    }
+        "training.learning_rate": 5e-4, "batch.gradient_accumulation_steps": 2, "training.epochs": 10.0,
+        "training.max_grad_norm": 0.1, "training.warmup": 4000.0, "batch.sequence_length": 256, "logging.every_steps":
+        100, "checkpoint.every_steps": 500, "training.label_smoothing": 0.1, "batch.micro_batch_size": 8,
+    }  # fmt: skip
     assert imported.defaults == {}
 
 
@@ -345,15 +338,10 @@ def test_a_token_of_the_text_is_no_password() -> None:
 def test_supervised_tuning_by_trl(command: str) -> None:
     imported = read(f"{command} --max_length 2048 --packing --gradient_checkpointing --eval_strategy no")
     expected = {
-        "task": "causal-lm",
-        "model.name": "Qwen/Qwen2.5-0.5B",
-        "data.sources.0.name": "trl-lib/Capybara",
-        "data.packing": True,
-        "batch.sequence_length": 2048,
-        "peft.method": "lora",
-        "peft.rank": 16,
+        "task": "causal-lm", "model.name": "Qwen/Qwen2.5-0.5B", "data.sources.0.name": "trl-lib/Capybara",
+        "data.packing": True, "batch.sequence_length": 2048, "peft.method": "lora", "peft.rank": 16,
         "engine.checkpointing": True,
-    }
+    }  # fmt: skip
     assert expected.items() <= imported.values.items()
     assert imported.defaults["training.learning_rate"] == 2e-5
     assert unknown(imported) == {}

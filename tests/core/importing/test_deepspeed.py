@@ -94,17 +94,10 @@ def test_optimizer_and_scheduler() -> None:
         },
     )
     assert imported.values == {
-        "engine.strategy": "zero2",
-        "engine.optimizer": "adamw_torch",
-        "training.learning_rate": 2e-5,
-        "training.adam_beta1": 0.9,
-        "training.adam_beta2": 0.95,
-        "training.adam_epsilon": 1e-8,
-        "training.weight_decay": 0.1,
-        "training.schedule": "linear",
-        "training.warmup": 100.0,
-        "training.max_steps": 1000,
-    }
+        "engine.strategy": "zero2", "engine.optimizer": "adamw_torch", "training.learning_rate": 2e-5,
+        "training.adam_beta1": 0.9, "training.adam_beta2": 0.95, "training.adam_epsilon": 1e-8, "training.weight_decay":
+        0.1, "training.schedule": "linear", "training.warmup": 100.0, "training.max_steps": 1000,
+    }  # fmt: skip
     assert not codes(imported)
 
 

@@ -219,38 +219,17 @@ def test_half_a_print_and_other_files_are_refused_in_a_sentence() -> None:
 
 
 def test_what_trainwiz_exports_comes_back() -> None:
-    config = RunConfig().with_values(
-        {
-            "batch.micro_batch_size": 6,
-            "batch.gradient_accumulation_steps": 11,
-            "training.max_steps": 1234,
-            "training.learning_rate": 3e-4,
-            "training.schedule": "cosine",
-            "training.final_learning_rate": 3e-5,
-            "training.warmup": 0.06,
-            "training.weight_decay": 0.1,
-            "training.adam_beta2": 0.98,
-            "training.label_smoothing": 0.1,
-            "engine.precision": "bf16",
-            "engine.checkpointing": True,
-            "engine.optimizer": "adafactor",
-            "engine.strategy": "ddp",
-            "engine.processes": 2,
-            "engine.device": "cuda",
-            "engine.tf32": True,
-            "engine.process_timeout_s": 900,
-            "data.workers": 3,
-            "data.prefetch": 5,
-            "data.pin_memory": True,
-            "data.persistent_workers": True,
-            "evaluation.every_steps": 77,
-            "checkpoint.every_steps": 154,
-            "checkpoint.keep": 3,
-            "logging.every_steps": 9,
-            "logging.report_to": ["wandb"],
-        },
-        "you",
-    )
+    values = {
+        "batch.micro_batch_size": 6, "batch.gradient_accumulation_steps": 11, "training.max_steps": 1234,
+        "training.learning_rate": 3e-4, "training.schedule": "cosine", "training.final_learning_rate": 3e-5,
+        "training.warmup": 0.06, "training.weight_decay": 0.1, "training.adam_beta2": 0.98, "training.label_smoothing":
+        0.1, "engine.precision": "bf16", "engine.checkpointing": True, "engine.optimizer": "adafactor",
+        "engine.strategy": "ddp", "engine.processes": 2, "engine.device": "cuda", "engine.tf32": True,
+        "engine.process_timeout_s": 900, "data.workers": 3, "data.prefetch": 5, "data.pin_memory": True,
+        "data.persistent_workers": True, "evaluation.every_steps": 77, "checkpoint.every_steps": 154, "checkpoint.keep":
+        3, "logging.every_steps": 9, "logging.report_to": ["wandb"],
+    }  # fmt: skip
+    config = RunConfig().with_values(values, "you")
     imported = trainer.read(json.dumps(exported(config)), "training_args.json")
     assert not unknown(imported)
     came_back = {key: value for key, value in imported.values.items() if key in config.origins}
@@ -324,26 +303,13 @@ def test_a_file_of_axolotl() -> None:
     imported = gather.read(AXOLOTL, "lora.yml")
     assert imported.kind == "training_arguments"
     assert imported.values == {
-        "model.name": "NousResearch/Llama-3.2-1B",
-        "model.init": "pretrained",
-        "data.sources.0.name": "teknium/GPT4-LLM-Cleaned",
-        "data.packing": True,
-        "peft.method": "lora",
-        "peft.rank": 16,
-        "peft.alpha": 32.0,
-        "peft.targets": ["all-linear"],
-        "batch.sequence_length": 2048,
-        "batch.micro_batch_size": 4,
-        "batch.gradient_accumulation_steps": 2,
-        "training.epochs": 1.0,
-        "training.learning_rate": 2e-4,
-        "training.schedule": "cosine",
-        "training.warmup": 0.1,
-        "engine.optimizer": "adamw_bnb_8bit",
-        "engine.tf32": False,
-        "engine.checkpointing": True,
-        "engine.attention": "flash_attention_2",
-    }
+        "model.name": "NousResearch/Llama-3.2-1B", "model.init": "pretrained", "data.sources.0.name":
+        "teknium/GPT4-LLM-Cleaned", "data.packing": True, "peft.method": "lora", "peft.rank": 16, "peft.alpha": 32.0,
+        "peft.targets": ["all-linear"], "batch.sequence_length": 2048, "batch.micro_batch_size": 4,
+        "batch.gradient_accumulation_steps": 2, "training.epochs": 1.0, "training.learning_rate": 2e-4,
+        "training.schedule": "cosine", "training.warmup": 0.1, "engine.optimizer": "adamw_bnb_8bit", "engine.tf32":
+        False, "engine.checkpointing": True, "engine.attention": "flash_attention_2",
+    }  # fmt: skip
     # What is not understood is named and not guessed; nothing gets the defaults of another program.
     assert unknown(imported) == {"loss_watchdog_threshold", "datasets.type"}
     assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= dropped(imported)
