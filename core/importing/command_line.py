@@ -51,7 +51,7 @@ NO_LAUNCH = mark(
 NO_SCRIPT = mark("{file}: the {program} command on line {line} names no script; get the whole command.")
 NO_OPTION = mark("{program} has no option --{name}.")
 ELASTIC = mark("--nnodes {range} lets the number of machines change while a run goes on; trainwiz needs one number.")
-NODES_UNKNOWN = mark("How many machines {hosts} names is not known here; say it with --nodes.")
+NODES_UNKNOWN = mark("How many machines {file} names is not known here; say it with --nodes.")
 PROCESSES_UNKNOWN = mark("How many processes {program} starts is not read; say it with --num-gpus and --nodes.")
 SEVERAL = mark("{count} commands here could start a training; the one on line {line} was read.")
 CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole command.")
@@ -104,7 +104,7 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
         imported.say(launch.line, "elastic_nodes", ELASTIC, range=nodes)
     hosts = launch.option("hostfile")
     if hosts and launch.option("num_nodes", "include") is None:
-        imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, hosts=plain_text(hosts, 80))
+        imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, file=plain_text(hosts, 80))
     imported.settings.clear()
 
 

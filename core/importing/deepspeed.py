@@ -9,7 +9,7 @@ from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import keep_in_ram, place_stage
 from trainwiz.core.importing.names import Rule
 from trainwiz.core.importing.report import Imported, Place, Setting, read_document, refusal
-from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, whole_number, yes_or_no
+from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, shown, whole_number, yes_or_no
 from trainwiz.core.language import mark, tr
 
 HALVES = ("fp16.enabled", "bf16.enabled")
@@ -30,13 +30,13 @@ MISPLACED_HERE = mark(
 )
 FIXED_SCALE = mark("{file}: the fixed loss scale {value} has no place; trainwiz scales the loss dynamically.")
 NO_OPTIMIZER = mark(
-    "{file}: trainwiz has no optimizer {value}; the plan takes AdamW, for which the learning rate may have to be another."
+    "{file}: trainwiz has no optimizer {name}; the plan takes AdamW, for which the learning rate may have to be another."
 )
 NO_OPTIMIZER_OF_ITS_OWN = mark(
-    "{file}: DeepSpeed has no optimizer {value} of its own; the plan takes AdamW unless --optimizer says another."
+    "{file}: DeepSpeed has no optimizer {name} of its own; the plan takes AdamW unless --optimizer says another."
 )
 NO_SCHEDULER = mark(
-    "{file}: trainwiz has no scheduler {value}; it has linear, cosine, constant and polynomial: --set "
+    "{file}: trainwiz has no scheduler {name}; it has linear, cosine, constant and polynomial: --set "
     "training.schedule=cosine"
 )
 SCHEDULER_WINS = mark(
@@ -135,10 +135,10 @@ def _optimizer(imported: Imported, setting: Setting) -> None:
         imported.map(setting, "engine.optimizer", taken)
     elif taken is not None or word in table.OTHER_OPTIMIZERS:
         imported.drop(setting, table.NOT_OFFERED)
-        imported.say(setting, "not_offered", NO_OPTIMIZER)
+        imported.say(setting, "not_offered", NO_OPTIMIZER, name=shown(setting.value))
     else:
         imported.leave_unknown(setting)
-        imported.say(setting, "not_offered", NO_OPTIMIZER_OF_ITS_OWN)
+        imported.say(setting, "not_offered", NO_OPTIMIZER_OF_ITS_OWN, name=shown(setting.value))
 
 
 def _betas(imported: Imported, setting: Setting) -> None:
@@ -161,7 +161,7 @@ def _scheduler(imported: Imported, setting: Setting) -> None:
         imported.drop(setting, table.NOT_OFFERED)
     else:
         imported.leave_unknown(setting)
-    imported.say(setting, "not_offered", NO_SCHEDULER)
+    imported.say(setting, "not_offered", NO_SCHEDULER, name=shown(setting.value))
 
 
 def _peak(imported: Imported, setting: Setting) -> None:

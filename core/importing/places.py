@@ -41,12 +41,12 @@ SHARE = mark("It is a share of all steps, and how many there are is not said.")
 SHARE_OF_ROWS = mark("It is a share of the rows; a run holds out a number of them (data.validation_rows).")
 NO_ADAPTERS = mark("No adapters are asked for.")
 NO_SCHEDULE = mark(
-    "{name}: trainwiz has no schedule {value}, so the rate falls linearly; training.schedule takes {known}."
+    "{name}: trainwiz has no schedule {kind}, so the rate falls linearly; training.schedule takes {known}."
 )
 NO_OPTION = mark("{name}: trainwiz has no setting for {ignored}; the schedule goes without.")
 BOTH_ON = mark("fp16 and bf16 are both on, which transformers refuses; the precision is left to the plan.")
 NO_OPTIMIZER = mark(
-    "{name}: trainwiz has no optimizer {value}, so the plan chooses one; engine.optimizer takes {known}."
+    "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer takes {known}."
 )
 SHARDS_LESS = mark("{name}: {option} shards less than trainwiz's FSDP, which shards weights, gradients and optimizer.")
 QUANTIZES_NOT = mark(
@@ -69,7 +69,7 @@ def _schedule(imported: Imported, setting: Setting) -> None:
     if kind not in table.SCHEDULES:
         imported.drop(setting, mark("trainwiz has no such schedule."))
         known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
-        imported.say(setting, "unsupported_schedule", NO_SCHEDULE, value=plain_text(repr(kind), 60), known=known)
+        imported.say(setting, "unsupported_schedule", NO_SCHEDULE, kind=plain_text(repr(kind), 60), known=known)
         return
     imported.map(setting, "training.schedule", table.SCHEDULES[kind])
     if kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings:
@@ -207,7 +207,7 @@ def _optimizer(imported: Imported, setting: Setting) -> None:
         return
     imported.drop(setting, mark("trainwiz has no such optimizer."))
     known = ", ".join(OPTIMIZERS)
-    imported.say(setting, "unsupported_optimizer", NO_OPTIMIZER, value=plain_text(repr(name), 60), known=known)
+    imported.say(setting, "unsupported_optimizer", NO_OPTIMIZER, optimizer=plain_text(repr(name), 60), known=known)
 
 
 def _deepspeed(imported: Imported, setting: Setting) -> None:
