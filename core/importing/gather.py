@@ -24,7 +24,6 @@ from trainwiz.core.importing.report import (
     Document,
     Imported,
     NotImportable,
-    Reference,
     looks_like_json,
     read_document,
     refusal,
@@ -196,7 +195,12 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
         if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
             continue
         where = f"{text.name}:{reference.line}" if reference.line else text.name
-        said = tr(NOT_HERE if path is None else LEFT_OUT, **_named(reference, text))
+        named = {
+            "what": tr(ROLES[reference.role]),
+            "path": plain_text(reference.path, LONGEST_SHOWN),
+            "file": text.name,
+        }
+        said = tr(NOT_HERE if path is None else LEFT_OUT, **named)
         if path is None:
             findings.append(Finding("missing_file", "warning", where, said))
             continue
@@ -210,11 +214,6 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
             for finding in error.findings:
                 severity = "note" if reference.role == "script" else "warning"
                 findings.append(Finding(finding.code, severity, where, f"{said} {finding.message}"))
-
-
-def _named(reference: Reference, text: Text) -> dict[str, str]:
-    path = plain_text(reference.path, LONGEST_SHOWN)
-    return {"what": tr(ROLES[reference.role]), "path": path, "file": text.name}
 
 
 def _place(name: str, folder: Path) -> Path | None:

@@ -197,7 +197,9 @@ def source(node: ast.expr) -> str:
 
 def _arithmetic(sign: ast.operator, left: Any, right: Any) -> Any:
     if isinstance(sign, ast.Add) and isinstance(left, str) and isinstance(right, str):
-        return left[:LONGEST_TEXT] + right[:LONGEST_TEXT]
+        if len(left) + len(right) > LONGEST_TEXT:
+            raise Unknowable
+        return left + right
     small = not isinstance(sign, ast.Pow) or (abs(left) < 1e6 and abs(right) < 32)
     if type(sign) not in ARITHMETIC or not all(isinstance(value, int | float) for value in (left, right)) or not small:
         raise Unknowable

@@ -98,13 +98,6 @@ def count_of(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
 
 
-def _threads(value: Any) -> int:
-    count = count_of(value)
-    if count is None:
-        raise LeftOut(mark("0 leaves it to the plan."))
-    return count
-
-
 def yes_or_no(value: Any) -> bool:
     """True, "true", "yes", 1, ...; raises WrongValue."""
     text = str(value).strip().lower()
@@ -217,11 +210,6 @@ def _by_length(value: Any) -> bool:
     return not is_nothing(value) and word(value) == "group_by_length"
 
 
-def _metric(value: Any) -> str:
-    name = text_value(value)
-    return name if name.startswith("eval_") else f"eval_{name}"
-
-
 def _reporters(value: Any) -> list[str]:
     names = ["all"] if value is None else text_list(value)
     if names == ["all"]:
@@ -273,10 +261,10 @@ CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "no": lambda value: not yes_or_no(value),
     "limit": _positive(mark("It sets no limit.")),
     "if positive": _positive(OFF),
-    "threads": _threads,
+    "threads": _positive(mark("0 leaves it to the plan.")),
     "timeout": _timeout,
     "by length": _by_length,
-    "metric": _metric,
+    "metric": lambda value: f"eval_{text_value(value).removeprefix('eval_')}",
     "reporters": _reporters,
     "precision": _precision,
     "weights in bf16": _if_on("bf16-true"),
