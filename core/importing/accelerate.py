@@ -336,7 +336,7 @@ def place_stage(imported: Imported, setting: Setting) -> None:
     stage = attempt(whole_number, setting.value)
     if is_auto(setting.value):
         imported.drop(setting, mark("auto leaves the stage to accelerate's file."))
-    elif stage not in table.ZERO:
+    elif stage is None or stage not in table.ZERO:
         imported.leave_unknown(setting)
         imported.say(setting, "bad_value", NO_SUCH_STAGE)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainwiz.core.export.deepspeed import MISPLACED as IN_ZERO
 from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import keep_in_ram, place_stage
 from trainwiz.core.importing.names import Rule
@@ -13,7 +14,7 @@ from trainwiz.core.importing.values import WrongValue, attempt, decimal_number, 
 from trainwiz.core.language import mark, tr
 
 HALVES = ("fp16.enabled", "bf16.enabled")
-MISPLACED = tuple(f"zero_optimization.{name}" for name in sorted(table.MISPLACED))
+MISPLACED = tuple(f"zero_optimization.{name}" for name in sorted(IN_ZERO))
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 NOTHING_OF_DEEPSPEED = mark(
@@ -234,6 +235,6 @@ SECTIONS = frozenset(
     {name.rpartition(".")[0] for name in _NAMES if "." in name}
     | {"optimizer", "scheduler", "zero_optimization"}
     | {name for name, rule in table.DEEPSPEED.items() if isinstance(rule, str) and "." not in name}
-    | {f"zero_optimization.{name}" for name in table.MISPLACED}
+    | {f"zero_optimization.{name}" for name in IN_ZERO}
 )
 """Keys whose keys are settings."""

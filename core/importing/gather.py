@@ -7,14 +7,14 @@ import re
 import shlex
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import Finding, os_reason
+from trainwiz.core.errors import Finding, Severity, os_reason
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.importing import accelerate, command_line, deepspeed, python_source, trainer
 from trainwiz.core.importing.engine_names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES
@@ -85,7 +85,7 @@ def read(text: str, file: str) -> Imported:
     except NotImportable as error:
         broken = error
     if document is not None:
-        return _reader(document, file).read(text, file)
+        return _reader(document, file)(text, file)
     if _is_python(text):
         return python_source.read(text, file)
     if file.lower().endswith(OF_TOOLS):
@@ -117,26 +117,25 @@ def _is_python(text: str) -> bool:
     return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in ast.walk(tree))
 
 
-def _reader(document: Document, file: str) -> Any:
-    """The module whose `read` takes the document."""
+def _reader(document: Document, file: str) -> Callable[[str, str], Imported]:
     names = frozenset(document.values)
     for telling, sentence in OTHERS:
         if telling <= names:
             raise refusal(file, tr(sentence, file=file))
     if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
-        return accelerate
+        return accelerate.read
     if "zero_optimization" in names or "train_micro_batch_size_per_gpu" in names:
-        return deepspeed
+        return deepspeed.read
     telling = TRAINERS_OWN | EVERYBODYS
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
     if halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
-        return deepspeed
+        return deepspeed.read
     sections = [section for section in document.values.values() if isinstance(section, dict)]
     if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
-        return trainer
+        return trainer.read
     if ACCELERATE_TELLTALES & names:
-        return accelerate
+        return accelerate.read
     raise refusal(file, tr(KINDS, file=file))
 
 
@@ -212,7 +211,7 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
             _read(read_text(str(path), str(shown)), imports, findings, seen)
         except NotImportable as error:
             for finding in error.findings:
-                severity = "note" if reference.role == "script" else "warning"
+                severity: Severity = "note" if reference.role == "script" else "warning"
                 findings.append(Finding(finding.code, severity, where, f"{said} {finding.message}"))
 
 

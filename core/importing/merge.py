@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.errors import Finding, UsageError, sort_findings
+from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
 from trainwiz.core.importing.accelerate import engine_values
 from trainwiz.core.importing.report import Dropped, Imported, Kind, Unknown
 from trainwiz.core.importing.values import gpu_list, shown
@@ -139,7 +139,7 @@ def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
         "other": shown(claim.value),
     }
     # To override a file is what the options of a command are for.
-    severity = "note" if winner.part.kind == "launch_command" else "warning"
+    severity: Severity = "note" if winner.part.kind == "launch_command" else "warning"
     return Finding("contradiction", severity, place, tr(TWO_PLACES, **words))
 
 

@@ -176,7 +176,12 @@ class Imported:
         return f"{entry.file}:{entry.line}" if entry.line else entry.file
 
     def to_json(self) -> dict[str, Any]:
-        lists = {"mapped": self.mapped, "renamed": self.renamed, "dropped": self.dropped, "unknown": self.unknown}
+        lists: dict[str, list[Any]] = {
+            "mapped": self.mapped,
+            "renamed": self.renamed,
+            "dropped": self.dropped,
+            "unknown": self.unknown,
+        }
         report: dict[str, Any] = {name: [asdict(entry) for entry in entries] for name, entries in lists.items()}
         return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
 

@@ -83,7 +83,7 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
             return setting.called(new)
         return setting.called(new, switch if on else None if on is False else setting.value)
     old = attempt(text_value, setting.value) if setting.name in ("optim", "optimizer") else None
-    if old in table.REMOVED_OPTIMIZERS:
+    if old is not None and old in table.REMOVED_OPTIMIZERS:
         imported.rename(f"{setting.as_written()}={old}", f"optim={table.REMOVED_OPTIMIZERS[old]}", setting.line)
         return setting.called("optim", table.REMOVED_OPTIMIZERS[old])
     return setting
