@@ -21,7 +21,7 @@ LONGEST_WORD = 50_000
 """Characters of one word with its variables: a few lines of A="$A$A" would fill the memory."""
 MOST_WORDS = 5_000
 
-_SHELL_INNER = r"\$\(\((?:(?!\)\)).)*\)\)|\$\((?>[^()]|\([^()]*\))*+\)|`[^`]*`"
+_SHELL_INNER = r"\$\(\((?:(?!\)\)).){0,100}\)\)|\$\((?>[^()]|\([^()]*\))*+\)|`[^`]*`"
 _VARIABLE = r"\$\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])"
 PIECE = re.compile(
     rf"""
@@ -30,8 +30,7 @@ PIECE = re.compile(
   | (?P<double>"(?>\\.|{_SHELL_INNER}|[^"\\])*+(?:"|\Z))
   | (?P<comment>(?<![^\s;&|(])\#[^\n]*)
   | (?P<array>(?<![^\s;&|(])[A-Za-z_]\w*\+?=)\((?P<items>(?>"(?:\\.|[^"\\])*"|'[^']*'|[^()"'])*+)\)
-  | (?P<opaque>{_SHELL_INNER}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
-  | (?P<here>\d*<<-?[ \t]*(?P<quote>['"\\]?)(?P<mark>[A-Za-z_]\w*)['"]?[^\n]*\n(?:.*?\n)?\t*(?P=mark)(?=\n|\Z))
+  | (?P<opaque>{_SHELL_INNER}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
   | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>\||>&|<>|<&|<<<|>|<)[ \t]*&?[^\s;|&()<>]*)
   | (?P<variable>{_VARIABLE})
     """,
@@ -54,6 +53,8 @@ _SPACES = "".join(chr(ord(letter) + SHIFT) for letter in " \t\n")
 _VARIABLES = re.compile(f"([{IN_TEXT}{IN_WORD}])([^{CLOSE}]*){CLOSE}")
 _ITEMS = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^{BETWEEN}])+")
 _SPLIT = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^{BETWEEN}{_SPACES}])+")
+
+HERE = re.compile(r"(?:^|(?<=[\s\d;&|)]))<<-?[ \t]*(?P<quote>['\"\\]?)(?P<mark>[A-Za-z_]\w*)(?P=quote)?")
 
 OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
 KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function"}
@@ -89,7 +90,7 @@ class Script:
 
 def read_script(text: str, line: int = 1, given: Mapping[str, str] | None = None) -> Script:
     """The commands of a text in their order; its first line is number `line`. `given`: what its shell finds set."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _without_documents(text.replace("\r\n", "\n").replace("\r", "\n"))
     shell = _Shell({name: _shift(value) for name, value in (given or {}).items()})
     commands: list[Command] = []
     for tokens in _commands(_marked(text), line):
@@ -98,6 +99,21 @@ def read_script(text: str, line: int = 1, given: Mapping[str, str] | None = None
             commands.append(command)
     unclosed = next((found.start() for found in PIECE.finditer(text) if _is_unclosed(found)), None)
     return Script(commands, None if unclosed is None else line + text.count("\n", 0, unclosed))
+
+
+def _without_documents(text: str) -> str:
+    """The text with its here-documents as empty lines; one that nothing ends goes to the end, as for a shell."""
+    kept: list[str] = []
+    mark: str | None = None
+    for line in text.split("\n"):
+        if mark is not None:
+            mark = None if line.lstrip("\t") == mark else mark
+            kept.append("")
+            continue
+        found = HERE.search(line) if "$((" not in line and not line.lstrip().startswith("#") else None
+        mark = None if found is None else found["mark"]
+        kept.append(line if found is None else line[: found.start()] + line[found.end() :])
+    return "\n".join(kept)
 
 
 def _is_unclosed(found: re.Match[str]) -> bool:
@@ -123,8 +139,8 @@ def _marked(text: str) -> str:
 def _piece(found: re.Match[str]) -> str:
     kind = next(kind for kind, piece in found.groupdict().items() if piece is not None)
     whole = found[0]
-    if kind in ("joined", "here"):
-        return JOINED * whole.count("\n")
+    if kind == "joined":
+        return JOINED
     if kind in ("comment", "redirect"):
         return ""
     if kind == "single":

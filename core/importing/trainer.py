@@ -216,7 +216,7 @@ def _half_is_open(imported: Imported, program: str) -> bool:
 
 # Arguments in a file: YAML or JSON, flat or in sections, and what a Trainer printed or dumped.
 
-PRINTED = re.compile(r"(?P<program>\w*(?:TrainingArguments|Config))\(\s*$", re.MULTILINE)
+PRINTED = re.compile(r"\b(?P<program>\w*(?:TrainingArguments|Config))\(\s*$", re.MULTILINE)
 """`print(training_args)`: the name of the class, a bracket, then one name=value, a line."""
 PRINTED_SETTING = re.compile(r"^\s*(?P<name>[A-Za-z_]\w*)=(?P<value>.*?),?\s*$")
 PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")

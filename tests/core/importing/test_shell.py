@@ -102,12 +102,14 @@ HOSTILE = {
     "doubled text": "A=xx\n" + 'A="$A$A"\n' * 80 + "run $A",
     "doubled array": "A=(x x)\n" + 'A=("${A[@]}" "${A[@]}")\n' * 80 + "run ${A[@]}",
     "large number": "A=1\n" + "A=$((A*A+A))\n" * 200 + "run $A",
-    "sums in sums": "run " + "$((" * 3000,
+    "sums in sums": "run " + "$((" * 50000,
     "brackets": "run " + "(" * 20000,
     "arrays in arrays": "run " + "a=(" * 3000,
     "defaults in defaults": "run " + "${A:-" * 500 + "}" * 500,
     "long word": "run '" + "x" * 300000,
     "half-open variables": "run " + "${a" * 60000,
+    "commas in braces": "run {" + "," * 300000,
+    "documents": "cat <<A\n" * 100000,
     "many words": "run" + " x" * 100000,
 }
 
