@@ -1,11 +1,11 @@
-"""Words about runs: their metrics, and what a stop costs."""
+"""Words about runs: their states, their metrics, and what a stop costs."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
@@ -15,6 +15,35 @@ if TYPE_CHECKING:
     from trainwiz.core.launch.actions import StopCost
     from trainwiz.core.run.attempts import Phase
     from trainwiz.core.run.state import RunState
+
+
+# States: a mark (in Unicode and in ASCII), a colour of the command's output, and one of the screens.
+
+
+class StatusLook(NamedTuple):
+    sign: str
+    ascii_sign: str
+    paint: str
+    style: str
+
+
+STATUS_LOOKS: dict[str, StatusLook] = {
+    "prepared": StatusLook("○", "*", "quiet", "$muted"),
+    "starting": StatusLook("◌", "*", "note", "$accent"),
+    "running": StatusLook("●", "*", "note", "$accent"),
+    "quiet": StatusLook("◌", ".", "quiet", "$warning"),
+    "stopping": StatusLook("●", "*", "warning", "$warning"),
+    "finished": StatusLook("✓", "+", "good", "$success"),
+    "failed": StatusLook("✗", "x", "error", "$error"),
+    "stopped": StatusLook("■", "#", "warning", "$warning"),
+    "lost": StatusLook("?", "?", "error", "$error"),
+}
+NO_LOOK = StatusLook("●", "*", "note", "$muted")
+
+
+def look_of(status: str) -> StatusLook:
+    """A state may be anything that a file holds."""
+    return STATUS_LOOKS.get(status, NO_LOOK)
 
 
 # Names of metrics: which belong together, and in which order they are offered.

@@ -12,10 +12,8 @@ from trainwiz.core.telemetry.peaks import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import measured
-from trainwiz.tui.text import duration, epochs, gib, size, span
-from trainwiz.tui.widgets.canvas import value_label
-from trainwiz.tui.widgets.gpu_lines import mig_words
-from trainwiz.tui.widgets.pace_panel import step_seconds
+from trainwiz.tui.text import duration, epochs, gib, size, span, step_seconds, value_label
+from trainwiz.tui.widgets.gpu_lines import mig_words, of_limit
 from trainwiz.tui.widgets.run_header import phase_part
 
 if TYPE_CHECKING:
@@ -50,11 +48,6 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
         if slowing
         else parts
     )
-
-
-def of_limit(value: float, limit: float | None) -> str:
-    """ "280 of 300"; the value alone where no limit is known."""
-    return f"{value:.0f}" if limit is None else tr("{amount} of {whole}", amount=f"{value:.0f}", whole=f"{limit:.0f}")
 
 
 def _memory_note(gpu: GpuReading, snapshot: Snapshot) -> str:
