@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.text import duration, sentence_gap
+from trainwiz.tui.output import paint
+from trainwiz.tui.text import count, duration, sentence_gap
 
 if TYPE_CHECKING:
     from trainwiz.core.launch.actions import StopCost
@@ -44,6 +46,19 @@ NO_LOOK = StatusLook("●", "*", "note", "$muted")
 def look_of(status: str) -> StatusLook:
     """A state may be anything that a file holds."""
     return STATUS_LOOKS.get(status, NO_LOOK)
+
+
+def painted_status(status: str, words: str) -> str:
+    """Sign and word of a state, for the terminal."""
+    look = look_of(status)
+    return paint(f"{look.sign} {words}", look.paint, sys.stdout)
+
+
+def steps_of(step: int | None, max_steps: int | None) -> str:
+    """How far it is, of how many."""
+    if step is None:
+        return "-"
+    return tr("{amount} of {whole}", amount=count(step), whole=count(max_steps)) if max_steps else count(step)
 
 
 # Names of metrics: which belong together, and in which order they are offered.

@@ -23,7 +23,7 @@ from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, parse_choices, wrong
-from trainwiz.tui.headless.plan_text import model_text
+from trainwiz.tui.commands.plan import model_text
 from trainwiz.tui.headless.waiting import Waiting
 from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled

@@ -17,7 +17,6 @@ from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus
 from textual.message import Message
 from textual.worker import Worker, WorkerState
-from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch import actions
 from trainwiz.core.run.folder import RunFolder
@@ -29,7 +28,7 @@ from trainwiz.tui.screens.run_dialogs import resume_dialog, stop_dialog
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.device_panel import DevicePanel
-from trainwiz.tui.widgets.frame import HelpCard, KeyBar
+from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
 from trainwiz.tui.widgets.lists import Kept
 from trainwiz.tui.widgets.log_view import LogView
@@ -364,8 +363,3 @@ class MonitorScreen(Kept, PanelScreen):
 
         if self._may("plan"):
             self.app.push_screen(PlanCard(self.folder, self.marks))
-
-
-def failure_words(error: BaseException) -> str:
-    """What it says for people; of an unexpected one its type too."""
-    return plain_text(error if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}", 300)

@@ -41,10 +41,8 @@ class PlotData(NamedTuple):
     empty_text: str = ""
     uprights: tuple[float, ...] = ()
     """Steps at which a line stands: the cursor, or both ends of a range that is being chosen."""
-
-    def is_drawn_as(self, other: PlotData) -> bool:
-        """Whether a drawing of the one is a drawing of the other. Curves are compared by identity: that is cheap."""
-        return self.curve is other.curve and self.points is other.points and self[2:] == other[2:]
+    name: str = ""
+    """Of the metric: another one is never the same curve grown longer."""
 
     @property
     def whole_range(self) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input, Static
+from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, owner_of
@@ -132,6 +133,11 @@ def entry_field(placeholder: str, longest: int) -> Input:
     entry = Input(placeholder=placeholder, max_length=longest, compact=True)
     entry.cursor_blink = False
     return entry
+
+
+def failure_words(error: BaseException) -> str:
+    """What it says for people; of an unexpected one its type too."""
+    return plain_text(error if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}", 300)
 
 
 # HelpCard: what the focused thing is, why it matters, a safe choice, its cost; and the keys of the screen.

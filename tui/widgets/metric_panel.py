@@ -169,7 +169,8 @@ class MetricPanel(MonitorPanel):
             return
         pair = self._pair
         curve, points = snapshot.curve(self.metric), EMPTY_CURVE if pair is None else snapshot.curve(pair)
-        data = PlotData(curve, points, held_out_word(pair or ""), empty_text=self._empty_text(snapshot))
+        words = self._empty_text(snapshot)
+        data = PlotData(curve, points, held_out_word(pair or ""), empty_text=words, name=self.metric)
         self._data = data
         first, last = self.range.ends(*(data.whole_range or (0.0, 0.0)))
         if self.cursor is not None:
