@@ -23,13 +23,14 @@ from textual.widgets import Input
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import STEPS
-from trainwiz.tui.theme import PALETTES, contrast_ratio
+from trainwiz.tui.theme import PALETTES
 from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
 
 from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import RUN_STATES, target_of
 from tests.tui.test_monitor import until
+from tests.tui.test_theme import contrast_ratio
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
 LEAST = 4.5

@@ -23,7 +23,7 @@ from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import CommandCard
-from trainwiz.tui.screens.run_dialogs import ResumeDialog, StopDialog
+from trainwiz.tui.screens.run_dialogs import AskDialog
 from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
@@ -73,7 +73,7 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
     async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
         await looked(pilot)
         await pilot.press("s")
-        assert isinstance(pilot.app.screen, StopDialog)
+        assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1580" in words_of(pilot, "#at-once"))
         assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in words_of(pilot, "#at-once")
         assert "up to 12 min of work are computed again" in words_of(pilot, "#with-checkpoint")
@@ -159,7 +159,7 @@ async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
     async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
         await pilot.press("r")
-        assert isinstance(pilot.app.screen, ResumeDialog)
+        assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in words_of(pilot, "#start"))
         await pilot.press("right", "enter")
         assert pilot.app.screen is screen

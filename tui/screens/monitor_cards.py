@@ -36,7 +36,7 @@ HINT = mark("A digit copies. Where the terminal takes no copy (OSC 52), select t
 class CommandCard(Window[None]):
     """The first command is copied when the card opens."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("command")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog", "command")]
     AUTO_FOCUS = "VerticalScroll"
 
     DEFAULT_CSS = """
@@ -93,7 +93,7 @@ SENSOR_WORDS = {
 class GpuCard(Window[None]):
     """Drawn anew from each look. `place` is that of the card among those of the run; the arrow keys go to the others."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("gpu")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog", "gpu")]
     AUTO_FOCUS = "VerticalScroll"
 
     DEFAULT_CSS = """

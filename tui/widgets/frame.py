@@ -113,8 +113,6 @@ Answer = TypeVar("Answer")
 class Window(ModalScreen[Answer | None], Generic[Answer]):
     """Closing it answers None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog")]
-
     DEFAULT_CSS = """
     Window { align: center middle; background: $background 60%; }
     Window > Vertical, Window > VerticalScroll {
@@ -147,6 +145,8 @@ KEY_WIDTH = 10
 
 class HelpCard(Window[None]):
     """`parts` are (heading, text) pairs; `rows` are the keys to list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog")]
 
     DEFAULT_CSS = """
     HelpCard > VerticalScroll { width: 84; }
