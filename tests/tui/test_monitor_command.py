@@ -84,7 +84,7 @@ def test_the_list_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split() == ["name", "status", "step", "loss", "what", "began"]
     assert rows[0].split()[0] in ("2026-11-20_1000-first", "2026-11-21_1000-second")
-    assert {row.split()[1] for row in rows} == {"✓", "!"}
+    assert {row.split()[1] for row in rows} == {"✓", "■"}
     assert all("20 of 500,000" in row and row.endswith("ago") for row in rows)
 
 

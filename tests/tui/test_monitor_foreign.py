@@ -15,10 +15,9 @@ from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.widgets.run_header import RunHeader
 
 from tests.each import each
-from tests.tui.test_monitor import WIDE, looked, until
+from tests.tui.test_monitor import WIDE, header_text, looked, until
 
 pytest.importorskip("torch.utils.tensorboard", reason="real event files are written with torch's SummaryWriter")
 
@@ -31,10 +30,6 @@ async def settled(pilot: Pilot) -> MonitorScreen:
     screen = await looked(pilot)
     await until(pilot, lambda: screen.snapshot is not None and not screen.snapshot.behind)
     return screen
-
-
-def header(screen: MonitorScreen, width: int = 118) -> str:
-    return screen.query_one(RunHeader).content(width).plain
 
 
 def write_trainer_state(folder: Path, steps: int = 30, max_steps: int = 100) -> Path:
@@ -58,7 +53,7 @@ async def test_a_growing_event_file_is_followed(tmp_path: Path) -> None:
         writer.add_scalar("loss", 1.5, 2)
         writer.flush()
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.step == 2)
-        assert "● running · step 2" in header(screen)
+        assert "● running · step 2" in header_text(screen)
     writer.close()
 
 

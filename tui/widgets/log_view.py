@@ -187,7 +187,7 @@ class LogView(Kept, ScrollView, can_focus=True):
     def _segments(self, text: str, style: Style, line: int) -> list[Segment]:
         """The row, with what was searched for standing out."""
         lower, wanted = text.lower(), self._found
-        underline = Style(underline=bool(wanted) and line == self._found_line)
+        underline = Style(underline=True) if wanted and line == self._found_line else Style()
         # A letter whose lower case is longer would shift the rest.
         if not wanted or wanted not in lower or len(lower) != len(text):
             return [Segment(text, style + underline)]
