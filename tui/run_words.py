@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import number, plain_text
 from trainwiz.tui.output import paint
 from trainwiz.tui.text import count, duration, sentence_gap
 
@@ -135,12 +135,8 @@ EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
 
 def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
     """["loss 2.61", "perplexity 13.6", "BLEU 24.1"] of an evaluation line; what is not there is left out."""
-    parts = []
-    for name, words in EVALUATION_WORDS:
-        value = values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            parts.append(tr(words, value=measured(name, value)))
-    return parts
+    known = [(name, words, number(values.get(name))) for name, words in EVALUATION_WORDS]
+    return [tr(words, value=measured(name, value)) for name, words, value in known if value is not None]
 
 
 def measured(name: str, value: float) -> str:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.state import RunState
-from trainwiz.tui.headless.reporters import Progress
-from trainwiz.tui.headless.reporters import waiting_for
+from trainwiz.tui.headless.reporters import Progress, waiting_for
 
 SHOW = """
 import sys, time

@@ -8,7 +8,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from trainwiz.core.telemetry.series import EMPTY_CURVE, RAW_POINTS, Curve, Series
+from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.tui.text import value_label
 from trainwiz.tui.widgets.canvas import (
     ASCII,
@@ -64,13 +64,6 @@ def test_every_row_has_exactly_the_width(glyphs: Glyphs, width: int, height: int
     assert [len(row) for row in rows] == [width] * height
 
 
-def test_a_falling_curve_falls() -> None:
-    rows = rows_of(PlotData(curve_of([100.0 - index for index in range(100)])), 60, 12, BRAILLE)
-    first = roles_at(rows[:-1], 6).index("line")
-    assert first <= 1
-    assert roles_at(rows[:-1], 58)[-2:].count("line") == 1
-
-
 def test_nan_is_a_gap_with_its_step_beside_it() -> None:
     values = [3.0 - index / 100 for index in range(200)]
     values[120] = math.nan
@@ -84,11 +77,6 @@ def test_nan_is_a_gap_with_its_step_beside_it() -> None:
     assert roles.count("bad") >= 1
     assert "line" in roles_at(rows[:-1], column - 2)
     assert "line" in roles_at(rows[:-1], column + 2)
-
-
-def test_many_nan_are_counted() -> None:
-    values = [3.0 - index / 100 if not 100 <= index < 105 else math.nan for index in range(200)]
-    assert any("NaN at 100 and 4 more" in row for row in text_of(rows_of(PlotData(curve_of(values)), 80, 16, ASCII)))
 
 
 def test_only_nan_says_so_and_nothing_says_what_to_expect() -> None:
@@ -116,13 +104,6 @@ def test_evaluations_are_marks() -> None:
     rows = text_of(rows_of(PlotData(curve_of([1.0] * 50), curve_of([1.2, 1.1, 1.3], every=15)), 60, 10, BRAILLE))
     assert sum(row.count("◆") for row in rows) == 4
     assert any("eval ◆" in row for row in rows)
-
-
-def test_a_dense_second_curve_is_marks_with_room_between_them() -> None:
-    points = curve_of([2.0 - index / 1000 for index in range(1000)])
-    rows = rows_of(PlotData(curve_of([1.0] * 1000), points), 63, 10, ASCII)
-    marks = sum(text.count("o") for row in rows[:-1] for text, role in row if role == "point") - 1  # and the legend's
-    assert 15 <= marks <= 22
 
 
 def test_the_cursor_stands_behind_the_curve_and_marks_its_value() -> None:
@@ -156,11 +137,6 @@ def test_a_zero_among_positive_values_lies_at_the_bottom_of_a_log_scale() -> Non
     # Values below 0 have a linear scale.
     picture = draw_plot(PlotData(curve_of([-1.0, 0.0, 1.0]), logarithmic=True), 60, 14, BRAILLE)
     assert picture.scale == make_scale(-1.0, 1.0, False)
-
-
-def test_a_log_scale_gives_each_decade_the_same_room() -> None:
-    scale = make_scale(1.0, 1000.0, True)
-    assert [round(scale.share(value), 6) for value in (1, 10, 100, 1000)] == [0, 0.333333, 0.666667, 1]
 
 
 @each("values", [[5.0] * 10, [0.0] * 10, [1e300, -1e300], [1e-300, 2e-300], [3.0]])
@@ -203,13 +179,6 @@ def test_any_numbers_are_drawn() -> None:
         width, height = source.randrange(1, 100), source.randrange(1, 30)
         rows = rows_of(PlotData(curve_of(values), logarithmic=source.random() < 0.5), width, height, BRAILLE)
         assert [len(row) for row in text_of(rows)] == [width] * height
-
-
-def test_zoom_shows_only_the_steps_asked_for() -> None:
-    values = [100.0] * 500 + [float(index % 5) for index in range(500)]
-    rows = text_of(rows_of(PlotData(curve_of(values), first=600), 60, 10, BRAILLE))
-    assert "100" not in "".join(row[:6] for row in rows[:-1])
-    assert rows[-1].rstrip().endswith("999")
 
 
 def test_ascii_draws_only_ascii_and_blocks_only_blocks() -> None:
@@ -369,15 +338,6 @@ def test_the_cursor_reads_what_was_logged() -> None:
     assert reading is not None and (reading.step, reading.value) == (10, 2.5)
     bad = read_at(curve, 19)
     assert bad is not None and bad.step == 20 and math.isnan(bad.value)
-
-
-def test_old_steps_of_a_long_run_are_read_in_groups() -> None:
-    values = [float(index % 4) for index in range(3 * RAW_POINTS)]
-    reading = read_at(curve_of(values), 100)
-    assert reading is not None and reading.points == 8
-    assert (reading.value, reading.low, reading.high) == (1.5, 0, 3)
-    newest = read_at(curve_of(values), 1e9)
-    assert newest is not None and (newest.step, newest.points) == (3 * RAW_POINTS - 1, 1)
 
 
 def test_the_cursor_moves_by_logged_steps_and_never_stands_still() -> None:

@@ -30,7 +30,6 @@ from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
-from trainwiz.tui.widgets.lists import Kept
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, SnapshotView
@@ -59,15 +58,7 @@ LOG_HELP = mark(
 NO_LOG = mark("No log of this job was found.")
 
 
-class Columns(Kept, Container):
-    """What stands side by side."""
-
-
-class Column(Kept, Vertical):
-    """Panels one below the other."""
-
-
-class MonitorScreen(Kept, PanelScreen):
+class MonitorScreen(PanelScreen):
     """Looks at a target again and again in a thread, one look at a time, and shows each look.
 
     `readonly` takes away every key that changes the run. `clock` gives Unix time in seconds.
@@ -107,11 +98,11 @@ class MonitorScreen(Kept, PanelScreen):
     def compose(self) -> ComposeResult:
         marks = self.marks
         yield RunHeader(self.target.name, marks=marks, readonly=self.readonly)
-        with Columns(id="panels", classes=COLUMN):
-            with Column(id="left", classes=COLUMN):
+        with Container(id="panels", classes=COLUMN):
+            with Vertical(id="left", classes=COLUMN):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
                 yield PacePanel(tr("pace"), marks=marks).add_class(PANEL)
-            with Column(id="right", classes=COLUMN):
+            with Vertical(id="right", classes=COLUMN):
                 yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
                 yield HostPanel(tr("RAM and disk"), marks=marks).add_class(PANEL)
                 yield AdvicePanel(tr("advice"), marks=marks).add_class(PANEL, "-greedy")

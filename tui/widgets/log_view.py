@@ -17,12 +17,11 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from trainwiz.core.telemetry.log import LogLevel, LogLine, bar_of
 from trainwiz.core.telemetry.log_file import LogFile, LogPart, PlacedLine
-from trainwiz.tui.widgets.lists import Kept
 
 # LogView: lines of plain text that follow their end until the reader scrolls up.
 
 
-class LogView(Kept, ScrollView, can_focus=True):
+class LogView(ScrollView, can_focus=True):
     """Draws only the lines that can be seen, whatever their number. Text is never markup."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"log--info", "log--error", "log--warning", "log--progress", "log--found"}

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
-from trainwiz.tui.widgets.lists import Kept, LineKey, refresh_lines
+from trainwiz.tui.widgets.lists import LineKey, refresh_lines
 
 # StepRange: which steps a plot shows, and how keys, a mouse or typed words change that. Pure.
 
@@ -144,7 +144,7 @@ REST = 300
 ROLES = ("raw", "line", "point", "bad", "label", "legend", "cursor")
 
 
-class Plot(Kept, Widget):
+class Plot(Widget):
     """Shows a PlotData. `glyphs` says what the terminal can draw. A mouse points at a step or drags a range."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"plot--{role}" for role in ROLES}

@@ -96,7 +96,7 @@ class RunHeader(SnapshotView):
         dot, look = self.marks.dot, look_of(snapshot.status)
         sign = status_mark(snapshot.status, self.marks)
         status = Content.styled(f"{sign} {status_word(snapshot.status)}", look.style)
-        facts = [status, *(Content(text) for text in self._facts(snapshot))]
+        facts = [status, *(Content(text) for text in progress_words(snapshot, clock=True))]
         brand = Content.styled(f"trainwiz {dot} ", "$muted")
         name = Content.styled(self._run_name, "bold")
         while True:
@@ -112,20 +112,6 @@ class RunHeader(SnapshotView):
                 return Content.assemble(name.truncate(room, ellipsis=True), "  ", status)
             # The epoch goes first, then the finish, then the step.
             facts.pop(2 if len(facts) > 3 else len(facts) - 1)
-
-    def _facts(self, snapshot: Snapshot) -> list[str]:
-        facts = []
-        if snapshot.step is not None:
-            step, steps = f"{snapshot.step:,}", f"{snapshot.max_steps or 0:,}"
-            of_all = tr("step {step} of {steps}", step=step, steps=steps)
-            facts.append(of_all if snapshot.max_steps else tr("step {step}", step=step))
-            if snapshot.epoch is not None:
-                facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
-        if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
-            facts.append(_finish_words(snapshot.eta_s, snapshot.time_s))
-        elif snapshot.started_s is not None and snapshot.ended_s is not None:
-            facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
-        return facts
 
     def _progress(self, snapshot: Snapshot, width: int) -> Content:
         share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
@@ -201,11 +187,25 @@ def is_paused(snapshot: Snapshot) -> bool:
     return snapshot.phase is not None and snapshot.phase.phase == "paused"
 
 
-def _finish_words(eta_s: float, time_s: float) -> str:
-    time = duration(eta_s)
-    if not 120 <= eta_s < SOON_S:
-        return tr("finishes in {time}", time=time)
-    return tr("finishes in {time}, at {clock}", time=time, clock=moment_words(time_s + eta_s, "%H:%M"))
+def progress_words(snapshot: Snapshot, *, clock: bool = False) -> list[str]:
+    """Step, epoch, and in what time it is over (with `clock` also when) or how long it took."""
+    facts = []
+    if snapshot.step is not None:
+        step, steps = f"{snapshot.step:,}", f"{snapshot.max_steps or 0:,}"
+        of_all = tr("step {step} of {steps}", step=step, steps=steps)
+        facts.append(of_all if snapshot.max_steps else tr("step {step}", step=step))
+    if snapshot.epoch is not None:
+        facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
+    if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
+        time = duration(snapshot.eta_s)
+        if clock and 120 <= snapshot.eta_s < SOON_S:
+            at = moment_words(snapshot.time_s + snapshot.eta_s, "%H:%M")
+            facts.append(tr("finishes in {time}, at {clock}", time=time, clock=at))
+        else:
+            facts.append(tr("finishes in {time}", time=time))
+    elif snapshot.started_s is not None and snapshot.ended_s is not None:
+        facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
+    return facts
 
 
 def origin_words(snapshot: Snapshot, marks: Marks) -> str:
