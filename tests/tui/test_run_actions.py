@@ -63,6 +63,10 @@ def said(app: App[int]) -> list[str]:
     return [notice.message for notice in app._notifications]
 
 
+def asked(pilot: Pilot[int]) -> str:
+    return " ".join(str(sentence.render()) for sentence in pilot.app.screen.query(".sentence"))
+
+
 def words_of(pilot: Pilot[int], selector: str) -> str:
     return str(pilot.app.screen.query_one(selector, Static).render())
 
@@ -74,9 +78,9 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         await looked(pilot)
         await pilot.press("s")
         assert isinstance(pilot.app.screen, AskDialog)
-        await until(pilot, lambda: "checkpoint-1580" in words_of(pilot, "#at-once"))
-        assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in words_of(pilot, "#at-once")
-        assert "up to 12 min of work are computed again" in words_of(pilot, "#with-checkpoint")
+        await until(pilot, lambda: "checkpoint-1580" in asked(pilot))
+        assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in asked(pilot)
+        assert "up to 12 min of work are computed again" in asked(pilot)
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
         await pilot.press("enter")
@@ -160,7 +164,7 @@ async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
         screen = await looked(pilot)
         await pilot.press("r")
         assert isinstance(pilot.app.screen, AskDialog)
-        await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in words_of(pilot, "#start"))
+        await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
         await pilot.press("right", "enter")
         assert pilot.app.screen is screen
     assert (folder / "state.json").read_bytes() == before

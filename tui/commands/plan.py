@@ -62,18 +62,12 @@ TIME_WORDS: dict[str, str] = {
 def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
     """Plan, Memory with Disk and Time; findings are printed by their own function."""
     target = stream or sys.stdout
+    facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
+    needs = [memory_text(plan, target), disk_text(plan, target), tr("Time {time}", time=time_text(plan))]
     return [
-        labelled(
-            tr("Plan"),
-            " · ".join(
-                filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-            ),
-        ),
+        labelled(tr("Plan"), " · ".join(facts)),
         labelled(tr("Method"), method_words(plan)),
-        labelled(
-            memory_title(plan.memory.device),
-            GAP.join([memory_text(plan, target), disk_text(plan, target), tr("Time {time}", time=time_text(plan))]),
-        ),
+        labelled(memory_title(plan.memory.device), GAP.join(needs)),
     ]
 
 
@@ -88,7 +82,7 @@ def model_text(plan: Plan) -> str:
 
 def data_text(plan: Plan) -> str:
     """ "512 rows of sample-proteins"."""
-    if any(one.code == "no_data_named" for one in plan.findings):
+    if any(finding.code == "no_data_named" for finding in plan.findings):
         return tr("no data named")
     sources = plan.config.data.sources
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
@@ -304,12 +298,8 @@ def parts_text(breakdown: Mapping[str, int]) -> str:
 def of_capacity(needed: int, capacity: int | None) -> str:
     if capacity is None:
         return tr("{size}, free space unknown", size=size(needed))
-    fits = (
-        paint(tr("✓ fits"), "good", sys.stdout)
-        if needed <= capacity
-        else paint(tr("✗ too little"), "error", sys.stdout)
-    )
-    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {fits}"
+    verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ too little"), "error")
+    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
 
 
 # `trainwiz plan`.
@@ -356,21 +346,15 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
     if not shown:
         return []
-    keys = max(len(choice.key) for choice in shown)
-    values = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
+    key_width = max(len(choice.key) for choice in shown)
+    value_width = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
     lines = ["", tr("Choices")]
-    lines += [choice_line(choice, keys, values) for choice in shown]
-    hidden = len(plan.choices) - len(shown)
-    if hidden:
+    for choice in shown:
+        value, origin = pad(value_text(choice), value_width), pad(tr(ORIGIN_WORDS[choice.origin]), 8)
+        lines.append(f"  {choice.key:<{key_width}}  {value}  {origin}  {plain_text(tr(choice.reason))}".rstrip())
+    if hidden := len(plan.choices) - len(shown):
         lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
     return lines
-
-
-def choice_line(choice: Choice, key_width: int, value_width: int) -> str:
-    reason = plain_text(tr(choice.reason))
-    value = value_text(choice)
-    origin = pad(tr(ORIGIN_WORDS[choice.origin]), 8)
-    return f"  {choice.key:<{key_width}}  {pad(value, value_width)}  {origin}  {reason}".rstrip()
 
 
 def value_text(choice: Choice) -> str:
