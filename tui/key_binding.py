@@ -62,33 +62,31 @@ def key(id: str, keys: str, action: str, description: str, tooltip: str, **more:
     return KeyBinding(id, keys, action, description, tooltip, cast("ScreenName", id.partition(".")[0]), **more)
 
 
+def hidden(id: str, keys: str, action: str, description: str, tooltip: str, **more: Any) -> KeyBinding:
+    """A key that only the help and the palette tell of."""
+    return key(id, keys, action, description, tooltip, rank=9, **more)
+
+
 # Keys of the whole application, of its windows and of its lists.
 
 APP_KEYS: tuple[KeyBinding, ...] = (
     key("app.help", "f1,question_mark", "help", mark("help"), mark("Explain what has the focus, and list all keys.")),
     key("app.quit", "q,f10", "leave", mark("quit"), mark("Leave. A run that was started goes on."), rank=0),
-    key(
-        "app.palette",
-        "colon,ctrl+p",
-        "command_palette",
-        mark("all actions"),
-        mark("Find an action by its name."),
-        rank=9,
-    ),
-    key("app.theme", "f2", "next_theme", mark("theme"), mark("Next theme: dark, light, high contrast."), rank=9),
+    hidden("app.palette", "colon,ctrl+p", "command_palette", mark("all actions"), mark("Find an action by its name.")),
+    hidden("app.theme", "f2", "next_theme", mark("theme"), mark("Next theme: dark, light, high contrast.")),
     key("dialog.close", "escape", "close", mark("close"), mark("Close this window; nothing changes."), rank=0),
-    key("dialog.done", "enter,f1,q", "close", mark("close"), mark("Close this window."), rank=9),
+    hidden("dialog.done", "enter,f1,q", "close", mark("close"), mark("Close this window.")),
     key("confirm.press", "enter", "press", mark("choose"), mark("Do what the button says."), rank=0),
     key("confirm.close", "escape", "close", mark("close"), mark("Close this window; nothing changes."), rank=0),
     key("confirm.left", "left", "app.focus_previous", mark("button before"), mark("Go to the button before.")),
     key("confirm.right", "right", "app.focus_next", mark("next button"), mark("Go to the next button.")),
     key("picker.open", "enter", "open", mark("watch"), mark("Watch what is marked."), rank=0),
     key("picker.down", "down", "move(1)", mark("move"), mark("Go to the next entry."), label="↑↓"),
-    key("picker.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above."), rank=9),
-    key("picker.leave", "escape", "app.leave", mark("leave"), mark("Leave; nothing changes."), rank=9),
+    hidden("picker.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above.")),
+    hidden("picker.leave", "escape", "app.leave", mark("leave"), mark("Leave; nothing changes.")),
     key("list.close", "escape", "close", mark("close"), mark("Close the list; nothing changes."), rank=0),
-    key("list.down", "down", "move(1)", mark("next entry"), mark("Go to the next entry."), rank=9),
-    key("list.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above."), rank=9),
+    hidden("list.down", "down", "move(1)", mark("next entry"), mark("Go to the next entry.")),
+    hidden("list.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above.")),
 )
 
 # Keys of the panels of the monitor and of the windows over it.
@@ -103,52 +101,45 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         label=mark("arrows"),
         rank=2,
     ),
-    key("metric.right", "right", "move_cursor(1)", mark("step after"), mark("Read the step after."), rank=9),
-    key("metric.far_left", "pageup", "move_cursor(-10)", mark("far before"), mark("Ten columns to the left."), rank=9),
-    key(
-        "metric.far_right", "pagedown", "move_cursor(10)", mark("far after"), mark("Ten columns to the right."), rank=9
-    ),
-    key("metric.first", "home", "cursor_to_end(-1)", mark("first step"), mark("Read the first step."), rank=9),
-    key("metric.last", "end", "cursor_to_end(1)", mark("last step"), mark("Read the last step."), rank=9),
-    key(
+    hidden("metric.right", "right", "move_cursor(1)", mark("step after"), mark("Read the step after.")),
+    hidden("metric.far_left", "pageup", "move_cursor(-10)", mark("far before"), mark("Ten columns to the left.")),
+    hidden("metric.far_right", "pagedown", "move_cursor(10)", mark("far after"), mark("Ten columns to the right.")),
+    hidden("metric.first", "home", "cursor_to_end(-1)", mark("first step"), mark("Read the first step.")),
+    hidden("metric.last", "end", "cursor_to_end(1)", mark("last step"), mark("Read the last step.")),
+    hidden(
         "metric.narrow",
         "plus,equals_sign",
         "resize_range(0.5)",
         mark("narrow"),
         mark("Show half as many steps, about the cursor."),
         label="+",
-        rank=9,
     ),
-    key(
-        "metric.widen", "minus", "resize_range(2)", mark("widen"), mark("Show twice as many steps."), label="-", rank=9
-    ),
-    key(
+    hidden("metric.widen", "minus", "resize_range(2)", mark("widen"), mark("Show twice as many steps."), label="-"),
+    hidden(
         "metric.earlier",
         "less_than_sign,shift+left",
         "move_range(-1)",
         mark("earlier steps"),
         mark("Move the range of steps to the left."),
         label="<",
-        rank=9,
     ),
-    key(
+    hidden(
         "metric.later",
         "greater_than_sign,shift+right",
         "move_range(1)",
         mark("later steps"),
         mark("Move the range of steps to the right."),
         label=">",
-        rank=9,
     ),
     key("metric.range", "g", "type_range", mark("range"), mark("Type the steps to show, as 400-900."), rank=3),
     key("metric.all", "0", "show_all", mark("all steps"), mark("Show all steps, without a cursor."), rank=4),
     key("cards.open", "enter", "open_card", mark("open GPU"), mark("Show all of the chosen GPU."), rank=2),
-    key("cards.down", "down", "move_card(1)", mark("next GPU"), mark("Choose the next GPU."), rank=9),
-    key("cards.up", "up", "move_card(-1)", mark("GPU above"), mark("Choose the GPU above."), rank=9),
+    hidden("cards.down", "down", "move_card(1)", mark("next GPU"), mark("Choose the next GPU.")),
+    hidden("cards.up", "up", "move_card(-1)", mark("GPU above"), mark("Choose the GPU above.")),
     key("gpu.next", "right,tab", "other_card(1)", mark("next GPU"), mark("Show the next GPU."), label="→"),
     key("gpu.before", "left,shift+tab", "other_card(-1)", mark("GPU before"), mark("Show the GPU before."), label="←"),
     key("log.close", "escape", "close", mark("close"), mark("Close the search, or the log."), rank=0),
-    key("log.done", "l,q", "leave", mark("close"), mark("Close the log."), rank=9),
+    hidden("log.done", "l,q", "leave", mark("close"), mark("Close the log.")),
     key("log.search", "slash", "search", mark("search"), mark("Find a text in the whole log."), label="/"),
     key(
         "log.next",
@@ -159,20 +150,13 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         label="n N",
         rank=2,
     ),
-    key(
-        "log.previous",
-        "N",
-        "next_match(-1)",
-        mark("match before"),
-        mark("Go to the line before with that text."),
-        rank=9,
-    ),
+    hidden("log.previous", "N", "next_match(-1)", mark("match before"), mark("Go to the line before with that text.")),
     key("log.level", "f", "next_level", mark("filter"), mark("All lines, warnings only, or errors only.")),
     key("log.wrap", "w", "wrap", mark("wrap"), mark("Wrap long lines, or cut them."), rank=3),
     key("log.follow", "end,G", "follow", mark("follow"), mark("Go to the end, and follow."), label="end", rank=2),
-    key("log.start", "home,g", "to_start", mark("first line"), mark("Go to the first line."), rank=9),
+    hidden("log.start", "home,g", "to_start", mark("first line"), mark("Go to the first line.")),
     key("log.copy", "c", "copy", mark("copy"), mark("Copy the lines on the screen."), rank=3),
-    key("document.close", "p", "close", mark("close"), mark("Close the plan."), rank=9),
+    hidden("document.close", "p", "close", mark("close"), mark("Close the plan.")),
     *(
         key(
             f"command.copy_{digit}",
@@ -219,13 +203,12 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         rank=0,
         needs="stop",
     ),
-    key(
+    hidden(
         "monitor.stop_now",
         "S",
         "stop_now",
         mark("stop now"),
         mark("End the run at once, without a new checkpoint; asks first."),
-        rank=9,
         needs="stop_now",
     ),
     key(
@@ -240,23 +223,21 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
     key("monitor.log", "l", "show_log", mark("log"), mark("Show the whole log.")),
     *_panel_keys(),
     key("monitor.metric", "m", "choose_metric", mark("metric"), mark("Choose what is plotted.")),
-    key(
+    hidden(
         "monitor.next_metric",
         "full_stop",
         "next_metric(1)",
         mark("next metric"),
         mark("Plot the next metric."),
         label=".",
-        rank=9,
     ),
-    key(
+    hidden(
         "monitor.previous_metric",
         "comma",
         "next_metric(-1)",
         mark("metric before"),
         mark("Plot the metric before."),
         label=",",
-        rank=9,
     ),
     key("monitor.maximise", "x", "maximise", mark("maximise"), mark("Give the whole screen to a panel."), rank=2),
     key("monitor.zoom", "z", "zoom", mark("zoom"), mark("Plot the last steps only, or all of them."), rank=2),
@@ -280,8 +261,8 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         needs="command",
     ),
     key("monitor.pause", "space", "pause", mark("pause"), mark("Pause the replay, or go on."), rank=0, needs="replay"),
-    key("monitor.open", "enter", "open_panel", mark("open"), mark("Open what has the focus."), rank=9),
-    key("monitor.back", "escape", "back", mark("back"), mark("Go back from one panel to all of them."), rank=9),
+    hidden("monitor.open", "enter", "open_panel", mark("open"), mark("Open what has the focus.")),
+    hidden("monitor.back", "escape", "back", mark("back"), mark("Go back from one panel to all of them.")),
     key("monitor.next", "tab", "next_panel(1)", mark("next panel"), mark("Go to the next panel."), rank=5),
-    key("monitor.before", "shift+tab", "next_panel(-1)", mark("panel before"), mark("Go to the panel before."), rank=9),
+    hidden("monitor.before", "shift+tab", "next_panel(-1)", mark("panel before"), mark("Go to the panel before.")),
 )

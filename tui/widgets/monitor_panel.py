@@ -264,7 +264,7 @@ class AdvicePanel(MonitorPanel):
         room = max(10, width - 2)
         # Why something is not known stands in the panel that would show it.
         reasons = set(snapshot.unavailable.values())
-        said = [("warning", sentence, None) for sentence in snapshot.problems]
+        said: list[tuple[str, str, str | None]] = [("warning", sentence, None) for sentence in snapshot.problems]
         said += [(advice.level, advice.text, advice.remedy) for advice in snapshot.advice if advice.text not in reasons]
         lines: list[Content] = []
         for level, text, remedy in said:
