@@ -119,7 +119,6 @@ async def test_in_ascii_every_cell_is_ascii_and_no_status_is_lost(state: str) ->
         ("m",),
         ("tab", "end", "left", "left"),
         ("tab", "g", *"9-4", "enter"),
-        ("l", "slash", *"markup", "enter"),
         ("colon",),
     ],
     ids=lambda keys: "-".join(keys),

@@ -192,7 +192,7 @@ class MonitorScreen(PanelScreen):
         self._show_keys()
         if self.app.sub_title != snapshot.status:
             self.app.sub_title = snapshot.status
-        if (ending := snapshot.ending) is not None and getattr(self.app, "farewell", ""):
+        if (ending := snapshot.ending) is not None and bool(getattr(self.app, "farewell", "")):
             # Where leaving says that the run was started, it now says how the run ended.
             remedy = "\n" + tr("Next: {remedy}", remedy=ending.remedy) if ending.remedy else ""
             cast("TrainwizApp", self.app).farewell = ending.text + remedy

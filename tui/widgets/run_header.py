@@ -20,7 +20,7 @@ from trainwiz.tui.widgets.monitor_panel import SnapshotView, thin_bar
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
-WORDS: dict[str, str] = {**STATUS_WORDS, "quiet": mark("quiet")}
+WORDS: dict[str, str] = {str(status): word for status, word in STATUS_WORDS.items()} | {"quiet": mark("quiet")}
 RESUME = "trainwiz runs resume"
 RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
 SHORTEST_NAME = 4
