@@ -6,14 +6,8 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
-from trainwiz.tui.key_binding import APP_KEYS, KeyBinding, Need, ScreenName
-from trainwiz.tui.monitor_keys import MONITOR_KEYS, PANEL_KEYS, PANEL_NAMES
+from trainwiz.tui.key_binding import APP_KEYS, MONITOR_KEYS, PANEL_KEYS, PANEL_NAMES, KeyBinding, Need, ScreenName
 from trainwiz.tui.plan_keys import BROWSE_KEYS, IMPORT_KEYS, PLAN_KEYS, REMEDY_KEYS
-
-# The one key table: it drives dispatch, the key bar and the help of every screen.
-#
-# Left out on purpose, because tmux, flow control, shells or editors take them: ctrl+s, ctrl+b,
-# ctrl+a, ctrl+o, ctrl+j, ctrl+h and ctrl+m.
 
 __all__ = [
     "KEYS",
@@ -28,6 +22,7 @@ __all__ = [
 ]
 
 STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
+"""Left out on purpose, because tmux, flow control, shells or editors take them."""
 
 KEYS: tuple[KeyBinding, ...] = (*APP_KEYS, *BROWSE_KEYS, *PLAN_KEYS, *IMPORT_KEYS, *MONITOR_KEYS, *PANEL_KEYS)
 
@@ -54,11 +49,8 @@ def bindings(*screens: ScreenName) -> list[Binding]:
     ]
 
 
-# Who does what a row of the key table says, when it is not a key that asks: a click, the palette.
-
-
 def owner_of(row: KeyBinding, screen: Screen[object], focused: Widget | None) -> DOMNode:
-    """What has the action: looked for from the focus outwards, as for a key; else the app."""
+    """What has the action, where a click or the palette asks for it: looked for from the focus outwards, as for a key."""
     name = f"action_{row.action.partition('(')[0]}"
     inner = [] if focused is None else focused.ancestors_with_self
     return next((node for node in (*inner, screen) if hasattr(node, name)), screen.app)

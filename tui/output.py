@@ -73,16 +73,13 @@ def say_labelled(line: str) -> None:
     """A line that begins with a label; on a terminal it is wrapped under its text, but for a command at its end."""
     end = next((end for end in range(len(line)) if cells(line[:end]) >= LABEL_WIDTH), len(line))
     label, text = line[:end], line[end:]
-    parts = wrapped(text, " " * LABEL_WIDTH, sys.stdout)
+    parts = wrapped(text, label, sys.stdout)
     if len(parts) > 1:
         sentence, command = command_apart(text)
-        parts = [
-            *(wrapped(sentence, " " * LABEL_WIDTH, sys.stdout) if sentence else ()),
-            *([command] if command else ()),
-        ]
-    first, *rest = parts
-    for part in (label + first, *(" " * LABEL_WIDTH + more for more in rest)):
-        say(part)
+        parts = [*(wrapped(sentence, label, sys.stdout) if sentence else ()), *filter(None, [command])]
+    for part in parts:
+        say(label + part)
+        label = " " * LABEL_WIDTH
 
 
 def labelled(label: str, text: str) -> str:
@@ -174,11 +171,7 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
     if as_json:
         say_json({"findings": [finding.to_json() for finding in findings], "exit_code": code}, compact=True)
         return code
-    for finding in findings:
-        first, *rest = finding_lines(finding, sys.stderr)
-        say(first, sys.stderr)
-        for line in rest:
-            say(line, sys.stderr)
+    say_findings(findings, sys.stderr)
     return code
 
 

@@ -1,20 +1,64 @@
-"""Words about runs: their metrics, and what a stop costs."""
+"""Words about runs: their states, their metrics, and what a stop costs."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import plain_text
-from trainwiz.tui.text import duration, sentence_gap
+from trainwiz.core.text import number, plain_text
+from trainwiz.tui.output import paint
+from trainwiz.tui.text import count, duration, sentence_gap
 
 if TYPE_CHECKING:
     from trainwiz.core.launch.actions import StopCost
     from trainwiz.core.run.attempts import Phase
     from trainwiz.core.run.state import RunState
+
+
+# States: a mark (in Unicode and in ASCII), a colour of the command's output, and one of the screens.
+
+
+class StatusLook(NamedTuple):
+    sign: str
+    ascii_sign: str
+    paint: str
+    style: str
+
+
+STATUS_LOOKS: dict[str, StatusLook] = {
+    "prepared": StatusLook("○", "*", "quiet", "$muted"),
+    "starting": StatusLook("◌", "*", "note", "$accent"),
+    "running": StatusLook("●", "*", "note", "$accent"),
+    "quiet": StatusLook("◌", ".", "quiet", "$warning"),
+    "stopping": StatusLook("●", "*", "warning", "$warning"),
+    "finished": StatusLook("✓", "+", "good", "$success"),
+    "failed": StatusLook("✗", "x", "error", "$error"),
+    "stopped": StatusLook("■", "#", "warning", "$warning"),
+    "lost": StatusLook("?", "?", "error", "$error"),
+}
+NO_LOOK = StatusLook("●", "*", "note", "$muted")
+
+
+def look_of(status: str) -> StatusLook:
+    """A state may be anything that a file holds."""
+    return STATUS_LOOKS.get(status, NO_LOOK)
+
+
+def painted_status(status: str, words: str) -> str:
+    """Sign and word of a state, for the terminal."""
+    look = look_of(status)
+    return paint(f"{look.sign} {words}", look.paint, sys.stdout)
+
+
+def steps_of(step: int | None, max_steps: int | None) -> str:
+    """How far it is, of how many."""
+    if step is None:
+        return "-"
+    return tr("{amount} of {whole}", amount=count(step), whole=count(max_steps)) if max_steps else count(step)
 
 
 # Names of metrics: which belong together, and in which order they are offered.
@@ -91,12 +135,8 @@ EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
 
 def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
     """["loss 2.61", "perplexity 13.6", "BLEU 24.1"] of an evaluation line; what is not there is left out."""
-    parts = []
-    for name, words in EVALUATION_WORDS:
-        value = values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            parts.append(tr(words, value=measured(name, value)))
-    return parts
+    known = [(name, words, number(values.get(name))) for name, words in EVALUATION_WORDS]
+    return [tr(words, value=measured(name, value)) for name, words, value in known if value is not None]
 
 
 def measured(name: str, value: float) -> str:

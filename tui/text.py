@@ -204,14 +204,13 @@ def duration_range(low: float | None, high: float | None) -> str:
 
 
 def span(first: str, last: str) -> str:
-    """ "1.2 to 3.4"."""
-    return tr("{first} to {last}", first=first, last=last)
+    """ "1.2 to 3.4"; one where they read the same."""
+    return first if first == last else tr("{first} to {last}", first=first, last=last)
 
 
 def amount_range(low: float, high: float) -> str:
-    """Two amounts of one unit: "1.2 to 3.4"; one where they read the same."""
-    first, second = _digits(low), _digits(high)
-    return second if first == second else span(first, second)
+    """Two amounts of one unit: "1.2 to 3.4"."""
+    return span(_digits(low), _digits(high))
 
 
 def percent(share: float | None) -> str:
@@ -244,6 +243,56 @@ def number(value: float) -> str:
 def epochs(value: float) -> str:
     """Passes over the data in three digits, whole ones from 1,000: 0.0321, 1.27, 37.5, 1,204."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
+
+
+LARGE = 1e4
+"""From here on a figure has a letter for its size."""
+
+
+def large_unit(size: float) -> tuple[float, str]:
+    """(1e6, "M") of 2,000,000."""
+    return next((unit, letter) for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if size >= unit)
+
+
+def short_exponent(text: str) -> str:
+    """ "2.4e-04" as "2.4e-4"."""
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else text
+
+
+def value_label(value: float) -> str:
+    """A measured value, short: four significant digits, also where the last ones are 0, so that a column keeps its width."""
+    if value != value:
+        return "NaN"
+    if math.isinf(value):
+        return tr("infinite") if value > 0 else tr("−infinite")
+    size = abs(value)
+    if size >= LARGE:
+        unit, letter = large_unit(size)
+        return f"{value / unit:.2f}{letter}" if size < 1e15 else short_exponent(f"{value:.2e}")
+    if 0 < size < 1e-2:
+        return short_exponent(f"{value:.1e}")
+    if size >= 999.95 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:#.4g}" if size >= 1 else f"{value:.3f}"
+
+
+def step_seconds(seconds: float) -> str:
+    """Three digits or so: "742", "12.3", "0.35", "0.004"."""
+    if seconds >= 100:
+        return f"{seconds:,.0f}"
+    if seconds >= 10:
+        return f"{seconds:.1f}"
+    return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.2g}"
+
+
+def clock(seconds: float) -> str:
+    """21 -> "0:21"; 4000 -> "1:06:40"; 200000 -> "2 days 7 h"."""
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600, whole // 60
+    if days >= 2:
+        return tr("{days} days {hours} h", days=f"{days:,}", hours=hours % 24)
+    return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def parse_number(text: str) -> float:

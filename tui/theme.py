@@ -16,33 +16,17 @@ from textual.theme import Theme
 # AsciiFilter: draws every cell in ASCII, for terminals and fonts that have nothing else.
 
 _BY_HAND = {
-    **dict.fromkeys("─━═╌┄▔▁", "-"),
-    **dict.fromkeys("│┃║▏▕╎┆▎▍▌▐", "|"),
-    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝", "+"),
-    **dict.fromkeys("█▇▆▅▄▉▊▋■●", "#"),
-    **dict.fromkeys("▒▓", "="),
-    **dict.fromkeys("░▃▂", "."),
-    "✓": "+",
-    "✗": "x",
-    "×": "x",
-    "·": "-",
-    "−": "-",
-    "–": "-",
-    "…": "~",
-    "▸": ">",
-    "›": ">",
-    "▾": "v",
-    "▲": "^",
-    "▼": "v",
-    "↑": "^",
-    "↓": "v",
-    "→": ">",
-    "←": "<",
-    "°": "o",
-    "“": '"',
-    "”": '"',
-    "‘": "'",
-    "’": "'",
+    letter: plain
+    for letters, plain in (
+        ("─━═╌┄▔▁·−–", "-"),
+        ("│┃║▏▕╎┆▎▍▌▐", "|"),
+        ("┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝", "+"),
+        ("█▇▆▅▄▉▊▋■●", "#"),
+        ("▒▓", "="),
+        ("░▃▂", "."),
+        ("✓✗×…▸›▾▲▼↑↓→←°“”‘’", "+xx~>>v^v^v><o\"\"''"),
+    )
+    for letter, plain in zip(letters, plain * (len(letters) if len(plain) == 1 else 1), strict=True)
 }
 
 
@@ -105,107 +89,48 @@ class Palette(NamedTuple):
     track: str
 
 
+# fmt: off
 PALETTES: tuple[Palette, ...] = (
-    Palette(
-        name="dark",
-        dark=True,
-        background="#101418",
-        surface="#151a1f",
-        panel="#1d242b",
-        foreground="#d9dfe5",
-        muted="#93a1ae",
-        accent="#62bfe0",
-        success="#83c995",
-        warning="#e3b35f",
-        error="#f2817c",
-        line="#333e48",
-        track="#333e48",
-    ),
-    Palette(
-        name="light",
-        dark=False,
-        background="#fbfaf7",
-        surface="#f5f3ee",
-        panel="#ebe8e0",
-        foreground="#22272b",
-        muted="#566069",
-        accent="#0a638a",
-        success="#1d6a3a",
-        warning="#7d5200",
-        error="#ad241c",
-        line="#d0cbc0",
-        track="#d0cbc0",
-    ),
-    Palette(
-        name="high-contrast",
-        dark=True,
-        background="#000000",
-        surface="#000000",
-        panel="#1c1c1c",
-        foreground="#ffffff",
-        muted="#e6e6e6",
-        accent="#5ce1ff",
-        success="#6dff9c",
-        warning="#ffd84d",
-        error="#ff9c9c",
-        line="#bdbdbd",
-        track="#5a5a5a",
-    ),
+    #                              background surface    panel      foreground muted
+    Palette("dark", True,          "#101418", "#151a1f", "#1d242b", "#d9dfe5", "#93a1ae",
+    #       accent     success    warning    error      line       track
+            "#62bfe0", "#83c995", "#e3b35f", "#f2817c", "#333e48", "#333e48"),
+    Palette("light", False,        "#fbfaf7", "#f5f3ee", "#ebe8e0", "#22272b", "#566069",
+            "#0a638a", "#1d6a3a", "#7d5200", "#ad241c", "#d0cbc0", "#d0cbc0"),
+    Palette("high-contrast", True, "#000000", "#000000", "#1c1c1c", "#ffffff", "#e6e6e6",
+            "#5ce1ff", "#6dff9c", "#ffd84d", "#ff9c9c", "#bdbdbd", "#5a5a5a"),
 )
+# fmt: on
+
+VARIABLES = {
+    "background": (
+        "block-cursor-foreground input-cursor-foreground scrollbar-background scrollbar-background-hover "
+        "scrollbar-background-active scrollbar-corner-color footer-background"
+    ),
+    "panel": "block-cursor-blurred-background block-hover-background link-background-hover",
+    "foreground": (
+        "text block-cursor-blurred-foreground input-cursor-background input-selection-foreground "
+        "screen-selection-foreground footer-key-foreground"
+    ),
+    "muted": "muted text-muted text-disabled scrollbar-hover footer-description-foreground",
+    "accent": "border block-cursor-background scrollbar-active link-color-hover",
+    "line": "line border-blurred scrollbar",
+    "track": "track input-selection-background screen-selection-background",
+}
+"""A colour -> the variables of Textual's style sheets, and our own, that have it."""
 
 
 def make_theme(palette: Palette) -> Theme:
     """The Textual theme of a palette. Styles use $muted, $line and $track beside Textual's own names."""
+    variables = {name: getattr(palette, colour) for colour, names in VARIABLES.items() for name in names.split()}
     return Theme(
         name=palette.name,
         primary=palette.accent,
         secondary=palette.muted,
-        accent=palette.accent,
-        success=palette.success,
-        warning=palette.warning,
-        error=palette.error,
-        foreground=palette.foreground,
-        background=palette.background,
-        surface=palette.surface,
-        panel=palette.panel,
         boost=palette.panel,
         dark=palette.dark,
-        variables={
-            "muted": palette.muted,
-            "line": palette.line,
-            "track": palette.track,
-            "text": palette.foreground,
-            "text-muted": palette.muted,
-            "text-disabled": palette.muted,
-            "border": palette.accent,
-            "border-blurred": palette.line,
-            "block-cursor-foreground": palette.background,
-            "block-cursor-background": palette.accent,
-            "block-cursor-text-style": "none",
-            "block-cursor-blurred-foreground": palette.foreground,
-            "block-cursor-blurred-background": palette.panel,
-            "block-hover-background": palette.panel,
-            "input-cursor-background": palette.foreground,
-            "input-cursor-foreground": palette.background,
-            "input-selection-background": palette.track,
-            "input-selection-foreground": palette.foreground,
-            "screen-selection-background": palette.track,
-            "screen-selection-foreground": palette.foreground,
-            "scrollbar": palette.line,
-            "scrollbar-hover": palette.muted,
-            "scrollbar-active": palette.accent,
-            "scrollbar-background": palette.background,
-            "scrollbar-background-hover": palette.background,
-            "scrollbar-background-active": palette.background,
-            "scrollbar-corner-color": palette.background,
-            "link-style": "none",
-            "link-background-hover": palette.panel,
-            "link-color-hover": palette.accent,
-            "link-style-hover": "none",
-            "footer-background": palette.background,
-            "footer-key-foreground": palette.foreground,
-            "footer-description-foreground": palette.muted,
-        },
+        variables=variables | dict.fromkeys(("block-cursor-text-style", "link-style", "link-style-hover"), "none"),
+        **{name: getattr(palette, name) for name in (*TEXT_COLOURS, *GROUND_COLOURS) if name != "muted"},
     )
 
 
@@ -279,36 +204,8 @@ class Marks(NamedTuple):
 
 
 UNICODE_MARKS = Marks()
-ASCII_MARKS = Marks(
-    ok="+",
-    tight="!",
-    bad="x",
-    here=">",
-    changed="*",
-    menu="v",
-    more=">",
-    times="x",
-    dot="-",
-    ellipsis="...",
-    full="#",
-    range="=",
-    empty=".",
-    bar="|",
-    minus="-",
-)
+ASCII_MARKS = Marks("+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "|", "-")
 
 
 def marks(ascii_only: bool) -> Marks:
     return ASCII_MARKS if ascii_only else UNICODE_MARKS
-
-
-def contrast_ratio(first: str, second: str) -> float:
-    """Contrast of two "#rrggbb" colours, 1 to 21 (WCAG 2.1, relative luminance)."""
-    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

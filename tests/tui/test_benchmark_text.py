@@ -7,7 +7,7 @@ from dataclasses import replace
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.language import use_language
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.headless.ending import benchmark_lines, host_words
+from trainwiz.tui.headless.ending import benchmark_rows
 
 MEASURED = Benchmark(
     steps=8,
@@ -33,11 +33,11 @@ MEASURED = Benchmark(
 
 
 def test_each_figure_stands_beside_the_plans() -> None:
-    step, pace, memory, _ = (line.split(maxsplit=1)[1] for line in benchmark_lines(MEASURED))
+    step, pace, memory, host = (text for _, text in benchmark_rows(MEASURED))
     assert step == "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s (roofline)"
     assert pace == "10,261 tokens/s, 8,130 of them real; planned 13,452; 3 % of the time waits for data"
     assert memory == "3.0 GiB allocated at most, planned 2.0 GiB"
-    assert benchmark_lines(MEASURED)[3].startswith("Host RAM") and host_words(MEASURED).endswith(", planned 1.0 GiB")
+    assert host == "1.0 GiB at most, planned 1.0 GiB" and benchmark_rows(MEASURED)[3][0] == "Host RAM"
 
 
 def test_in_chinese_host_ram_is_no_memory_of_a_card() -> None:
@@ -45,7 +45,7 @@ def test_in_chinese_host_ram_is_no_memory_of_a_card() -> None:
     use_language("zh")
     try:
         measured = replace(MEASURED, peak_allocated_bytes=None, planned_basis="probe")
-        lines = benchmark_lines(measured)
+        lines = [" ".join(row) for row in benchmark_rows(measured)]
     finally:
         use_language("en")
     assert not any("显存" in line for line in lines) and "probe" not in lines[0] and "实测" in lines[0]
@@ -53,10 +53,11 @@ def test_in_chinese_host_ram_is_no_memory_of_a_card() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     on_cpu = replace(MEASURED, peak_allocated_bytes=None, planned_host_ram_bytes=None, data_wait_share=None)
-    assert host_words(on_cpu) == "1.0 GiB at most"
+    assert benchmark_rows(on_cpu)[-1] == ("Host RAM", "1.0 GiB at most")
     bare = replace(on_cpu, host_ram_bytes=None, planned_step_low_s=None, tokens_per_s=None)
-    assert len(benchmark_lines(bare)) == 1 and "planned" not in benchmark_lines(bare)[0]
-    assert benchmark_lines(None) == []
+    ((_, text),) = benchmark_rows(bare)
+    assert "planned" not in text
+    assert benchmark_rows(None) == []
 
 
 def test_the_option_asks_for_the_mode() -> None:

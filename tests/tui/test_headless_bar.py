@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.run.state import RunState
-from trainwiz.tui.headless.progress import Progress
-from trainwiz.tui.headless.reporters import waiting_for
+from trainwiz.tui.headless.reporters import Progress, waiting_for
 
 SHOW = """
 import sys, time
@@ -19,7 +18,7 @@ from pathlib import Path
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.headless.reporters import BarReporter
-from trainwiz.tui.headless.progress import Progress
+from trainwiz.tui.headless.reporters import Progress
 reporter = BarReporter()
 def show(step):
     state = RunState(status="running", max_steps=120)

@@ -13,8 +13,7 @@ from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity
 from trainwiz.core.run.state import RunState, write_state
 from trainwiz.tui.headless.ending import ending_lines, ending_of
-from trainwiz.tui.headless.progress import ProgressReader
-from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, clock
+from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, ProgressReader, clock
 from trainwiz.tui.text import GIB
 
 from tests.core.run.checkpoint_files import write_checkpoint

@@ -12,8 +12,7 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
-from trainwiz.tui.headless.progress import ProgressReader
-from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, waiting_for
+from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, ProgressReader, waiting_for
 
 BEGAN_S = time.time() - 100
 

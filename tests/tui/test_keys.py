@@ -19,7 +19,7 @@ from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import CommandCard, GpuCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_card import PlanCard
-from trainwiz.tui.screens.run_dialogs import StopDialog
+from trainwiz.tui.screens.run_dialogs import AskDialog
 from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.text import cells
 from trainwiz.tui.widgets.chooser import Chooser
@@ -40,7 +40,7 @@ OWNERS = {
     "files": CursorList,
     "monitor": MonitorScreen,
     "dialog": HelpCard,
-    "confirm": StopDialog,
+    "confirm": AskDialog,
     "list": Chooser,
     "browse": FilePicker,
     "columns": DataTable,

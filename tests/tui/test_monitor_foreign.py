@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +15,9 @@ from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.widgets.device_panel import DevicePanel
-from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel
-from trainwiz.tui.widgets.pace_panel import PacePanel
-from trainwiz.tui.widgets.run_header import RunHeader
 
 from tests.each import each
-from tests.tui.test_monitor import WIDE, looked, until
+from tests.tui.test_monitor import WIDE, header_text, looked, until
 
 pytest.importorskip("torch.utils.tensorboard", reason="real event files are written with torch's SummaryWriter")
 
@@ -40,10 +32,6 @@ async def settled(pilot: Pilot) -> MonitorScreen:
     return screen
 
 
-def header(screen: MonitorScreen, width: int = 118) -> str:
-    return screen.query_one(RunHeader).content(width).plain
-
-
 def write_trainer_state(folder: Path, steps: int = 30, max_steps: int = 100) -> Path:
     """An output folder with one checkpoint, as a Trainer leaves it."""
     history = [{"step": step, "epoch": step / 50, "loss": 3 - step / 30} for step in range(1, steps + 1)]
@@ -52,35 +40,6 @@ def write_trainer_state(folder: Path, steps: int = 30, max_steps: int = 100) -> 
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
     return folder
-
-
-async def test_an_old_output_folder_of_a_trainer(tmp_path: Path) -> None:
-    folder = write_trainer_state(tmp_path / "out")
-    for path in folder.rglob("*"):
-        os.utime(path, (1.7e9, 1.7e9))
-    async with app_of(find_target(str(folder))).run_test(size=WIDE) as pilot:
-        screen = await settled(pilot)
-        text = header(screen)
-        assert "◌ quiet · step 30 of 100 · epoch 0.6" in text
-        assert "output of a Trainer · read from checkpoint-30/trainer_state.json" in text
-        assert "Quiet at step 30 of 100: " in text and " 2023-11-1" in text
-        assert screen.snapshot is not None and screen.snapshot.metrics["loss"].count == 30
-        # Nothing of this machine is shown for a job that is not seen on it.
-        device = screen.query_one(DevicePanel)
-        assert device.title_text == "device"
-        assert screen.snapshot.unavailable["machine"] in " ".join(device.content().plain.split())
-        assert "Nothing is known" in screen.query_one(HostPanel).content().plain
-        assert "No tokens/s" in screen.query_one(PacePanel).content().plain
-
-
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (20, 6)])
-async def test_it_fits_small_terminals(tmp_path: Path, size: tuple[int, int]) -> None:
-    folder = write_trainer_state(tmp_path / "out")
-    async with app_of(find_target(str(folder))).run_test(size=size) as pilot:
-        screen = await settled(pilot)
-        assert all(len(line) <= size[0] - 2 for line in header(screen, size[0] - 2).splitlines())
-        if size == (60, 20):
-            assert "not known" in screen.query_one(MonitorSummary).content().plain
 
 
 async def test_a_growing_event_file_is_followed(tmp_path: Path) -> None:
@@ -94,7 +53,7 @@ async def test_a_growing_event_file_is_followed(tmp_path: Path) -> None:
         writer.add_scalar("loss", 1.5, 2)
         writer.flush()
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.step == 2)
-        assert "● running · step 2" in header(screen)
+        assert "● running · step 2" in header_text(screen)
     writer.close()
 
 
@@ -108,33 +67,6 @@ async def test_a_foreign_job_has_no_actions_and_says_why(tmp_path: Path) -> None
             await pilot.pause()
             assert pilot.app.screen is screen
             assert ["not started by trainwiz" in note.message for note in pilot.app._notifications] == [True]
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that trains nothing for a minute, but holds 40 MB."""
-    program = "import time; block = bytearray(40_000_000); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", program, "--token", "hf_secret"], cwd=tmp_path)
-    time.sleep(0.5)
-    yield process
-    process.kill()
-    process.wait()
-
-
-async def test_a_process_shows_its_memory_and_its_end(job: subprocess.Popen[bytes]) -> None:
-    async with app_of(find_target(str(job.pid))).run_test(size=WIDE) as pilot:
-        screen = await settled(pilot)
-        await until(pilot, lambda: screen.snapshot is not None and bool(screen.snapshot.processes))
-        assert "process" in header(screen).splitlines()[2]
-        assert "hf_secret" not in header(screen, 400)
-        await pilot.press("4")
-        await pilot.pause()
-        assert str(job.pid) in screen.query_one(HostPanel).content().plain
-        job.kill()
-        job.wait()
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status != "running")
-        assert screen.snapshot is not None and screen.snapshot.ending is not None
-        assert screen.snapshot.ending.text in header(screen, 400)
 
 
 CRASHES = {
@@ -183,15 +115,6 @@ def test_a_log_that_ends_in_a_crash_has_its_diagnosis(
     assert document["exit"]["remedy"].endswith(f"trainwiz diagnose '{log}'")
     assert document["diagnosis"]["evidence"][0]["line"] == 8
     assert document["advice"][0]["code"] == cause
-
-
-async def test_the_screen_says_why_it_ended(tmp_path: Path) -> None:
-    log = crash_log(tmp_path / "train.log", CRASHES["oom"][0])
-    async with app_of(find_target(str(log))).run_test(size=WIDE) as pilot:
-        screen = await settled(pilot)
-        assert "✗ failed" in header(screen)
-        assert f"trainwiz diagnose {log}" in header(screen, 300)
-        assert "ran out of memory" in screen.query_one(AdvicePanel).content().plain
 
 
 def test_a_loss_that_is_no_number_is_diagnosed_and_what_was_survived_is_not(

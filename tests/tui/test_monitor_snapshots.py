@@ -17,7 +17,7 @@ from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.telemetry.written_run import NOW_S
-from tests.tui.monitor_states import STATES, RecordedProcess, target_of
+from tests.tui.monitor_states import RecordedProcess, target_of
 from tests.tui.test_monitor import until
 
 BASELINE_TEXTUAL = "8.2.8"
@@ -26,26 +26,6 @@ needs_baseline = pytest.mark.skipif(
 )
 
 SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
-
-WORDS: dict[str, tuple[str, ...]] = {
-    "running": ("● running", "step 1,600 of 500,000", "79 °C, throttles", "2.614"),
-    "nan": ("● running", "× NaN at 812", "not a number"),
-    "no-gpu": ("● running", "no GPU"),
-    "eight-gpus": ("● running", "8 GPUs", "0 ████", "7 ████", "6.0 of 7.8 GiB"),
-    "starting": ("◌ starting", "values come with the first logged"),
-    "finished": ("✓ finished",),
-    "failed": ("✗ failed", "The GPU ran out of memory at step 1,600", "trainwiz --profile 2080super --micro-batch 3"),
-    "stopped": ("■ stopped", "Stopped after step 1,600; checkpoint-1600 is complete."),
-    "lost": ("? lost", "gone without a last word", "trainwiz runs resume"),
-    "recovered": ("● running", "evaluating, for 75 s", "attempt 2, as GPU memory ran out; from step 1,200: 3 × 1,302"),
-    "paused": ("● running", "paused, for 6.7 min: waiting for room on the disk"),
-    "tokenising": ("◌ starting", "tokenising 12,000 of 80,000 rows, for 3"),
-    "given-up": ("✗ failed", "ran out of memory", "attempt 3", "The micro-batch is one row already"),
-    "trainer": ("● running", "bert-finetune", "step 1,200 of 3,000", "No process of this machine"),
-    "quiet": ("quiet", "bert-finetune", "step 1,200 of 3,000"),
-    "tensorboard": ("vision", "resnet50", "◆"),
-    "process": ("● running", "train.py (pid 4711)", "step 1,200 of 3,000", "5.3 of 7.8 GiB"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -94,27 +74,32 @@ def screen_text(app: TrainwizApp) -> str:
 
 
 @needs_baseline
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
-@pytest.mark.parametrize("state", STATES)
-def test_monitor(snap_compare: Any, state: str, size: tuple[int, int], theme: str) -> None:
-    assert snap_compare(app_for(state, theme), terminal_size=size, run_before=drawn)
+@pytest.mark.parametrize(
+    ("state", "size", "theme"),
+    [
+        ("running", "120x40", "dark"),
+        ("running", "80x24", "light"),
+        ("running", "60x20", "dark"),
+        ("nan", "120x40", "high-contrast"),
+        ("no-gpu", "80x24", "dark"),
+        ("eight-gpus", "120x40", "dark"),
+        ("eight-gpus", "60x20", "light"),
+        ("failed", "80x24", "dark"),
+        ("given-up", "120x40", "light"),
+        ("tokenising", "80x24", "dark"),
+        ("trainer", "60x20", "dark"),
+        ("tensorboard", "120x40", "dark"),
+        ("process", "120x40", "dark"),
+    ],
+)
+def test_monitor(snap_compare: Any, state: str, size: str, theme: str) -> None:
+    assert snap_compare(app_for(state, theme), terminal_size=SIZES[size], run_before=drawn)
 
 
-@pytest.mark.parametrize("state", STATES)
-async def test_what_a_picture_says(state: str) -> None:
-    app = app_for(state, "dark")
-    async with app.run_test(size=SIZES["120x40"]) as pilot:
-        await drawn(pilot)
-        text = " ".join(screen_text(app).replace("│", " ").split())
-        assert [words for words in WORDS[state] if words not in text] == []
-
-
-@pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
-@pytest.mark.parametrize("state", STATES)
-async def test_in_ascii_every_cell_is_ascii_and_no_status_is_lost(state: str, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("state", ["nan", "eight-gpus"])
+async def test_in_ascii_every_cell_is_ascii_and_no_status_is_lost(state: str) -> None:
     app = app_for(state, "dark", ascii_only=True)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=SIZES["80x24"]) as pilot:
         await drawn(pilot)
         screen = app.screen
         assert isinstance(screen, MonitorScreen) and screen.snapshot is not None
@@ -129,17 +114,11 @@ async def test_in_ascii_every_cell_is_ascii_and_no_status_is_lost(state: str, si
 @pytest.mark.parametrize(
     "keys",
     [
-        ("p",),
         ("s",),
         ("tab", "f1"),
-        ("l",),
-        ("e",),
         ("m",),
-        ("m", *"eval"),
         ("tab", "end", "left", "left"),
         ("tab", "g", *"9-4", "enter"),
-        ("tab", "x"),
-        ("l", "slash", *"markup", "enter"),
         ("colon",),
     ],
     ids=lambda keys: "-".join(keys),
@@ -151,8 +130,3 @@ def test_cards_and_keys(snap_compare: Any, keys: tuple[str, ...]) -> None:
         await pilot.pause(0.4)
 
     assert snap_compare(app_for("running", "dark"), terminal_size=SIZES["80x24"], run_before=press)
-
-
-@needs_baseline
-def test_high_contrast(snap_compare: Any) -> None:
-    assert snap_compare(app_for("nan", "high-contrast"), terminal_size=SIZES["120x40"], run_before=drawn)

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.tui.headless.plan_text import machine_text, number_lines
+from trainwiz.tui.commands.plan import machine_text, number_lines
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,

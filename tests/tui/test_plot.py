@@ -5,27 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import time
 from itertools import pairwise
 
 import pytest
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
+from trainwiz.tui.text import value_label
 from trainwiz.tui.widgets.canvas import (
     ASCII,
     BLOCK,
     BRAILLE,
     GLYPHS,
-    DotCanvas,
     Glyphs,
     choose_glyphs,
     linear_ticks,
     log_ticks,
     make_scale,
     tick_labels,
-    ticks_of,
-    value_label,
 )
-from trainwiz.tui.widgets.drawing import PlotData, dot_row, draw_curve, draw_plot, value_labels
+from trainwiz.tui.widgets.drawing import PlotData, Row, draw_plot, read_at, step_beside, value_labels
+from trainwiz.tui.widgets.plot import StepRange, parse_range
 
 from tests.each import each
 
@@ -35,6 +33,10 @@ def curve_of(values: list[float], every: int = 1) -> Curve:
     for index, value in enumerate(values):
         series.add(index * every, value)
     return series.curve()
+
+
+def rows_of(data: PlotData, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    return draw_plot(data, width, height, glyphs).rows
 
 
 def text_of(rows: list[list[tuple[str, str]]]) -> list[str]:
@@ -58,21 +60,14 @@ def roles_at(rows: list[list[tuple[str, str]]], column: int) -> list[str]:
 def test_every_row_has_exactly_the_width(glyphs: Glyphs, width: int, height: int) -> None:
     values = [2 + math.sin(index / 20) for index in range(500)]
     values[100] = math.nan
-    rows = text_of(draw_curve(PlotData(curve_of(values), logarithmic=True), width, height, glyphs))
+    rows = text_of(rows_of(PlotData(curve_of(values), logarithmic=True), width, height, glyphs))
     assert [len(row) for row in rows] == [width] * height
-
-
-def test_a_falling_curve_falls() -> None:
-    rows = draw_curve(PlotData(curve_of([100.0 - index for index in range(100)])), 60, 12, BRAILLE)
-    first = roles_at(rows[:-1], 6).index("line")
-    assert first <= 1
-    assert roles_at(rows[:-1], 58)[-2:].count("line") == 1
 
 
 def test_nan_is_a_gap_with_its_step_beside_it() -> None:
     values = [3.0 - index / 100 for index in range(200)]
     values[120] = math.nan
-    rows = draw_curve(PlotData(curve_of(values, every=10)), 80, 16, BRAILLE)
+    rows = rows_of(PlotData(curve_of(values, every=10)), 80, 16, BRAILLE)
     assert any("× NaN at 1,200" in row for row in text_of(rows))
     gutter = len(rows[0][0][0])
     column = gutter + int(1200 / 1990 * (80 - gutter))
@@ -84,43 +79,31 @@ def test_nan_is_a_gap_with_its_step_beside_it() -> None:
     assert "line" in roles_at(rows[:-1], column + 2)
 
 
-def test_many_nan_are_counted() -> None:
-    values = [3.0 - index / 100 if not 100 <= index < 105 else math.nan for index in range(200)]
-    assert any("NaN at 100 and 4 more" in row for row in text_of(draw_curve(PlotData(curve_of(values)), 80, 16, ASCII)))
-
-
 def test_only_nan_says_so_and_nothing_says_what_to_expect() -> None:
-    rows = text_of(draw_curve(PlotData(curve_of([math.nan, math.nan])), 60, 5, BRAILLE))
+    rows = text_of(rows_of(PlotData(curve_of([math.nan, math.nan])), 60, 5, BRAILLE))
     assert any("Never a number: NaN since step 0." in row for row in rows)
-    rows = text_of(draw_curve(PlotData(EMPTY_CURVE, empty_text="Come back later."), 60, 5, BRAILLE))
+    rows = text_of(rows_of(PlotData(EMPTY_CURVE, empty_text="Come back later."), 60, 5, BRAILLE))
     assert any("Come back later." in row for row in rows)
 
 
 def test_no_room_is_not_no_values() -> None:
-    text = " ".join(text_of(draw_curve(PlotData(curve_of([3.0, 2.0, 1.0]), empty_text="No values."), 30, 2, BRAILLE)))
+    text = " ".join(text_of(rows_of(PlotData(curve_of([3.0, 2.0, 1.0]), empty_text="No values."), 30, 2, BRAILLE)))
     assert "no room" in text and "No values" not in text
 
 
 def test_extremes_survive_decimation() -> None:
     values = [1.0] * 10_000
     values[7_777] = 9.0
-    rows = draw_curve(PlotData(curve_of(values)), 80, 20, BRAILLE)
+    rows = rows_of(PlotData(curve_of(values)), 80, 20, BRAILLE)
     gutter = len(rows[0][0][0])
     column = gutter + int(7_777 / 9_999 * (80 - gutter))
     assert "raw" in (roles_at(rows, column)[0], roles_at(rows, column)[1])
 
 
 def test_evaluations_are_marks() -> None:
-    rows = text_of(draw_curve(PlotData(curve_of([1.0] * 50), curve_of([1.2, 1.1, 1.3], every=15)), 60, 10, BRAILLE))
+    rows = text_of(rows_of(PlotData(curve_of([1.0] * 50), curve_of([1.2, 1.1, 1.3], every=15)), 60, 10, BRAILLE))
     assert sum(row.count("◆") for row in rows) == 4
     assert any("eval ◆" in row for row in rows)
-
-
-def test_a_dense_second_curve_is_marks_with_room_between_them() -> None:
-    points = curve_of([2.0 - index / 1000 for index in range(1000)])
-    rows = draw_curve(PlotData(curve_of([1.0] * 1000), points), 63, 10, ASCII)
-    marks = sum(text.count("o") for row in rows[:-1] for text, role in row if role == "point") - 1  # and the legend's
-    assert 15 <= marks <= 22
 
 
 def test_the_cursor_stands_behind_the_curve_and_marks_its_value() -> None:
@@ -138,46 +121,28 @@ def test_the_cursor_stands_behind_the_curve_and_marks_its_value() -> None:
 
 def test_an_empty_part_of_a_run_says_so() -> None:
     data = PlotData(curve_of([1.0] * 100), first=1000.0, last=2000.0)
-    assert any("No values between the steps 1,000 and 2,000." in row for row in text_of(draw_curve(data, 60, 5, ASCII)))
+    assert any("No values between the steps 1,000 and 2,000." in row for row in text_of(rows_of(data, 60, 5, ASCII)))
 
 
 def test_steps_stand_below_and_the_last_one_at_the_end() -> None:
-    bottom = text_of(draw_curve(PlotData(curve_of([1.0, 2.0] * 602)), 80, 10, BRAILLE))[-1]
+    bottom = text_of(rows_of(PlotData(curve_of([1.0, 2.0] * 602)), 80, 10, BRAILLE))[-1]
     assert bottom.rstrip().endswith("1,203")
     assert " 0 " in bottom
     assert "500" in bottom
 
 
-def test_a_log_scale_of_values_below_zero_is_symmetric() -> None:
-    scale = make_scale(-1000.0, 1000.0, True)
-    shares = [scale.share(value) for value in (-1000, -100, -10, 0, 10, 100, 1000)]
-    assert shares == sorted(shares) and shares[3] == pytest.approx(0.5)
-    assert shares[0] == 0 and shares[-1] == 1
-    assert 1 - shares[1] == pytest.approx(shares[-2])
-    # Each factor of ten has about the same room, unlike on a linear scale.
-    assert shares[-2] - shares[-3] == pytest.approx(shares[-1] - shares[-2], rel=0.2)
-    assert ticks_of(scale, 7) == [-1000, -100, -10, 0, 10, 100, 1000]
-    values = [-3.0, -0.02, 0.0, 0.02, 3.0] * 20
-    logarithmic = text_of(draw_curve(PlotData(curve_of(values), logarithmic=True), 60, 14, BRAILLE))
-    assert logarithmic != text_of(draw_curve(PlotData(curve_of(values)), 60, 14, BRAILLE))
-    labels = [row.split()[0] for row in logarithmic[:-1] if row[:5].strip()]
-    assert labels == ["1.00", "0.10", "0.00", "-0.10", "-1.00"]
-
-
 def test_a_zero_among_positive_values_lies_at_the_bottom_of_a_log_scale() -> None:
     picture = draw_plot(PlotData(curve_of([0.0, 1e-4, 1e-3, 1e-2]), logarithmic=True), 60, 14, BRAILLE)
     assert picture.scale == make_scale(1e-4, 1e-2, True)
-
-
-def test_a_log_scale_gives_each_decade_the_same_room() -> None:
-    scale = make_scale(1.0, 1000.0, True)
-    assert [round(scale.share(value), 6) for value in (1, 10, 100, 1000)] == [0, 0.333333, 0.666667, 1]
+    # Values below 0 have a linear scale.
+    picture = draw_plot(PlotData(curve_of([-1.0, 0.0, 1.0]), logarithmic=True), 60, 14, BRAILLE)
+    assert picture.scale == make_scale(-1.0, 1.0, False)
 
 
 @each("values", [[5.0] * 10, [0.0] * 10, [1e300, -1e300], [1e-300, 2e-300], [3.0]])
 def test_odd_ranges_are_drawn(values: list[float]) -> None:
     for logarithmic in (False, True):
-        rows = text_of(draw_curve(PlotData(curve_of(values), logarithmic=logarithmic), 60, 10, BRAILLE))
+        rows = text_of(rows_of(PlotData(curve_of(values), logarithmic=logarithmic), 60, 10, BRAILLE))
         assert [len(row) for row in rows] == [60] * 10
 
 
@@ -203,7 +168,7 @@ def test_steps_and_values_at_the_limits_of_floats_are_drawn(steps: tuple[float, 
             series.add(step, value)
         for logarithmic in (False, True):
             data = PlotData(series.curve(), series.curve(), logarithmic=logarithmic, uprights=steps[1:])
-            assert [len(row) for row in text_of(draw_curve(data, 60, 10, BRAILLE))] == [60] * 10
+            assert [len(row) for row in text_of(rows_of(data, 60, 10, BRAILLE))] == [60] * 10
 
 
 def test_any_numbers_are_drawn() -> None:
@@ -212,22 +177,15 @@ def test_any_numbers_are_drawn() -> None:
         size = source.choice([1e-12, 1e-3, 1.0, 1e6, 1e30])
         values = [source.choice([source.gauss(0, size), math.nan, math.inf]) for _ in range(source.randrange(1, 80))]
         width, height = source.randrange(1, 100), source.randrange(1, 30)
-        rows = draw_curve(PlotData(curve_of(values), logarithmic=source.random() < 0.5), width, height, BRAILLE)
+        rows = rows_of(PlotData(curve_of(values), logarithmic=source.random() < 0.5), width, height, BRAILLE)
         assert [len(row) for row in text_of(rows)] == [width] * height
-
-
-def test_zoom_shows_only_the_steps_asked_for() -> None:
-    values = [100.0] * 500 + [float(index % 5) for index in range(500)]
-    rows = text_of(draw_curve(PlotData(curve_of(values), first=600), 60, 10, BRAILLE))
-    assert "100" not in "".join(row[:6] for row in rows[:-1])
-    assert rows[-1].rstrip().endswith("999")
 
 
 def test_ascii_draws_only_ascii_and_blocks_only_blocks() -> None:
     values = [math.sin(index / 30) + 2 for index in range(300)]
     values[70] = math.nan
-    "".join(text_of(draw_curve(PlotData(curve_of(values)), 80, 20, ASCII))).encode("ascii")
-    blocks = "".join(text_of(draw_curve(PlotData(curve_of(values)), 80, 20, BLOCK)))
+    "".join(text_of(rows_of(PlotData(curve_of(values)), 80, 20, ASCII))).encode("ascii")
+    blocks = "".join(text_of(rows_of(PlotData(curve_of(values)), 80, 20, BLOCK)))
     assert not any(0x2800 <= ord(character) <= 0x28FF for character in blocks)
 
 
@@ -238,18 +196,6 @@ def test_glyphs_follow_terminal_and_wish() -> None:
     assert choose_glyphs(False, {"TERM": "dumb"}) is ASCII
     assert choose_glyphs(False, {"TERM": "vt100-am"}) is ASCII
     assert choose_glyphs(True, {"TRAINWIZ_PLOT": "block"}) is BLOCK
-
-
-@pytest.mark.parametrize("glyphs", GLYPHS.values(), ids=list(GLYPHS))
-def test_a_column_of_dots_is_the_dots_one_by_one(glyphs: Glyphs) -> None:
-    height = 5 * glyphs.dots_down
-    for top in range(height):
-        for bottom in range(top, height):
-            whole, single = DotCanvas(1, 5, glyphs), DotCanvas(1, 5, glyphs)
-            whole.raw(0, top, bottom)
-            for y in range(top, bottom + 1):
-                single.raw(0, y, y)
-            assert whole._raw == single._raw
 
 
 @each(
@@ -292,18 +238,6 @@ def test_value_labels(value: float, label: str) -> None:
     assert value_label(value) == label
 
 
-def test_ten_thousand_points_are_drawn_in_a_few_milliseconds() -> None:
-    source = random.Random(1)
-    data = PlotData(curve_of([source.gauss(2, 0.3) for _ in range(10_000)]))
-    times = []
-    for _ in range(15):
-        started = time.perf_counter()
-        draw_curve(data, 120, 40, BRAILLE)
-        times.append(time.perf_counter() - started)
-    # The limit of the benchmark is 8 ms; a shared machine gets some air.
-    assert min(times) < 0.012
-
-
 @each("rows", [4, 8, 10, 19, 40])
 @each(("low", "high"), [(2.6, 3.48), (2.34, 3.1), (-12.0, 2.0), (0.0, 1e29), (1e-30, 7e-30), (2.1, 2.9)])
 def test_labels_of_a_linear_scale_are_evenly_apart_and_say_their_value(low: float, high: float, rows: int) -> None:
@@ -316,4 +250,99 @@ def test_labels_of_a_linear_scale_are_evenly_apart_and_say_their_value(low: floa
     assert all(gap >= 2 for gap in gaps)
     assert max(gaps, default=0) - min(gaps, default=0) <= 1
     for row, label in labels.items():
-        assert dot_row(scale, float(label), rows * BRAILLE.dots_down) // BRAILLE.dots_down == row
+        assert scale.row(float(label), rows * BRAILLE.dots_down) // BRAILLE.dots_down == row
+
+
+# Which steps are shown, and what the cursor reads.
+
+
+@each(
+    ("text", "expected"),
+    [
+        ("all", StepRange()),
+        ("", StepRange()),
+        ("400-900", StepRange(400, 900)),
+        (" 400 900 ", StepRange(400, 900)),
+        ("400..900", StepRange(400, 900)),
+        ("1,200 - 1.5k", StepRange(1200, 1500)),
+        ("400-", StepRange(400, None)),
+        ("-900", StepRange(None, 900)),
+        ("last 500", StepRange(length=500)),
+        ("last 500 steps", StepRange(length=500)),
+        ("last 10%", StepRange(share=0.1)),
+    ],
+)
+def test_what_a_user_types(text: str, expected: StepRange) -> None:
+    assert parse_range(text, 0, 10_000) == expected
+
+
+@each(
+    ("text", "sentence"),
+    [
+        ("900-400", "before its last"),
+        ("400-400", "before its last"),
+        ("20000-", "before its last one; the run has steps 10 to 1,000"),
+        ("4e", "Type two steps as 400-900"),
+        ("loss", "Type two steps as 400-900"),
+        ("last 0", "at least one step"),
+        ("-5", "nothing before step 10"),
+    ],
+)
+def test_what_cannot_be_a_range_is_said_in_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as error:
+        parse_range(text, 10, 1000)
+    assert str(error.value).endswith(".")
+
+
+def test_a_range_follows_the_run_where_its_end_is_open() -> None:
+    assert StepRange(share=0.2).ends(0, 1000) == (800, None)
+    assert StepRange(share=0.2).ends(0, 2000) == (1600, None)
+    assert StepRange(length=300).ends(0, 2000) == (1700, None)
+    assert StepRange(length=300).ends(0, 100) == (0, None)
+    assert StepRange(first=400).ends(0, 2000) == (400, None)
+
+
+def test_narrower_wider_left_and_right() -> None:
+    half = StepRange().resized(0.5, 0, 1000)
+    assert half.ends(0, 1000) == (500, None)
+    about = StepRange().resized(0.5, 0, 1000, about=300)
+    assert about == StepRange(150, 650)
+    assert about.resized(2, 0, 1000, about=300) == StepRange()
+    assert about.moved(-1, 0, 1000) == StepRange(0, 500)
+    assert about.moved(1, 0, 1000) == StepRange(400, 900)
+    # At the end of the run it follows the run.
+    assert about.moved(1, 0, 1000).moved(1, 0, 1000) == StepRange(500, None)
+    assert StepRange().moved(1, 0, 1000) == StepRange()
+
+
+def test_a_range_ends_at_both_ends_of_the_run_and_never_vanishes() -> None:
+    narrow = StepRange()
+    for _ in range(200):
+        narrow = narrow.resized(0.5, 0, 1000, about=999)
+    first, last = narrow.ends(0, 1000)
+    assert first is not None and first < (1000 if last is None else last) <= 1000
+
+
+def test_zoom_goes_round() -> None:
+    shown = [StepRange()]
+    for _ in range(3):
+        shown.append(shown[-1].next_zoom())
+    assert [item.words() for item in shown] == ["", "last fifth", "last 4 %", ""]
+    assert StepRange(100, 200).next_zoom().words() == "last fifth"
+
+
+def test_the_cursor_reads_what_was_logged() -> None:
+    curve = curve_of([3.0, 2.5, math.nan, 2.0], every=10)
+    assert read_at(EMPTY_CURVE, 5) is None
+    reading = read_at(curve, 12)
+    assert reading is not None and (reading.step, reading.value) == (10, 2.5)
+    bad = read_at(curve, 19)
+    assert bad is not None and bad.step == 20 and math.isnan(bad.value)
+
+
+def test_the_cursor_moves_by_logged_steps_and_never_stands_still() -> None:
+    curve = curve_of([1.0, math.nan, 1.0, 1.0], every=100)
+    assert [step_beside(curve, step, 1.0) for step in (0, 100, 200, 300)] == [100, 200, 300, None]
+    assert [step_beside(curve, step, -1.0) for step in (300, 200, 100, 0)] == [200, 100, 0, None]
+    assert step_beside(curve, 0, 230.0) == 200
+    assert step_beside(curve, 300, -1e9) == 0

@@ -23,7 +23,7 @@ from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import CommandCard
-from trainwiz.tui.screens.run_dialogs import ResumeDialog, StopDialog
+from trainwiz.tui.screens.run_dialogs import AskDialog
 from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
@@ -63,6 +63,10 @@ def said(app: App[int]) -> list[str]:
     return [notice.message for notice in app._notifications]
 
 
+def asked(pilot: Pilot[int]) -> str:
+    return " ".join(str(sentence.render()) for sentence in pilot.app.screen.query(".sentence"))
+
+
 def words_of(pilot: Pilot[int], selector: str) -> str:
     return str(pilot.app.screen.query_one(selector, Static).render())
 
@@ -73,10 +77,10 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
     async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
         await looked(pilot)
         await pilot.press("s")
-        assert isinstance(pilot.app.screen, StopDialog)
-        await until(pilot, lambda: "checkpoint-1580" in words_of(pilot, "#at-once"))
-        assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in words_of(pilot, "#at-once")
-        assert "up to 12 min of work are computed again" in words_of(pilot, "#with-checkpoint")
+        assert isinstance(pilot.app.screen, AskDialog)
+        await until(pilot, lambda: "checkpoint-1580" in asked(pilot))
+        assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in asked(pilot)
+        assert "up to 12 min of work are computed again" in asked(pilot)
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
         await pilot.press("enter")
@@ -159,8 +163,8 @@ async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
     async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
         await pilot.press("r")
-        assert isinstance(pilot.app.screen, ResumeDialog)
-        await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in words_of(pilot, "#start"))
+        assert isinstance(pilot.app.screen, AskDialog)
+        await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
         await pilot.press("right", "enter")
         assert pilot.app.screen is screen
     assert (folder / "state.json").read_bytes() == before
@@ -185,41 +189,23 @@ async def test_readonly_refuses_what_changes_the_run(tmp_path: Path, key: str) -
         assert "read-only" in said(pilot.app)[0]
 
 
-@pytest.mark.parametrize("key", ["s", "r"])
-async def test_a_replay_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
-    folder = write_run(tmp_path / "run", status="finished", steps=20)
-    async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        await pilot.press(key)
-        assert pilot.app.screen is screen
-        assert "replay" in said(pilot.app)[0]
-
-
-async def test_the_whole_log_of_a_replay_holds_no_future(tmp_path: Path) -> None:
+async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:
     log = "".join(f"step {step}/80  loss 2.5\n" for step in range(4, 81, 4))
     folder = write_run(tmp_path / "run", status="finished", steps=20, log=log)
     async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+        screen = await looked(pilot)
+        for key in "sr":
+            await pilot.press(key)
+            assert pilot.app.screen is screen
+        assert all("replay" in message for message in said(pilot.app)) and len(said(pilot.app)) == 2
+        await pilot.press("space")
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
         await pilot.press("l")
         await pilot.pause(0.5)
         assert isinstance(pilot.app.screen, LogCard)
         shown = pilot.app.screen.query_one(LogView).shown_lines
         assert not [line for line in shown if line.startswith("step 80/80")]
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
-
-
-async def test_space_holds_a_replay(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", status="finished", steps=20)
-    async with monitor_app(of(folder, replay_speed=5000.0)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        await pilot.press("space")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
-        assert screen.snapshot is not None
-        held = screen.snapshot.replayed_s
-        await pilot.pause(0.7)
-        assert screen.snapshot.replayed_s == held
-        await pilot.press("space")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replayed_s != held)
 
 
 @pytest.fixture

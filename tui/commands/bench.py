@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.store import append, history_path, load
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.alternatives import LONGEST_S as LONGEST_CHOICE_S
 from trainwiz.core.launch.alternatives import Turns, compare
 from trainwiz.core.launch.probe import LONGEST_S, Probe, check_probe
 from trainwiz.core.launch.probe_order import ProbeResult
-from trainwiz.core.plan.gather import gather
+from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, parse_choices, wrong
-from trainwiz.tui.headless.plan_text import model_text
+from trainwiz.tui.commands.plan import model_text
 from trainwiz.tui.headless.waiting import Waiting
 from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
@@ -34,11 +34,14 @@ from trainwiz.tui.text import count, duration, duration_range, size
 
 def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
-    choices = bench_choices(values)
-    try:
-        plan, result = measured(choices, limit_s)
-    except KeyboardInterrupt:
-        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
+
+    def probe(plan: Plan, gathered: Gathered, waiting: Waiting) -> ProbeResult:
+        waiting.say(tr("starting the processes of the probe"))
+        with Probe(plan, gathered.data, limit_s=limit_s) as running:
+            return running.run(lambda line: waiting.say(progress_words(line)))
+
+    choices, plan, result = measured(values, probe)
+    if plan is None or result is None:
         return EXIT_STOPPED
     note = keep(result)
     if choices.json:
@@ -53,25 +56,30 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     return EXIT_FINISHED
 
 
-def bench_choices(values: Mapping[str, Any]) -> Choices:
-    """Raises UsageError, also for a plan of another machine."""
+Measured = TypeVar("Measured")
+
+
+def measured(
+    values: Mapping[str, Any], measure: Callable[[Plan, Gathered, Waiting], Measured]
+) -> tuple[Choices, Plan | None, Measured | None]:
+    """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up.
+
+    Raises TrainwizError, also for a plan of another machine.
+    """
     choices = parse_choices(values)
     refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if refused:
         words = tr("it plans for another machine, and a probe measures this one; leave it out")
         raise UsageError([wrong(flag, words) for flag in refused])
-    return choices
-
-
-def measured(choices: Choices, limit_s: float) -> tuple[Plan, ProbeResult]:
-    """The plan and its probe. Raises TrainwizError, and KeyboardInterrupt once all is cleared up."""
-    with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
-        gathered = gather(choices.request)
-        plan = Refiner(None, load).plan(gathered)
-        check_probe(plan)
-        waiting.say(tr("starting the processes of the probe"))
-        with Probe(plan, gathered.data, limit_s=limit_s) as probe:
-            return plan, probe.run(lambda line: waiting.say(progress_words(line)))
+    try:
+        with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
+            gathered = gather(choices.request)
+            plan = Refiner(None, load).plan(gathered)
+            check_probe(plan)
+            return choices, plan, measure(plan, gathered, waiting)
+    except KeyboardInterrupt:
+        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
+        return choices, None, None
 
 
 @contextmanager
@@ -124,19 +132,9 @@ def progress_words(line: Mapping[str, Any]) -> str:
 
 def planned_figures(plan: Plan) -> dict[str, Any]:
     """What the plan said before."""
-    time, memory = plan.time, plan.memory
-    return {
-        "step_s": time.step_s,
-        "step_low_s": time.step_low_s,
-        "step_high_s": time.step_high_s,
-        "basis": time.basis,
-        "allocated_bytes": memory.allocated_bytes,
-        "reserved_bytes": memory.reserved_bytes,
-        "device_used_bytes": memory.device_used_bytes,
-        "low_bytes": memory.low_bytes,
-        "high_bytes": memory.high_bytes,
-        "tier": memory.tier,
-    }
+    of_time = ("step_s", "step_low_s", "step_high_s", "basis")
+    of_memory = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "low_bytes", "high_bytes", "tier")
+    return {name: getattr(plan.time if name in of_time else plan.memory, name) for name in (*of_time, *of_memory)}
 
 
 def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
@@ -145,37 +143,28 @@ def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
     assert measured is not None
     model, device = model_text(plan), plain_text(tr(plan.memory.device))
     seconds = f"{result.seconds:.0f}"
-    lines = [
-        labelled(
-            tr("Measured"),
-            tr("{model} on {device}, {seconds} s in all", model=model, device=device, seconds=seconds),
-        ),
-        labelled(tr("Batch"), batch_words(result, measured)),
+    rows = [
+        (tr("Measured"), tr("{model} on {device}, {seconds} s in all", model=model, device=device, seconds=seconds)),
+        (tr("Batch"), batch_words(result, measured)),
     ]
     if result.planned_fits is False:
         planned, taken = count(plan.batch.micro_batch), count(measured.micro_batch)
-        lines.append(
-            labelled("", tr("{planned} does not fit here; measured with {taken}", planned=planned, taken=taken))
-        )
-    lines.append(labelled(tr("Step"), step_words(measured)))
+        rows.append(("", tr("{planned} does not fit here; measured with {taken}", planned=planned, taken=taken)))
+    rows.append((tr("Step"), step_words(measured)))
     if plan.time.step_low_s is not None:
         said = duration_range(plan.time.step_low_s, plan.time.step_high_s)
         basis = plan.time.basis_text or tr(plan.time.basis)
-        lines.append(labelled("", tr("the plan said {time}, by {basis}", time=said, basis=basis)))
+        rows.append(("", tr("the plan said {time}, by {basis}", time=said, basis=basis)))
     if measured.peak_allocated_bytes is not None:
-        lines.append(labelled(tr("Memory"), memory_words(plan, measured)))
+        rows.append((tr("Memory"), memory_words(plan, measured)))
     if measured.host_rss_bytes is not None:
-        words = trn(
-            "{size} at its most",
-            "{size} at its most in each process",
-            measured.world_size,
-            size=size(measured.host_rss_bytes),
-        )
-        lines.append(labelled(tr("Host RAM"), words))
-    lines.append(labelled(tr("Largest"), largest_words(result)))
+        held, processes = size(measured.host_rss_bytes), measured.world_size
+        words = trn("{size} at its most", "{size} at its most in each process", processes, size=held)
+        rows.append((tr("Host RAM"), words))
+    rows.append((tr("Largest"), largest_words(result)))
     if result.problem:
-        lines.append(labelled("", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))))
-    return lines
+        rows.append(("", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))))
+    return [labelled(label, text) for label, text in rows]
 
 
 def batch_words(result: ProbeResult, measured: Measurement) -> str:
@@ -239,20 +228,17 @@ def largest_words(result: ProbeResult) -> str:
 
 def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
-    choices = bench_choices(values)
-    try:
-        with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
-            gathered = gather(choices.request)
-            plan = Refiner(None, load).plan(gathered)
-            check_probe(plan)
-            compared = list(compare(plan, gathered.data, limit_s or LONGEST_CHOICE_S, waiting.say))
-    except KeyboardInterrupt:
-        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
+
+    def in_turns(plan: Plan, gathered: Gathered, waiting: Waiting) -> list[Turns]:
+        return list(compare(plan, gathered.data, limit_s or LONGEST_CHOICE_S, waiting.say))
+
+    choices, plan, compared = measured(values, in_turns)
+    if plan is None or compared is None:
         return EXIT_STOPPED
-    if choices.json:
-        say_json({"comparison": {**measured_on(plan), "alternatives": [asdict(one) for one in compared]}})
-        return EXIT_FINISHED
     figures = measured_on(plan)
+    if choices.json:
+        say_json({"comparison": {**figures, "alternatives": [asdict(turns) for turns in compared]}})
+        return EXIT_FINISHED
     own = tr(
         "{model}, {batch} sequences of at most {length} tokens, in {precision}",
         model=model_text(plan),
@@ -260,9 +246,8 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
         length=count(figures["length"]),
         precision=figures["precision"],
     )
-    say_labelled(labelled(tr("Compared"), own))
-    for one in compared:
-        say_labelled(labelled(title_of(one), turns_words(one)))
+    for label, text in ((tr("Compared"), own), *((title_of(turns), turns_words(turns)) for turns in compared)):
+        say_labelled(labelled(label, text))
     return EXIT_FINISHED
 
 
@@ -271,47 +256,43 @@ def measured_on(plan: Plan) -> dict[str, Any]:
     return {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
 
 
-def title_of(one: Turns) -> str:
+TITLES = {
+    "engine.attention": mark("Attention"),
+    "engine.optimizer": mark("Optimizer"),
+    "engine.precision": mark("Precision"),
+    "engine.compile": mark("Compile"),
+}
+
+
+def title_of(turns: Turns) -> str:
     """ "Attention"."""
-    titles = {
-        "engine.attention": tr("Attention"),
-        "engine.optimizer": tr("Optimizer"),
-        "engine.precision": tr("Precision"),
-        "engine.compile": tr("Compile"),
-    }
-    return titles[next(iter(one.changes))]
+    return tr(TITLES[next(iter(turns.changes))])
 
 
-def turns_words(one: Turns) -> str:
+def turns_words(turns: Turns) -> str:
     """ "eager instead of sdpa: 0.81 times the pace (0.78 to 0.84 in 8 turns); slower"."""
-    (key, value), base = next(iter(one.changes.items())), next(iter(one.base.values()))
+    (key, value), base = next(iter(turns.changes.items())), next(iter(turns.base.values()))
     subject = tr("{value} instead of {base}", value=_value(value), base=_value(base))
-    if one.gain is None or one.verdict == "failed":
-        why = plain_text(one.note, 200)
-        said = (
-            tr("failed: {reason}", reason=why) if one.verdict == "failed" else tr("not measured: {reason}", reason=why)
-        )
-        return tr("{subject}: {result}", subject=subject, result=said)
+    if turns.gain is None or turns.verdict == "failed":
+        form = mark("failed: {reason}") if turns.verdict == "failed" else mark("not measured: {reason}")
+        return tr("{subject}: {result}", subject=subject, result=tr(form, reason=plain_text(turns.note, 200)))
     figures = tr(
         "{gain} times the pace ({low} to {high} in {turns})",
-        gain=f"{one.gain:.2f}",
-        low=f"{one.gain_low:.2f}",
-        high=f"{one.gain_high:.2f}",
-        turns=trn("{n} turn", "{n} turns", one.turns),
+        gain=f"{turns.gain:.2f}",
+        low=f"{turns.gain_low:.2f}",
+        high=f"{turns.gain_high:.2f}",
+        turns=trn("{n} turn", "{n} turns", turns.turns),
     )
-    parts = [figures]
     verdicts = {
         "faster": tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}"),
         "slower": tr("slower"),
         "no_difference": tr("no difference beyond the spread"),
     }
-    parts.append(verdicts.get(one.verdict, tr("too few turns to tell; give it longer (--seconds)")))
-    saved_s = (one.step_s or 0.0) * (1 - 1 / one.gain)
-    if one.once_s and one.verdict == "faster" and saved_s > 0:
-        steps = count(round(one.once_s / saved_s) + 1)
-        parts.append(
-            tr("compiling takes {time}, which {steps} steps save again", time=duration(one.once_s), steps=steps)
-        )
+    parts = [figures, verdicts.get(turns.verdict, tr("too few turns to tell; give it longer (--seconds)"))]
+    saved_s = (turns.step_s or 0.0) * (1 - 1 / turns.gain)
+    if turns.once_s and turns.verdict == "faster" and saved_s > 0:
+        steps, once = count(round(turns.once_s / saved_s) + 1), duration(turns.once_s)
+        parts.append(tr("compiling takes {time}, which {steps} steps save again", time=once, steps=steps))
     return tr("{subject}: {result}", subject=subject, result=tr("; ").join(parts))
 
 

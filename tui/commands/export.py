@@ -11,7 +11,7 @@ from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
 from trainwiz.core.language import tr, trn
 from trainwiz.core.run.folder import RunFolder, read_json, write_atomic
 from trainwiz.core.run.listing import find_run
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import number, plain_text
 from trainwiz.tui.output import say
 
 
@@ -95,8 +95,8 @@ def _slurm(
 
 
 def _number(section: object, key: str) -> float | None:
-    value = section.get(key) if isinstance(section, dict) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    value = number(section.get(key)) if isinstance(section, dict) else None
+    return value if value is not None and value > 0 else None
 
 
 def _write(path: Path, text: str) -> None:

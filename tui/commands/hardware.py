@@ -18,9 +18,12 @@ from trainwiz.tui.text import cells, pad, size
 LABEL_WIDTH = 12
 TITLE_WIDTH = 24
 
-_MARKS = {"ok": "✓", "warning": "!", "missing": "✗"}
-_WORDS = {"ok": mark("ok"), "warning": mark("low"), "missing": mark("missing")}
-_STYLES = {"ok": "good", "warning": "warning", "missing": "error"}
+STATUSES = {
+    "ok": ("✓", mark("ok"), "good"),
+    "warning": ("!", mark("low"), "warning"),
+    "missing": ("✗", mark("missing"), "error"),
+}
+"""Of a check: its sign, its word and its colour."""
 
 
 def run_hardware(*, as_json: bool) -> int:
@@ -30,7 +33,7 @@ def run_hardware(*, as_json: bool) -> int:
         say_json(machine.to_json())
         return EXIT_FINISHED
     for label, text in _hardware_lines(machine):
-        _say_labelled(label, text, LABEL_WIDTH)
+        _say_below(pad(label, LABEL_WIDTH), (text,), LABEL_WIDTH)
     return EXIT_FINISHED
 
 
@@ -40,14 +43,9 @@ def run_doctor(*, as_json: bool) -> int:
     checks = check_machine(machine, find_tools())
     ready = can_train(checks)
     if as_json:
-        say_json(
-            {
-                "machine": machine.description,
-                "can_train": ready,
-                "checks": [check.to_json() for check in checks],
-                "notes": list(machine.notes),
-            }
-        )
+        documents = [check.to_json() for check in checks]
+        found = {"machine": machine.description, "can_train": ready, "checks": documents, "notes": list(machine.notes)}
+        say_json(found)
         return EXIT_FINISHED if ready else EXIT_CANNOT_RUN
     say(plain_text(machine.description))
     say()
@@ -68,26 +66,22 @@ def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
         yield "GPU", tr("none: {reason}", reason=machine.unavailable.get("gpus") or tr("no GPU was found"))
     cores = trn("{n} usable core", "{n} usable cores", machine.cpu_cores)
     yield "CPU", f"{machine.cpu_model or tr('unknown processor')}{tr(', ')}{cores}"
-    yield (
-        tr("RAM"),
-        tr(
-            "{free} available of {whole}",
-            free=size(machine.ram_available_bytes),
-            whole=size(machine.ram_total_bytes),
-        ),
-    )
+    free, whole = size(machine.ram_available_bytes), size(machine.ram_total_bytes)
+    yield tr("RAM"), tr("{free} available of {whole}", free=free, whole=whole)
     disk = machine.unavailable.get("disk_free_bytes") or tr("{size} free", size=size(machine.disk_free_bytes))
     yield tr("Disk"), tr("{disk} at {path}", disk=disk, path=machine.disk_path)
     if machine.shared_memory_bytes is not None:
         yield "/dev/shm", size(machine.shared_memory_bytes)
     system = f"{machine.platform} {machine.os_version or ''}".strip()
     yield tr("System"), tr("{system}, inside Windows (WSL)", system=system) if machine.wsl else system
-    precision, precision_reason = choose_precision(machine)
-    attention, attention_reason = choose_attention(machine)
     tf32, tf32_reason = choose_tf32(machine)
-    yield tr("Precision"), tr("{origin}: {reason}", origin=precision, reason=precision_reason)
-    yield tr("Attention"), tr("{origin}: {reason}", origin=attention, reason=attention_reason)
-    yield "TF32", tr("{origin}: {reason}", origin=tr("on") if tf32 else tr("off"), reason=tf32_reason)
+    choices = {
+        tr("Precision"): choose_precision(machine),
+        tr("Attention"): choose_attention(machine),
+        "TF32": (tr("on") if tf32 else tr("off"), tf32_reason),
+    }
+    for label, (choice, reason) in choices.items():
+        yield label, tr("{origin}: {reason}", origin=choice, reason=reason)
     torch = machine.libraries.versions.get("torch")
     cuda = (
         tr("built for CUDA {version}", version=machine.torch_cuda)
@@ -108,13 +102,8 @@ def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
         return
     facts = [tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu)]
     if gpu.memory_total_bytes is not None:
-        facts.append(
-            tr(
-                "{free} free of {whole}",
-                free=size(gpu.memory_free_bytes),
-                whole=size(gpu.memory_total_bytes),
-            )
-        )
+        free, whole = size(gpu.memory_free_bytes), size(gpu.memory_total_bytes)
+        facts.append(tr("{free} free of {whole}", free=free, whole=whole))
     else:
         reason = gpu.unavailable.get("memory_total_bytes") or tr("not reported")
         facts.append(tr("memory unknown ({reason})", reason=reason))
@@ -133,28 +122,24 @@ def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
         yield "", tr("links: {links}", links=", ".join(gpu.links))
 
 
-def _say_labelled(label: str, text: str, width: int) -> None:
-    first, *rest = wrapped(plain_text(text), " " * width, sys.stdout)
-    say(pad(label, width) + first)
-    for line in rest:
-        say(" " * width + line)
+def _say_below(head: str, texts: Iterable[str], width: int) -> None:
+    """The texts below each other, the first beside the head, which is so wide."""
+    for text in texts:
+        for line in wrapped(plain_text(text), " " * width, sys.stdout):
+            say(head + line)
+            head = " " * width
 
 
 def _say_check(check: Check) -> None:
-    style = _STYLES[check.status]
-    quiet = check.status == "missing" and check.command is None and not check.required
-    sign = "·" if quiet else _MARKS[check.status]
-    head = f"{sign} {pad(check.title, TITLE_WIDTH)}{pad(tr(_WORDS[check.status]), 9)}"
-    indent = " " * cells(head)
-    first, *rest = wrapped(plain_text(check.reason), indent, sys.stdout)
-    say(f"{paint(head, 'quiet' if quiet else style, sys.stdout)}{first}")
-    for line in rest:
-        say(indent + line)
-    if check.remedy is not None:
-        for line in wrapped(plain_text(check.remedy), indent, sys.stdout):
-            say(indent + line)
+    sign, word, style = STATUSES[check.status]
+    if check.status == "missing" and check.command is None and not check.required:
+        sign, style = "·", "quiet"
+    head = f"{sign} {pad(check.title, TITLE_WIDTH)}{pad(tr(word), 9)}"
+    width = cells(head)
+    texts = (check.reason,) if check.remedy is None else (check.reason, check.remedy)
+    _say_below(paint(head, style, sys.stdout), texts, width)
     if check.command is not None:
-        say(indent + paint(plain_text(check.command), "strong", sys.stdout))
+        say(" " * width + paint(plain_text(check.command), "strong", sys.stdout))
 
 
 def _verdict(machine: Machine, ready: bool) -> str:
@@ -162,8 +147,7 @@ def _verdict(machine: Machine, ready: bool) -> str:
         return tr("✗ Nothing can be trained here yet: see the lines marked ✗ above.")
     if machine.accelerator == "cuda" and machine.torch_cuda is None:
         return tr("! Training runs here on the CPU: this torch cannot use the GPU.")
-    if machine.accelerator == "cuda":
-        return tr("✓ Training can run here, on the GPU.")
-    if machine.accelerator == "mps":
-        return tr("✓ Training can run here, on the Apple GPU.")
-    return tr("✓ Training can run here, on the CPU.")
+    return {
+        "cuda": tr("✓ Training can run here, on the GPU."),
+        "mps": tr("✓ Training can run here, on the Apple GPU."),
+    }.get(machine.accelerator, tr("✓ Training can run here, on the CPU."))

@@ -15,9 +15,10 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.text import plain_text
-from trainwiz.tui.commands.monitor_text import plain_line
-from trainwiz.tui.output import is_terminal, paint, say, say_json
-from trainwiz.tui.text import aligned, count, duration
+from trainwiz.tui.commands.monitor_text import plain_line, summary_lines
+from trainwiz.tui.output import is_terminal, say, say_json, say_labelled
+from trainwiz.tui.run_words import painted_status, steps_of
+from trainwiz.tui.text import aligned, duration
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
 
 # What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker.
 
-MARKS: dict[str, tuple[str, str]] = {
-    "finished": ("✓", "good"),
-    "stopped": ("!", "warning"),
-    "stopping": ("●", "warning"),
-    "failed": ("✗", "error"),
-    "lost": ("✗", "error"),
-    "prepared": ("·", "quiet"),
-    "quiet": ("·", "quiet"),
-}
-ACTIVE_MARK = ("●", "note")
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("began"))
 RIGHT = (2, 3)
 WIDEST_WHAT = 60
@@ -46,25 +37,28 @@ SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("
 def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = None) -> None:
     """The list on stdout: JSON {targets: [...]}, else one line each with a heading."""
     if as_json:
-        say_json({"targets": [one.to_json() for one in found]})
+        say_json({"targets": [target.to_json() for target in found]})
         return
-    rows = [tuple(map(tr, HEADINGS)), *(row_of(one, time.time() if now_s is None else now_s) for one in found)]
+    now_s = time.time() if now_s is None else now_s
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, now_s) for target in found)]
     for number, row in enumerate(aligned(rows, RIGHT)):
-        sign, style = MARKS.get(found[number - 1].status, ACTIVE_MARK) if number else (" ", "quiet")
-        status = f"{sign} {row[1]}"
-        row[1] = paint(status, style, sys.stdout) if number else status
+        row[1] = painted_status(found[number - 1].status, row[1]) if number else f"  {row[1]}"
         say("  ".join(row).rstrip())
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
     """One row as plain text, in the order of HEADINGS."""
+    kind = tr(SOURCES.get(found.target.kind, ""))
+    cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
+    what = " · ".join(part for part in (kind, found.what, cards) if part)
+    ago_s = None if found.started_s is None else max(0.0, now_s - found.started_s)
     return (
         plain_text(name_to_give(found)),
         tr(found.status),
-        steps(found),
+        steps_of(found.step, found.max_steps),
         "-" if found.loss is None else f"{found.loss:.4g}",
-        plain_text(what(found), WIDEST_WHAT) or "-",
-        began(found, now_s),
+        plain_text(what, WIDEST_WHAT) or "-",
+        "-" if ago_s is None else tr("{time} ago", time=duration(ago_s)),
     )
 
 
@@ -76,30 +70,6 @@ def name_to_give(found: Found) -> str:
     if target.kind == "run" and target.path.parent.name == "runs" and not target.path.is_absolute():
         return target.path.name
     return str(target.path)
-
-
-def what(found: Found) -> str:
-    """What it is, the kind of a foreign one first, then the cards that it uses."""
-    kind = tr(SOURCES.get(found.target.kind, ""))
-    cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
-    return " · ".join(part for part in (kind, found.what, cards) if part)
-
-
-def steps(found: Found) -> str:
-    if found.step is None:
-        return "-"
-    return (
-        tr("{amount} of {whole}", amount=count(found.step), whole=count(found.max_steps))
-        if found.max_steps
-        else count(found.step)
-    )
-
-
-def began(found: Found, now_s: float) -> str:
-    """How long ago it began, in the unit that fits."""
-    if found.started_s is None:
-        return "-"
-    return tr("{time} ago", time=duration(max(0.0, now_s - found.started_s)))
 
 
 # `trainwiz monitor --plain`: a line every few seconds, for pipes and screen readers.
@@ -236,7 +206,7 @@ def choose_ended(find: Callable[[], list[Found]] | None = None) -> tuple[Target 
     """As `choose` without a name, among the runs that can be replayed."""
     from trainwiz.core.telemetry.discovery import default_target, list_targets
 
-    found = [one for one in (find or list_targets)() if one.target.kind == "run" and one.status in ENDED]
+    found = [run for run in (find or list_targets)() if run.target.kind == "run" and run.status in ENDED]
     if not found:
         message = tr("There is no run in {folder}/ that has ended: nothing can be replayed yet.", folder=DEFAULT_ROOT)
         raise usage_error("nothing_to_replay", "--replay", message)
@@ -273,9 +243,6 @@ def look_once(target: Target, *, as_json: bool) -> int:
     if as_json:
         say_json(snapshot.to_json())
         return 0
-    from trainwiz.tui.commands.monitor_text import summary_lines
-    from trainwiz.tui.output import say_labelled
-
     for line in summary_lines(snapshot):
         say_labelled(line)
     return 0

@@ -12,11 +12,11 @@ from trainwiz.core.telemetry.peaks import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import measured
-from trainwiz.tui.text import duration, epochs, gib, size, span
-from trainwiz.tui.widgets.canvas import value_label
-from trainwiz.tui.widgets.gpu_lines import mig_words
-from trainwiz.tui.widgets.pace_panel import step_seconds
-from trainwiz.tui.widgets.run_header import phase_part
+from trainwiz.tui.text import duration, gib, size, value_label
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.gpu_lines import mig_words, of_limit
+from trainwiz.tui.widgets.host_panel import role_parts, step_parts, token_parts
+from trainwiz.tui.widgets.run_header import phase_part, progress_words
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
@@ -44,17 +44,9 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
         parts.append(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")
     if gpu.fan_percent is not None:
         parts.append(tr("fan {share} %", share=f"{gpu.fan_percent:.0f}"))
-    slowing = real_throttling(gpu.throttle_reasons)
-    return (
-        [*parts, tr("held back by {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing))))]
-        if slowing
-        else parts
-    )
-
-
-def of_limit(value: float, limit: float | None) -> str:
-    """ "280 of 300"; the value alone where no limit is known."""
-    return f"{value:.0f}" if limit is None else tr("{amount} of {whole}", amount=f"{value:.0f}", whole=f"{limit:.0f}")
+    if slowing := real_throttling(gpu.throttle_reasons):
+        parts.append(tr("held back by {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
+    return parts
 
 
 def _memory_note(gpu: GpuReading, snapshot: Snapshot) -> str:
@@ -79,18 +71,12 @@ def cpu_parts(snapshot: Snapshot) -> list[str]:
 
 
 def host_parts(snapshot: Snapshot) -> list[str]:
-    host = snapshot.host
-    parts = []
+    host, parts = snapshot.host, []
     if snapshot.job_rss_bytes is not None:
         parts.append(tr("RAM of this run {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
     if host.ram_used_bytes is not None:
-        parts.append(
-            tr(
-                "RAM in use {amount} of {whole} GiB",
-                amount=gib(host.ram_used_bytes),
-                whole=gib(host.ram_total_bytes),
-            )
-        )
+        used, whole = gib(host.ram_used_bytes), gib(host.ram_total_bytes)
+        parts.append(tr("RAM in use {amount} of {whole} GiB", amount=used, whole=whole))
     if host.disk_free_bytes is not None:
         words = tr("disk {size} free", size=size(host.disk_free_bytes))
         if host.disk_lasts_s is not None:
@@ -101,19 +87,9 @@ def host_parts(snapshot: Snapshot) -> list[str]:
 
 
 def process_parts(snapshot: Snapshot) -> list[str]:
-    """RAM of the job by role."""
-    sizes: dict[str, list[int]] = {}
-    for process in snapshot.processes:
-        if process.rss_bytes is not None:
-            sizes.setdefault(process.role, []).append(process.rss_bytes)
-    return [role_words(plain_text(tr(role)), len(found), gib(sum(found))) for role, found in sizes.items()]
-
-
-def role_words(role: str, processes: int, amount: str) -> str:
-    """ "trainer 4.1 GiB", "loader worker 4 with 1.2 GiB"."""
-    if processes == 1:
-        return tr("{role} {amount} GiB", role=role, amount=amount)
-    return tr("{role} {count} with {amount} GiB", role=role, count=processes, amount=amount)
+    """RAM of the job by role, as the screen has it."""
+    parts = [part.plain for part in role_parts(snapshot, UNICODE_MARKS.times)]
+    return [*parts[:-1], f"{parts[-1]} GiB"] if parts else []
 
 
 # A snapshot as lines of text: for `monitor --once` and `--plain`, for pipes and screen readers.
@@ -149,7 +125,7 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
 
 def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     """(subject, what is known of it), in the order of reading; an empty list is a subject that nothing is known of."""
-    yield tr("Progress"), progress_parts(snapshot)
+    yield tr("Progress"), progress_words(snapshot)
     yield tr("Now"), work_parts(snapshot)
     yield tr("Metrics"), metric_parts(snapshot)
     yield tr("Pace"), pace_parts(snapshot)
@@ -179,7 +155,7 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
 
 def plain_line(snapshot: Snapshot) -> str:
     """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
-    parts = [tr(snapshot.status), *work_parts(snapshot), *progress_parts(snapshot)]
+    parts = [tr(snapshot.status), *work_parts(snapshot), *progress_words(snapshot)]
     if snapshot.replayed_s is not None:
         parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
     parts += leading_metric(snapshot)
@@ -224,22 +200,6 @@ def shown_value(name: str, value: float) -> str:
     return measured(name, value) if name in MEASURED else value_label(value)
 
 
-def progress_parts(snapshot: Snapshot) -> list[str]:
-    parts = []
-    if snapshot.step is not None:
-        step = f"{snapshot.step:,}"
-        if snapshot.max_steps:
-            step = tr("{amount} of {whole}", amount=step, whole=f"{snapshot.max_steps:,}")
-        parts.append(tr("step {step}", step=step))
-    if snapshot.epoch is not None:
-        parts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
-    if snapshot.eta_s is not None:
-        parts.append(tr("finishes in {time}", time=duration(snapshot.eta_s)))
-    elif snapshot.started_s is not None and snapshot.ended_s is not None:
-        parts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
-    return parts
-
-
 def work_parts(snapshot: Snapshot) -> list[str]:
     """What is done while no steps are made, and an attempt that is not the first."""
     return [words for words in (phase_part(snapshot), snapshot.attempt_words) if words]
@@ -247,20 +207,19 @@ def work_parts(snapshot: Snapshot) -> list[str]:
 
 def metric_parts(snapshot: Snapshot) -> list[str]:
     """The ones that most trainings have, in words; then others by their names, and how many there are beyond."""
-    known = [(name, form) for name, form in WORDS if name in snapshot.metrics]
-    rest = [name for name in snapshot.metrics if name not in dict(WORDS) and name not in ELSEWHERE]
-    shown = [*known, *((name, "") for name in rest[: max(0, MOST_METRICS - len(known))])]
+    words = {name: form for name, form in WORDS if name in snapshot.metrics}
+    rest = [name for name in snapshot.metrics if name not in words and name not in ELSEWHERE]
+    shown = rest[: max(0, MOST_METRICS - len(words))]
     parts = []
-    for name, form in shown:
+    for name in (*words, *shown):
         summary = snapshot.metrics[name]
-        if summary.last is None:
-            continue
-        value = shown_value(name, summary.last)
-        words = tr(form, value=value) if form else f"{short_name(name)} {value}"
-        if name == "eval_loss" and summary.last_step is not None:
-            words = tr("{metric} at step {step}", metric=words, step=f"{summary.last_step:,.0f}")
-        parts.append(words)
-    beyond = len(known) + len(rest) - len(shown)
+        if summary.last is not None:
+            value = shown_value(name, summary.last)
+            said = tr(words[name], value=value) if name in words else f"{short_name(name)} {value}"
+            if name == "eval_loss" and summary.last_step is not None:
+                said = tr("{metric} at step {step}", metric=said, step=f"{summary.last_step:,.0f}")
+            parts.append(said)
+    beyond = len(rest) - len(shown)
     return [*parts, tr("{count} more with --json", count=f"{beyond:,}")] if beyond else parts
 
 
@@ -273,21 +232,12 @@ def engine_parts(snapshot: Snapshot) -> list[str]:
 
 
 def pace_parts(snapshot: Snapshot) -> list[str]:
-    pace, planned = snapshot.pace, snapshot.planned
-    parts = []
-    if pace.step_s is not None:
-        words = tr("{seconds} s a step", seconds=step_seconds(pace.step_s))
-        if planned.step_low_s is not None and planned.step_high_s is not None:
-            expected = span(step_seconds(planned.step_low_s), step_seconds(planned.step_high_s))
-            words = tr("{value} (planned {planned})", value=words, planned=expected)
-        parts.append(words)
-    if pace.real_tokens_per_s is not None:
-        parts.append(tr("{count} real tokens/s", count=f"{pace.real_tokens_per_s:,.0f}"))
-    if pace.tokens_per_s is not None:
-        parts.append(tr("{count} with padding", count=f"{pace.tokens_per_s:,.0f}"))
-    if pace.data_wait is not None:
-        parts.append(tr("data wait {share} %", share=f"{pace.data_wait * 100:.0f}"))
-    return parts
+    """Tokens and steps, as the screen has them."""
+    pace = snapshot.pace
+    parts = step_parts(snapshot, UNICODE_MARKS) if pace.step_s is not None else []
+    if pace.tokens_per_s is not None or pace.real_tokens_per_s is not None:
+        parts += token_parts(snapshot)
+    return [part.plain for part in parts]
 
 
 def _line(label: str, parts: list[str]) -> str:

@@ -1,11 +1,13 @@
-"""`trainwiz plan`: the preview alone, as text or as JSON. Writes nothing."""
+"""`trainwiz plan`: the preview alone, as text or as JSON, writes nothing; and the few lines before a start."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from trainwiz.core.config import OriginKind
 from trainwiz.core.config.request import PlanRequest
@@ -14,13 +16,293 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.refine import RefineTier
 from trainwiz.core.plan.result import Choice, Plan
+from trainwiz.core.plan.words import part_word
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.headless.plan_text import number_lines
 from trainwiz.tui.headless.waiting import Waiting, improved, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import say, say_findings, say_json, say_labelled
-from trainwiz.tui.text import cells, pad
+from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled
+from trainwiz.tui.plan_words import (
+    energy_words,
+    finish_words,
+    gain_words,
+    length_words,
+    memory_title,
+    method_words,
+    need_words,
+    network_words,
+    pace_words,
+    padding_words,
+    run_words,
+    source_words,
+    steps_words,
+    time_part_words,
+    token_words,
+    trained_words,
+    unknown_time_words,
+)
+from trainwiz.tui.text import cells, count, deviation, duration_range, gib, pad, percent, short_count, size
+
+# The plan as a few lines of text, numbers first: what headless shows before it starts.
+
+GAP = "     "
+
+VERDICTS: dict[str, tuple[str, str, str]] = {
+    "fits": ("✓", mark("fits"), "good"),
+    "tight": ("!", mark("tight"), "warning"),
+    "does_not_fit": ("✗", mark("does not fit"), "error"),
+}
+TIME_WORDS: dict[str, str] = {
+    "implausible": mark("! implausible"),
+    "impossible": mark("✗ impossible"),
+    "idle": mark("! the GPU would mostly wait"),
+}
+
+
+def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
+    """Plan, Memory with Disk and Time; findings are printed by their own function."""
+    target = stream or sys.stdout
+    facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
+    needs = [memory_text(plan, target), disk_text(plan, target), tr("Time {time}", time=time_text(plan))]
+    return [
+        labelled(tr("Plan"), " · ".join(facts)),
+        labelled(tr("Method"), method_words(plan)),
+        labelled(memory_title(plan.memory.device), GAP.join(needs)),
+    ]
+
+
+def model_text(plan: Plan) -> str:
+    """ "esm2-tiny (0.9M)", "mistral-7b (7.3B, 42.0M of them trained)"."""
+    model = plan.model
+    if not model.parameters:
+        return plain_text(model.name, 60)
+    trained = trained_words(model.parameters, model.trainable_parameters)
+    return f"{plain_text(model.name, 60)} ({', '.join(filter(None, (short_count(model.parameters), trained)))})"
+
+
+def data_text(plan: Plan) -> str:
+    """ "512 rows of sample-proteins"."""
+    if any(finding.code == "no_data_named" for finding in plan.findings):
+        return tr("no data named")
+    sources = plan.config.data.sources
+    name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
+    if len(sources) > 1:
+        name = tr("{name} and {count} more", name=name, count=len(sources) - 1)
+    data = plan.extra.get("data")
+    rows = data.get("rows") if isinstance(data, dict) else None
+    return tr("{rows} rows of {name}", rows=count(rows), name=name) if isinstance(rows, int) else name
+
+
+def batch_text(plan: Plan) -> str:
+    """ "16 × 4 = 64 sequences, 8,192 tokens a step"; the processes stand between when there are several."""
+    batch = plan.batch
+    factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
+    product = " × ".join(count(factor) for factor in factors)
+    words = trn(
+        "{product} = {n} sequence, {tokens} tokens a step",
+        "{product} = {n} sequences, {tokens} tokens a step",
+        batch.effective_samples,
+        product=product,
+        n=count(batch.effective_samples),
+        tokens=count(batch.effective_tokens),
+    )
+    if not batch.deviation:
+        return words
+    return tr("{batch} ({deviation} of the target)", batch=words, deviation=deviation(batch.deviation))
+
+
+def lengths_text(plan: Plan) -> str:
+    """ "up to 256 source and 64 target tokens each"; "" for a task without targets."""
+    return length_words(plan.task, plan.batch.sequence_length, plan.config.batch.target_length)
+
+
+def memory_text(plan: Plan, stream: TextIO) -> str:
+    """ "0.6 of 23 GiB host RAM   ✓ fits", or "... on GPU 0 · RTX 3080 10GB"."""
+    memory = plan.memory
+    if memory.verdict is None and memory.allocated_bytes == 0:
+        return tr("unknown (the size of the model is not known)")
+    amount = gib(memory.device_used_bytes)
+    if memory.capacity_bytes is not None:
+        amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
+    if memory.device == "host RAM":
+        where = tr("{amount} GiB host RAM", amount=amount)
+    else:
+        where = tr("{amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
+    return f"{where}   {verdict(plan, stream)}".rstrip()
+
+
+def verdict(plan: Plan, stream: TextIO) -> str:
+    """A mark and a word: colour is never the only carrier."""
+    if plan.memory.verdict is None:
+        return ""
+    sign, word, style = VERDICTS[plan.memory.verdict]
+    return paint(f"{sign} {tr(word)}", style, stream)
+
+
+def disk_text(plan: Plan, stream: TextIO) -> str:
+    memory = plan.memory
+    text = tr("Disk {size}", size=size(memory.disk_bytes))
+    if memory.disk_capacity_bytes is None:
+        return text
+    enough = memory.disk_bytes <= memory.disk_capacity_bytes
+    word = paint("✓", "good", stream) if enough else paint(tr("✗ too little"), "error", stream)
+    return f"{text}   {word}"
+
+
+def time_text(plan: Plan) -> str:
+    """ "40 to 70 s"; a word where it cannot be."""
+    if plan.time.total_low_s is None or plan.time.total_high_s is None:
+        return unknown_time_words(plan.time.steps, plan.time.step_s, plan.model.parameters is not None)
+    word = TIME_WORDS.get(plan.time.verdict or "")
+    return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
+
+
+# What a run would be, one subject a line: the numbers of `trainwiz plan`.
+
+SMALL_PART = 0.005
+SMALL_SHARE = 0.01
+
+
+def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[str]:
+    """The lines; `now` is when the run would start, `verbose` adds what host RAM is made of."""
+    memory = plan.memory
+    lines = [
+        labelled(tr("Profile"), plain_text(plan.profile or tr("none"))),
+        labelled(tr("Machine"), machine_text(plan)),
+        labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"),
+        labelled(tr("Method"), method_words(plan)),
+        *_under(tr("Batch"), batch_lines(plan)),
+        *_under(memory_title(memory.device), memory_lines(plan)),
+        *_under(tr("Host RAM"), host_ram_lines(plan)),
+    ]
+    if verbose and memory.host_ram_parts:
+        lines.append(labelled("", parts_text(memory.host_ram_parts)))
+    return [
+        *lines,
+        labelled(tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
+        *_under(tr("Time"), time_lines(plan, now)),
+    ]
+
+
+def host_ram_lines(plan: Plan) -> Iterator[str]:
+    """What is needed and what there is; where CUDA's libraries are in it, that it is a prediction."""
+    memory = plan.memory
+    yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
+    low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
+    if plan.config.engine.device == "cuda" and low is not None and high is not None:
+        yield tr(
+            "between {low} and {high}, predicted: what CUDA's libraries take of it is published, not measured here",
+            low=gib(low),
+            high=gib(high),
+        )
+
+
+def _under(label: str, texts: Iterator[str]) -> list[str]:
+    """The first text beside the label, the others below it; empty ones left out."""
+    return [labelled("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
+
+
+def machine_text(plan: Plan) -> str:
+    machine = plan.machine
+    words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
+    nodes = plan.config.engine.nodes
+    if nodes > 1:
+        words = tr("{n} machines, each with {machine}", n=nodes, machine=words)
+    if not machine.hypothetical:
+        return words
+    if not any(gpu.catalogue_name for gpu in machine.gpus):
+        return tr("{machine} (as given or assumed, not this machine)", machine=words)
+    return tr("{machine} (from the catalogue, not this machine)", machine=words)
+
+
+def batch_lines(plan: Plan) -> Iterator[str]:
+    """Product and tokens, lengths, real tokens, padding."""
+    batch = plan.batch
+    yield batch_text(plan)
+    yield lengths_text(plan)
+    if batch.real_tokens is not None and batch.effective_tokens:
+        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
+        if batch.target_real_tokens is None:
+            yield tr("of them real {count} ({share})", count=real, share=share)
+        else:
+            aim = count(batch.target_real_tokens)
+            yield tr("of them real {count} ({share}), aimed at {aim}", count=real, share=share, aim=aim)
+    wastes = batch.padding_waste, batch.arranged_waste, batch.drawn_waste
+    padding = padding_words(batch.effective_tokens, batch.padded_tokens, *wastes)
+    yield tr("; ").join(padding)
+
+
+def memory_lines(plan: Plan) -> Iterator[str]:
+    """Peak and verdict, interval and where it comes from, what it is made of, the peak of evaluation."""
+    memory = plan.memory
+    yield memory_text(plan, sys.stdout)
+    if memory.device_used_bytes:
+        source = plain_text(source_words(memory.tier, memory.basis), 300)
+        yield tr(
+            "between {low} and {high}, {source}",
+            low=gib(memory.low_bytes),
+            high=gib(memory.high_bytes),
+            source=source,
+        )
+        moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
+        yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
+        yield need_words(memory, plan.config.engine.device)
+        if memory.evaluation_bytes is not None:
+            yield tr("while evaluating {size}", size=size(memory.evaluation_bytes))
+    yield plain_text(memory.waiting, 300)
+
+
+def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
+    """Total and when it is done, steps and pace, parts of the total, tokens, energy."""
+    time = plan.time
+    yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
+    if time.step_low_s is not None:
+        yield tr(", ").join(pace_parts(plan))
+        yield gain_words(time.pace_gain, time.possible_pace_gain)
+    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
+    if parts:
+        yield tr("of it {parts}", parts=tr(", ").join(parts))
+    yield network_words(time)
+    yield token_words(time.total_tokens, time.real_tokens)
+    yield energy_words(
+        time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
+    )
+
+
+def pace_parts(plan: Plan) -> Iterator[str]:
+    """Steps and how long one takes, the share of the device's peak, where the pace comes from, the start."""
+    time = plan.time
+    step = duration_range(time.step_low_s, time.step_high_s)
+    if time.steps is None:
+        yield tr("a step takes {time}", time=step)
+    else:
+        yield f"{steps_words(plan)} × {step}"
+    if time.fraction_of_peak is not None:
+        yield tr("{share} of the peak", share=percent(time.fraction_of_peak))
+    yield plain_text(pace_words(time.basis, time.basis_text), 300)
+    if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
+        yield tr("start and end {time} of it", time=duration_range(time.start_low_s, time.start_high_s))
+
+
+def parts_text(breakdown: Mapping[str, int]) -> str:
+    """The largest parts of the peak: "weights 1.2, activations 2.9"."""
+    total = sum(breakdown.values())
+    parts = sorted(breakdown.items(), key=lambda part: -part[1])
+    return tr(", ").join(
+        tr("{part} {size}", part=plain_text(part_word(name)), size=size(amount))
+        for name, amount in parts
+        if amount > SMALL_PART * total
+    )
+
+
+def of_capacity(needed: int, capacity: int | None) -> str:
+    if capacity is None:
+        return tr("{size}, free space unknown", size=size(needed))
+    verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ too little"), "error")
+    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
+
+
+# `trainwiz plan`.
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": mark("detected"),
@@ -64,21 +346,15 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
     if not shown:
         return []
-    keys = max(len(choice.key) for choice in shown)
-    values = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
+    key_width = max(len(choice.key) for choice in shown)
+    value_width = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
     lines = ["", tr("Choices")]
-    lines += [choice_line(choice, keys, values) for choice in shown]
-    hidden = len(plan.choices) - len(shown)
-    if hidden:
+    for choice in shown:
+        value, origin = pad(value_text(choice), value_width), pad(tr(ORIGIN_WORDS[choice.origin]), 8)
+        lines.append(f"  {choice.key:<{key_width}}  {value}  {origin}  {plain_text(tr(choice.reason))}".rstrip())
+    if hidden := len(plan.choices) - len(shown):
         lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
     return lines
-
-
-def choice_line(choice: Choice, key_width: int, value_width: int) -> str:
-    reason = plain_text(tr(choice.reason))
-    value = value_text(choice)
-    origin = pad(tr(ORIGIN_WORDS[choice.origin]), 8)
-    return f"  {choice.key:<{key_width}}  {pad(value, value_width)}  {origin}  {reason}".rstrip()
 
 
 def value_text(choice: Choice) -> str:

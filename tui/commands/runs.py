@@ -16,33 +16,15 @@ from trainwiz.core.run.description import RESULTS, check_removable, compare_runs
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.identity import PARTS
 from trainwiz.core.run.listing import RunSummary, find_run, list_runs, list_runs_elsewhere
+from trainwiz.core.run.state import read_state
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.output import is_terminal, paint, say, say_json, width_of
-from trainwiz.tui.text import aligned, cells, count, size
+from trainwiz.tui.output import is_terminal, say, say_json, width_of
+from trainwiz.tui.run_words import painted_status, steps_of
+from trainwiz.tui.text import aligned, cells, size
 
-# What the commands about runs have in common: the mark of a state, steps and moments in words.
+# What the commands about runs have in common: steps and moments in words.
 
-MARKS: dict[str, tuple[str, str]] = {
-    "prepared": ("·", "quiet"),
-    "starting": ("●", "note"),
-    "running": ("●", "note"),
-    "stopping": ("●", "warning"),
-    "finished": ("✓", "good"),
-    "stopped": ("!", "warning"),
-    "failed": ("✗", "error"),
-    "lost": ("✗", "error"),
-}
-"""State -> its sign and its colour."""
 WIDEST_VALUE = 36
-
-
-def steps(run: RunSummary) -> str:
-    """How far it is, of how many."""
-    if run.step is None:
-        return "-"
-    if not run.max_steps:
-        return count(run.step)
-    return tr("{amount} of {whole}", amount=count(run.step), whole=count(run.max_steps))
 
 
 def moment(time_s: float | None) -> str:
@@ -82,8 +64,7 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
     for number, row in enumerate(aligned(*_fitted(rows, width_of(sys.stdout)))):
         if number:
-            sign, style = MARKS[runs[number - 1].status]
-            row[1] = paint(f"{sign} {row[1]}", style, sys.stdout)
+            row[1] = painted_status(runs[number - 1].status, row[1])
         else:
             row[1] = f"  {row[1]}"
         say("  ".join(row).rstrip())
@@ -120,7 +101,7 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
     return (
         plain_text(run.name, WIDEST_NAME),
         tr(run.status),
-        steps(run),
+        steps_of(run.step, run.max_steps),
         "-" if run.loss is None else f"{run.loss:.3f}",
         plain_text(run.model or "-", WIDEST_VALUE),
         moment(run.started_s),
@@ -210,9 +191,6 @@ def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
 
     `accept`: parts of its identity, also joined by commas. Raises UsageError for a part that there is not.
     """
-    from trainwiz.tui.headless.reporters import new_reporter
-    from trainwiz.tui.headless.run import start_and_follow
-
     parts = [part.strip() for given in accept for part in given.split(",") if part.strip()]
     unknown = [part for part in parts if part not in (*PARTS, "all")]
     if unknown:
@@ -222,10 +200,18 @@ def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
             parts=", ".join(PARTS),
         )
         raise usage_error("bad_choice", "--accept", message)
-    folder = find_run(run)
+    return _follow_in_terminal(find_run(run), "auto", detach=detach, accept=parts)
+
+
+def _follow_in_terminal(
+    folder: RunFolder, checkpoint: str | None, *, detach: bool = False, accept: Sequence[str] = ()
+) -> int:
+    from trainwiz.tui.headless.reporters import new_reporter
+    from trainwiz.tui.headless.run import start_and_follow
+
     reporter = new_reporter(as_json=False, plain=False)
     try:
-        return start_and_follow(folder, reporter, detach=detach, checkpoint="auto", accept=parts)
+        return start_and_follow(folder, reporter, detach=detach, checkpoint=checkpoint, accept=accept)
     finally:
         reporter.close()
 
@@ -238,50 +224,25 @@ SLURM_NODE = "SLURM_NODEID"
 def run_join(run: str, *, node: int | None, main: str | None) -> int:
     """Start, or go on with, the run as node 0; take part in it as another. Raises UsageError."""
     from trainwiz.core.launch.start import changed_config
-    from trainwiz.core.nodes.address import MAIN_VARIABLE, parse_address
+    from trainwiz.core.nodes.address import MAIN_VARIABLE, main_address, parse_address
 
     folder = find_run(run)
     config = changed_config(folder)
     number = _checked(node if node is not None else _own_number(config), config)
-    if config.engine.nodes == 1:
-        return _lead(folder)
     if main is not None:
         os.environ[MAIN_VARIABLE] = str(parse_address(main))
     elif number > 0 and not os.environ.get(MAIN_VARIABLE):
         message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
         raise usage_error("missing_choice", "--main", message)
-    return _lead(folder) if number == 0 else _follow(folder, config, number)
-
-
-def _lead(folder: RunFolder) -> int:
-    from trainwiz.core.run.state import read_state
-    from trainwiz.tui.headless.reporters import new_reporter
-    from trainwiz.tui.headless.run import start_and_follow
-
-    state = read_state(folder)
-    if state.status == "finished":
-        return _say_finished(folder)
-    checkpoint = None if state.status == "prepared" else "auto"
-    reporter = new_reporter(as_json=False, plain=False)
-    try:
-        return start_and_follow(folder, reporter, detach=False, checkpoint=checkpoint)
-    finally:
-        reporter.close()
-
-
-def _follow(folder: RunFolder, config: RunConfig, node: int) -> int:
-    from trainwiz.core.nodes.address import main_address
+    status = read_state(folder).status
+    if status == "finished":
+        say(tr("{name} has finished; there is nothing to do.", name=plain_text(folder.path.name)))
+        return EXIT_FINISHED
+    if number == 0:
+        return _follow_in_terminal(folder, None if status == "prepared" else "auto")
     from trainwiz.core.nodes.worker_node import WorkerNode
-    from trainwiz.core.run.state import read_state
 
-    if read_state(folder).status == "finished":
-        return _say_finished(folder)
-    return WorkerNode(folder, config, node, main_address(folder.path)).take_part()
-
-
-def _say_finished(folder: RunFolder) -> int:
-    say(tr("{name} has finished; there is nothing to do.", name=plain_text(folder.path.name)))
-    return EXIT_FINISHED
+    return WorkerNode(folder, config, number, main_address(folder.path)).take_part()
 
 
 def _checked(node: int, config: RunConfig) -> int:

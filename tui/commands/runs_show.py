@@ -17,10 +17,18 @@ from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.run.listing import find_run
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import plain_text
-from trainwiz.tui.commands.runs import MARKS, moment, steps
+from trainwiz.tui.commands.runs import moment
 from trainwiz.tui.headless.ending import benchmark_rows
 from trainwiz.tui.output import paint, say, say_json
-from trainwiz.tui.run_words import engine_problems, evaluation_parts, is_long, verified_text, wait_sentences
+from trainwiz.tui.run_words import (
+    engine_problems,
+    evaluation_parts,
+    is_long,
+    painted_status,
+    steps_of,
+    verified_text,
+    wait_sentences,
+)
 from trainwiz.tui.text import duration, pad, sentence_gap
 
 # `trainwiz runs show`.
@@ -70,9 +78,8 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
 def _state(run: RunDescription) -> Iterator[Row]:
     """How it stands: its state, what it does now, how it ended, and what watchers have to say."""
     state = run.state
-    sign, style = MARKS[state.status]
-    painted = paint(f"{sign} {tr(state.status)}", style, sys.stdout)
-    yield tr("State"), f"{painted}   {tr('{count} steps', count=steps(run.summary))}"
+    done = tr("{count} steps", count=steps_of(run.summary.step, run.summary.max_steps))
+    yield tr("State"), f"{painted_status(state.status, tr(state.status))}   {done}"
     if run.phase is not None:
         yield "", tr("{phase}, for {time}", phase=phase_words(run.phase), time=_since(run.phase.since_s))
     if state.exit is not None:
@@ -214,8 +221,6 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
 
 def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
     """Before somebody waits for long: how long it may be, why, and how it is over at once."""
-    from trainwiz.core.launch.actions import stop_cost
-
     cost = stop_cost(folder)
     sentences = wait_sentences(cost)
     requested_s = (state.stop or {}).get("requested_s")
@@ -254,9 +259,8 @@ def _say_how_to_end(sentence: str, folder: RunFolder) -> None:
 
 
 def _say_end(state: RunState) -> None:
-    sign, style = MARKS[state.status]
     message = state.exit.message if state.exit else tr(state.status)
-    say(f"{paint(sign, style, sys.stdout)} {plain_text(message)}")
+    say(painted_status(state.status, plain_text(message)))
     verified = verified_text(state)
     if verified:
         say(f"  {verified}")

@@ -17,7 +17,7 @@ from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import number, plain_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.text import count, duration, duration_range, percent, size
@@ -28,21 +28,26 @@ BASES = {"roofline": mark("roofline"), "probe": mark("measured here"), "history"
 """What the plan's time rested on; the records of older versions have words of their own."""
 
 
-def benchmark_lines(measured: Benchmark | None) -> list[str]:
-    """One subject a line; nothing where nothing was measured."""
-    return [labelled(label, text) for label, text in benchmark_rows(measured)]
-
-
 def benchmark_rows(measured: Benchmark | None) -> list[tuple[str, str]]:
-    """(label, text) of each line."""
+    """(label, text), one subject a line; nothing where nothing was measured."""
     if measured is None:
         return []
-    rows = [
-        (tr("Step"), step_words(measured)),
-        (tr("Pace"), pace_words(measured)),
-        (tr("Memory"), device_words(measured)),
-        (tr("Host RAM"), host_words(measured)),
-    ]
+    rows = [(tr("Step"), step_words(measured)), (tr("Pace"), pace_words(measured))]
+    sizes = (
+        (
+            tr("Memory"),
+            mark("{size} allocated at most"),
+            measured.peak_allocated_bytes,
+            measured.planned_allocated_bytes,
+        ),
+        (tr("Host RAM"), mark("{size} at most"), measured.host_ram_bytes, measured.planned_host_ram_bytes),
+    )
+    for label, words, amount, planned in sizes:
+        if amount is not None:
+            said = tr(words, size=size(amount))
+            rows.append(
+                (label, tr("{measured}, planned {size}", measured=said, size=size(planned)) if planned else said)
+            )
     return [(label, text) for label, text in rows if text]
 
 
@@ -69,25 +74,6 @@ def pace_words(measured: Benchmark) -> str:
     if measured.data_wait_share is not None:
         parts.append(tr("{share} of the time waits for data", share=percent(measured.data_wait_share)))
     return tr("; ").join(parts)
-
-
-def device_words(measured: Benchmark) -> str:
-    """ "3.0 GiB allocated at most, planned 2.0 GiB"; "" without a GPU."""
-    if measured.peak_allocated_bytes is None:
-        return ""
-    words = tr("{size} allocated at most", size=size(measured.peak_allocated_bytes))
-    return _beside(words, measured.planned_allocated_bytes)
-
-
-def host_words(measured: Benchmark) -> str:
-    """ "978 MiB at most, planned 981 MiB"."""
-    if measured.host_ram_bytes is None:
-        return ""
-    return _beside(tr("{size} at most", size=size(measured.host_ram_bytes)), measured.planned_host_ram_bytes)
-
-
-def _beside(words: str, planned: int | None) -> str:
-    return tr("{measured}, planned {size}", measured=words, size=size(planned)) if planned else words
 
 
 # How a followed run ended: one line for people, one document for programs, one exit code.
@@ -173,11 +159,7 @@ def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
 
 def evaluation_of(outcome: Mapping[str, Any]) -> dict[str, float]:
     """The measurements in the outcome of a run; what is no number is left out."""
-    return {
-        name: value
-        for name, value in outcome.items()
-        if name.startswith("eval_") and isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    return {name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None}
 
 
 def exit_code_of(state: RunState) -> int:
@@ -202,25 +184,30 @@ def shown_path(path: Path) -> str:
         return os.fspath(path)
 
 
+ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
+
+
 def ending_lines(ending: Ending) -> list[str]:
     """The last words of the headless run."""
+    return [labelled(label, text) for label, text in ending_rows(ending)]
+
+
+def ending_rows(ending: Ending) -> list[tuple[str, str]]:
     run = plain_text(ending.run)
-    attempts = [labelled(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
+    attempts = [(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
     if ending.status == "finished":
-        return [labelled(tr("Finished"), finished_text(ending, run)), *measured_lines(ending), *attempts]
+        evaluation = tr(", ").join(evaluation_parts(ending.evaluation))
+        rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Held out"), evaluation)] if evaluation else [])]
+        problems = [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(ending.engine)]
+        return [*rows, *benchmark_rows(ending.benchmark), *problems, *attempts]
     if ending.status == "stopped":
-        return [labelled(tr("Stopped"), stopped_text(ending, run)), *benchmark_lines(ending.benchmark), *attempts]
+        return [(tr("Stopped"), stopped_text(ending, run)), *benchmark_rows(ending.benchmark), *attempts]
     said = plain_text(ending.message or tr("The run ended without a last word."))
-    lines = [labelled(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
-    if ending.remedy:
-        lines.append(labelled("", plain_text(ending.remedy)))
-    lines.append(labelled(tr("Log"), f"{run}/train.log"))
-    if ending.checkpoint:
-        lines.append(labelled(tr("Kept"), f"{run}/{ending.checkpoint}"))
-    return [*lines, *attempts]
-
-
-ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
+    rows = [(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
+    rows += [("", plain_text(ending.remedy))] if ending.remedy else []
+    rows.append((tr("Log"), f"{run}/train.log"))
+    rows += [(tr("Kept"), f"{run}/{ending.checkpoint}")] if ending.checkpoint else []
+    return [*rows, *attempts]
 
 
 def finished_text(ending: Ending, run: str) -> str:
@@ -244,15 +231,6 @@ def stopped_text(ending: Ending, run: str) -> str:
     else:
         kept = tr("{where}; the newest checkpoint is {checkpoint}.", where=where, checkpoint=ending.checkpoint)
     return tr("{kept} Go on: trainwiz --resume --output-dir {run}", kept=kept, run=shlex.quote(run))
-
-
-def measured_lines(ending: Ending) -> list[str]:
-    """What the held-out rows say, and an engine that is not the planned one."""
-    parts = evaluation_parts(ending.evaluation)
-    lines = [labelled(tr("Held out"), tr(", ").join(parts))] if parts else []
-    problems = engine_problems(ending.engine)
-    lines += benchmark_lines(ending.benchmark)
-    return [*lines, *(labelled(tr("Engine"), f"! {plain_text(problem)}") for problem in problems)]
 
 
 def time_text(ending: Ending) -> str:

@@ -1,11 +1,18 @@
-"""Reporters: how a followed run is shown. A bar for terminals, lines for pipes, JSON lines for programs."""
+"""How a run is followed: Progress, one reading of its folder, and the reporters that show it.
+
+A bar for terminals, lines for pipes, JSON lines for programs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from typing import Any, Protocol
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task
@@ -13,41 +20,172 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 from trainwiz.core.errors import Finding
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.text import plain_text
+from trainwiz.core.run.advice import ADVICE_JSONL, Advice, AdviceFile, advice_of
+from trainwiz.core.run.attempts import phase_words, read_phase
+from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
+from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.text import number, numbers_finite, plain_text
+from trainwiz.tui.commands.plan import plan_lines
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
-from trainwiz.tui.headless.plan_text import plan_lines
-from trainwiz.tui.headless.progress import Progress
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_labelled
 from trainwiz.tui.run_words import evaluation_parts
-from trainwiz.tui.text import cells, count, pad, size
+from trainwiz.tui.text import cells, clock, count, pad, size
 
-# Reporters: how a followed run is shown. A bar for terminals, lines for pipes, JSON lines for programs.
+# Progress: a run as one reading of its folder.
+
+TOLD = frozenset({"error", "warning"})
+PACE_ROWS = 20
+METRICS_WINDOW_BYTES = 4 * 1024 * 1024
+"""Of a run that goes on this much is passed over row by row, and what is before it at once."""
+SYSTEM_WINDOW_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a follower shows. Absent numbers are None."""
+
+    state: RunState
+    phase: str
+    """What is being done now, translated where it is shown: "starting accelerate", "training", "stopping", ..."""
+    phase_s: float
+    """Seconds since this phase began; while training, since the last logged step."""
+    step: int | None
+    max_steps: int | None
+    loss: float | None
+    tokens_per_s: float | None
+    """Real tokens, padding not counted."""
+    memory_bytes: int | None
+    """Of the fullest GPU, or of the run's processes where there is none."""
+    left_s: float | None
+    new_rows: tuple[dict[str, Any], ...] = field(default=())
+    """Lines of metrics.jsonl that came since the last reading."""
+    doing: str = ""
+    """What the training says that it does while it makes no steps, in words: "tokenising 12,000 of 80,000 rows"."""
+    new_advice: tuple[Advice, ...] = ()
+    """Warnings and errors of watchers that came since the last reading."""
+
+
+class ProgressReader:
+    """Reads a run folder again and again; each `read` costs what is new."""
+
+    def __init__(self, folder: RunFolder, *, resumed: bool = False) -> None:
+        self.folder = folder
+        self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
+        self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
+        self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
+        self._told: set[tuple[str, str, str]] = set()
+        self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
+        self._row: dict[str, Any] = {}
+        self._memory: int | None = None
+        self._phase = ""
+        self._loading = False
+        self._attempts = 0
+        self._phase_began = time.monotonic()
+        if resumed:
+            # Rows of earlier attempts are history: they say nothing about the pace of this one.
+            self._new_rows()
+
+    def read(self) -> Progress:
+        state = read_state(self.folder)
+        if len(state.attempts) != self._attempts:
+            # The time between two attempts is no pace.
+            self._attempts, self._loading = len(state.attempts), False
+            self._pace.clear()
+        rows = self._new_rows()
+        for row in rows:
+            self._take(row)
+        for line in self._system.read_new():
+            self._memory = memory_of(line) or self._memory
+        phase = self._phase_of(state)
+        if phase != self._phase or rows:
+            self._phase, self._phase_began = phase, time.monotonic()
+        step = number(self._row.get("step"))
+        return Progress(
+            state=state,
+            phase=phase,
+            phase_s=time.monotonic() - self._phase_began,
+            step=None if step is None else int(step),
+            max_steps=state.max_steps,
+            loss=number(self._row.get("loss")),
+            tokens_per_s=number(self._row.get("real_tokens_per_s")),
+            memory_bytes=self._memory,
+            left_s=self._left_s(step, state.max_steps),
+            new_rows=tuple(rows),
+            doing=self._doing(state),
+            new_advice=tuple(self._new_advice(state)),
+        )
+
+    def _doing(self, state: RunState) -> str:
+        """The work of the present attempt that is no training step, in words; empty where there is none."""
+        now = read_phase(self.folder)
+        is_work = now is not None and now.phase != "training" and state.is_active and now.since_s >= began_s(state)
+        return phase_words(now) if now is not None and is_work else ""
+
+    def _new_advice(self, state: RunState) -> Iterator[Advice]:
+        """Warnings and errors of the present attempt that were not told yet; a figure that changes is not told again."""
+        for row in self._advice.read():
+            key = str(row.get("code") or row.get("text")), str(row.get("where")), str(row.get("severity"))
+            if key not in self._told and (numbers_finite(row.get("time_s"), 0.0) or 0.0) >= began_s(state):
+                self._told.add(key)
+                yield from (advice for advice in advice_of([row]) if advice.level in TOLD)
+
+    def _new_rows(self) -> list[dict[str, Any]]:
+        rows = self._metrics.read_new()
+        while self._metrics.behind:
+            rows += self._metrics.read_new()
+        return rows
+
+    def _take(self, row: dict[str, Any]) -> None:
+        self._row.update({key: value for key, value in row.items() if value is not None})
+        time_s, step = number(row.get("time_s")), number(row.get("step"))
+        if time_s is not None and step is not None and number(row.get("loss")) is not None:
+            self._pace.append((time_s, int(step)))
+
+    def _left_s(self, step: float | None, max_steps: int | None) -> float | None:
+        """Steps that are left at the pace of the last logged ones."""
+        if step is None or max_steps is None or len(self._pace) < 2:
+            return None
+        (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
+        if last_step <= first_step or last_s <= first_s:
+            return None
+        return max(0.0, max_steps - step) * (last_s - first_s) / (last_step - first_step)
+
+    def _phase_of(self, state: RunState) -> str:
+        if state.status == "starting":
+            # The trainers may end before the launcher does: the phase never goes back.
+            self._loading = self._loading or bool(state.workers)
+            if self._loading:
+                return mark("loading libraries, model and data")
+            waits = self.folder.file(MEETING_TOKEN).exists()
+            return mark("waiting for the other machines") if waits else mark("starting accelerate")
+        if state.status == "running":
+            return mark("training") if self._pace else mark("first step")
+        return state.status
+
+
+def began_s(state: RunState) -> float:
+    """When the present attempt began."""
+    return state.attempts[-1].started_s if state.attempts else 0.0
+
+
+def memory_of(line: dict[str, Any]) -> int | None:
+    """Bytes in use by a line of system.jsonl: the fullest GPU of the run, else its processes together."""
+    used = [gpu.get("memory_used_bytes") for gpu in line.get("gpus") or () if isinstance(gpu, dict)]
+    known = [int(value) for value in used if isinstance(value, int | float)]
+    if known:
+        return max(known)
+    resident = [process.get("rss_bytes") for process in line.get("processes") or () if isinstance(process, dict)]
+    return sum(int(value) for value in resident if isinstance(value, int | float)) or None
+
+
+# Reporters: how a followed run is shown.
 
 WAIT_LINE_EVERY_S = 10.0
 QUIET_STEP_S = 5.0
 """After this long without a logged step, the line says since when."""
-
-
-class Reporter(Protocol):
-    """What the headless run tells, in order."""
-
-    def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None: ...
-
-    def prepared(self, folder: RunFolder, files: list[str]) -> None: ...
-
-    def progress(self, progress: Progress) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None: ...
-
-    def end(self, ending: Ending) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
@@ -55,10 +193,7 @@ def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
     if as_json:
         return JsonReporter()
     Colours.wanted = not plain
-    if plain or not is_terminal(sys.stdout):
-        return PlainReporter()
-
-    return BarReporter()
+    return PlainReporter() if plain or not is_terminal(sys.stdout) else BarReporter()
 
 
 class PlainReporter:
@@ -82,13 +217,12 @@ class PlainReporter:
         for advice in progress.new_advice:
             self.note(advice_text(advice))
         for row in progress.new_rows:
-            text = row_text(row, progress)
-            if text:
+            if text := row_text(row, progress):
                 say(text)
-        if progress.new_rows or progress.phase != self._phase:
-            self._waited_s = 0.0
-        if progress.phase != self._phase:
-            self._phase = progress.phase
+        is_new = progress.phase != self._phase
+        if is_new or progress.new_rows:
+            self._phase, self._waited_s = progress.phase, 0.0
+        if is_new:
             if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
                 say(labelled("", tr(progress.phase)))
         elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
@@ -117,39 +251,42 @@ class JsonReporter:
     def __init__(self) -> None:
         self._said: tuple[str, str] | None = None
 
+    def _say(self, event: str, **values: Any) -> None:
+        say_json({"event": event, **values}, compact=True)
+
     def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
-        say_json({"event": "plan", "plan": plan.to_json()}, compact=True)
+        self._say("plan", plan=plan.to_json())
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
-        say_json({"event": "prepared", "run": str(folder.path), "files": files}, compact=True)
+        self._say("prepared", run=str(folder.path), files=files)
 
     def progress(self, progress: Progress) -> None:
         now = (progress.state.status, progress.phase)
         if now != self._said:
             self._said = now
-            say_json({"event": "status", "status": now[0], "phase": now[1]}, compact=True)
+            self._say("status", status=now[0], phase=now[1])
         for advice in progress.new_advice:
-            say_json({"event": "advice", **advice.to_json()}, compact=True)
+            self._say("advice", **advice.to_json())
         for row in progress.new_rows:
             say_json({"event": "metrics", **row}, compact=True)
 
     def note(self, text: str) -> None:
-        say_json({"event": "note", "message": text}, compact=True)
+        self._say("note", message=text)
 
     def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
-        document: dict[str, Any] = {
-            "event": "refused",
-            "exit_code": exit_code,
-            "findings": [finding.to_json() for finding in findings],
-            "commands": [{"command": command, "text": text} for command, text in commands],
-        }
-        say_json(document, compact=True)
+        shown = [{"command": command, "text": text} for command, text in commands]
+        documents = [finding.to_json() for finding in findings]
+        self._say("refused", exit_code=exit_code, findings=documents, commands=shown)
 
     def end(self, ending: Ending) -> None:
-        say_json({"event": "end", **ending.to_json()}, compact=True)
+        self._say("end", **ending.to_json())
 
     def close(self) -> None:
         return
+
+
+Reporter = PlainReporter | JsonReporter
+"""What the headless run tells, in order."""
 
 
 def say_commands(commands: list[tuple[str, str]]) -> None:
@@ -213,15 +350,6 @@ def advice_text(advice: Advice) -> str:
     """ "! The run waits at step 40: ... Free space on the disk of ..."."""
     sign = "✗" if advice.level == "error" else "!"
     return " ".join(filter(None, (sign, advice.text, advice.remedy)))
-
-
-def clock(seconds: float) -> str:
-    """21 -> "0:21"; 4000 -> "1:06:40"; 200000 -> "2 days 7 h"."""
-    whole = int(seconds)
-    days, hours, minutes = whole // 86400, whole // 3600, whole // 60
-    if days >= 2:
-        return tr("{days} days {hours} h", days=f"{days:,}", hours=hours % 24)
-    return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def written_files(folder: RunFolder) -> list[str]:

@@ -33,8 +33,7 @@ from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.ending import ending_of, planned_batch
-from trainwiz.tui.headless.progress import ProgressReader
-from trainwiz.tui.headless.reporters import Reporter, new_reporter, written_files
+from trainwiz.tui.headless.reporters import ProgressReader, Reporter, new_reporter, written_files
 from trainwiz.tui.headless.waiting import Waiting, improved, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.run_words import is_long, wait_sentences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,25 +19,15 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.text import size as size_words
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.frame import KeyBar
-from trainwiz.tui.widgets.log_view import (
-    LinesLog,
-    LogView,
-    LogWindow,
-    SearchableLog,
-    earlier,
-    found_line,
-    later,
-    refreshed,
-    window_at,
-    window_at_end,
-)
+from trainwiz.tui.widgets import log_view as windows
+from trainwiz.tui.widgets.frame import KeyBar, entry_field
+from trainwiz.tui.widgets.log_view import LinesLog, LogView, LogWindow
 from trainwiz.tui.widgets.monitor_panel import frame_title
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.log import LogLevel, LogLine
 
-Read = Callable[[], LogWindow]
+Read = Callable[..., LogWindow]
 
 REFRESH_S = 0.5
 NEAR_ROWS = 60
@@ -74,10 +65,9 @@ class LogCard(ModalScreen[None]):
         marks: Marks = UNICODE_MARKS,
     ) -> None:
         super().__init__()
-        self._title = title
-        self._log: SearchableLog = LinesLog(lines) if path is None else LogFile(path)
+        self._title, self._marks = title, marks
+        self._log = LinesLog(lines) if path is None else LogFile(path)
         self._is_file = path is not None
-        self._marks = marks
         self._window = LogWindow()
         self._level = 0
         self._text = ""
@@ -92,16 +82,14 @@ class LogCard(ModalScreen[None]):
         view = WholeLog(wrap=True, empty_text=tr("No output yet."))
         view.border_title = frame_title(self._title)
         yield view
-        entry = Input(placeholder=tr("text to find"), max_length=200, compact=True)
-        entry.cursor_blink = False
-        yield entry
+        yield entry_field(tr("text to find"), 200)
         yield KeyBar(self.key_rows)
 
     def key_rows(self) -> list[KeyBinding]:
         return [*keys_of("log")]
 
     def on_mount(self) -> None:
-        self._read(lambda: window_at_end(self._log, self._level_name), end=True)
+        self.action_follow()
         self.set_interval(REFRESH_S, self._refresh)
 
     @property
@@ -114,15 +102,15 @@ class LogCard(ModalScreen[None]):
 
     # Reading
 
-    def _read(self, read: Read, show: int | None = None, end: bool = False) -> None:
-        """Take another window and show the line at the byte `show`, or its end; else the reader stays in place."""
+    def _read(self, read: Read, *more: LogWindow | int, show: int | None = None, end: bool = False) -> None:
+        """Take the window that `read` gives, and show the line at the byte `show`, or its end; else stay in place."""
         # Here and not in the thread: until that runs, the next look for news would take this one's place.
         self._asked += 1
         self._reading = True
-        self._read_apart(self._asked, read, show, end)
+        self._read_apart(self._asked, partial(read, self._log, self._level_name, *more), show, end)
 
     @work(thread=True, exclusive=True, group="read", exit_on_error=False)
-    def _read_apart(self, number: int, read: Read, show: int | None, end: bool) -> None:
+    def _read_apart(self, number: int, read: Callable[[], LogWindow], show: int | None, end: bool) -> None:
         worker, window = get_current_worker(), read()
         if not worker.is_cancelled:
             self.app.call_from_thread(self._take, number, window, show, end)
@@ -133,9 +121,9 @@ class LogCard(ModalScreen[None]):
         self._reading = False
         if not self.is_attached:
             return
-        view, before = self.view, self._window
+        view = self.view
         line, above = view.top
-        top = before.lines[line].start if line < len(before.lines) else 0
+        top = self._window.start_of(line)
         self._window = window
         view.may_follow = window.at_end
         view.following = end or (view.following and show is None)
@@ -143,10 +131,14 @@ class LogCard(ModalScreen[None]):
         view.show(lines, top=None if view.following else (window.place_of(top), above))
         view.say_when_empty(self._empty_text(window))
         if show is not None:
-            view.go_to_line(window.place_of(show), above=ROWS_ABOVE)
-            self._mark_match()
+            self._go_to(show)
         self._say_where()
         self._read_more()
+
+    def _go_to(self, start: int) -> None:
+        self.view.go_to_line(self._window.place_of(start), above=ROWS_ABOVE)
+        if self._match is not None:
+            self.view.mark(self._text, self._window.place_of(self._match.start))
 
     def _empty_text(self, window: LogWindow) -> str:
         if window.problem is not None:
@@ -160,8 +152,7 @@ class LogCard(ModalScreen[None]):
 
     def _refresh(self) -> None:
         if self.view.following and self._window.at_end and not self._reading:
-            window = self._window
-            self._read(lambda: refreshed(self._log, self._level_name, window))
+            self._read(windows.refreshed, self._window)
 
     @on(LogView.Scrolled)
     def _scrolled(self) -> None:
@@ -174,9 +165,9 @@ class LogCard(ModalScreen[None]):
         if self._reading or window.problem is not None:
             return
         if view.scroll_offset.y < NEAR_ROWS and not window.at_start:
-            self._read(lambda: earlier(self._log, self._level_name, window))
+            self._read(windows.earlier, window)
         elif view.max_scroll_y - view.scroll_offset.y < NEAR_ROWS and not window.at_end:
-            self._read(lambda: later(self._log, self._level_name, window))
+            self._read(windows.later, window)
 
     def _say_where(self) -> None:
         view, window = self.view, self._window
@@ -188,30 +179,30 @@ class LogCard(ModalScreen[None]):
         elif view.following and window.at_end:
             words.append(tr("following"))
         elif window.lines and window.size:
-            place = window.lines[min(view.top_line, len(window.lines) - 1)].start
-            words.append(tr("at {share}", share=f"{place / window.size * 100:.0f} %"))
+            words.append(tr("at {share}", share=f"{self._top_byte / window.size * 100:.0f} %"))
         text = f" {self._marks.dot} ".join(words)
         if str(view.border_subtitle) != text:
             view.border_subtitle = frame_title(text)
 
     # Moving and showing
 
+    @property
+    def _top_byte(self) -> int:
+        return self._window.start_of(self.view.top[0])
+
     def action_follow(self) -> None:
-        self._read(lambda: window_at_end(self._log, self._level_name), end=True)
+        self._read(windows.window_at_end, end=True)
 
     def action_to_start(self) -> None:
-        self._read(lambda: later(self._log, self._level_name, LogWindow()), show=0)
+        self._read(windows.later, LogWindow(), show=0)
 
     def action_next_level(self) -> None:
-        line, top = self.view.top_line, 0
-        if line < len(self._window.lines):
-            top = self._window.lines[line].start
+        top = self._top_byte
         self._level = (self._level + 1) % len(LEVELS)
-        level = self._level_name
         if self.view.following:
-            self._read(lambda: window_at_end(self._log, level), end=True)
+            self.action_follow()
         else:
-            self._read(lambda: window_at(self._log, level, top), show=top)
+            self._read(windows.window_at, top, show=top)
 
     def action_wrap(self) -> None:
         self.view.set_wrap(not self.view.wrap)
@@ -240,19 +231,15 @@ class LogCard(ModalScreen[None]):
         self._text, self._match = event.value, None
         self.view.mark(self._text)
         if self._text:
-            self._search_from(self._top_byte(), 1, first=True)
+            self._search_from(self._top_byte, 1, first=True)
 
     def action_next_match(self, direction: int) -> None:
         if not self._text:
             self.action_search()
             return
         match = self._match
-        at = self._top_byte() if match is None else match.end if direction > 0 else match.start
+        at = self._top_byte if match is None else match.end if direction > 0 else match.start
         self._search_from(at, direction)
-
-    def _top_byte(self) -> int:
-        lines = self._window.lines
-        return lines[min(self.view.top_line, len(lines) - 1)].start if lines else 0
 
     @work(thread=True, exclusive=True, group="search", exit_on_error=False)
     def _search_from(self, at: int, direction: int, first: bool = False) -> None:
@@ -264,9 +251,9 @@ class LogCard(ModalScreen[None]):
                 self.app.call_from_thread(self._show_search, reached / max(1, size))
             return not worker.is_cancelled
 
-        found = found_line(self._log, text, level, at, direction, go)
+        found = windows.found_line(self._log, text, level, at, direction, go)
         if found is None and first:
-            found = found_line(self._log, text, level, at, -1, go)
+            found = windows.found_line(self._log, text, level, at, -1, go)
         if not worker.is_cancelled:
             self.app.call_from_thread(self._take_match, found, direction, first)
 
@@ -290,18 +277,11 @@ class LogCard(ModalScreen[None]):
             self.notify(said, markup=False)
             return
         self._match = found
-        window, start = self._window, found.start
-        if window.start <= start < window.end:
-            self.view.go_to_line(window.place_of(start), above=ROWS_ABOVE)
-            self._mark_match()
+        if self._window.start <= found.start < self._window.end:
+            self._go_to(found.start)
             self._read_more()
         else:
-            level = self._level_name
-            self._read(lambda: window_at(self._log, level, start), show=start)
-
-    def _mark_match(self) -> None:
-        if self._match is not None:
-            self.view.mark(self._text, self._window.place_of(self._match.start))
+            self._read(windows.window_at, found.start, show=found.start)
 
     # Closing
 

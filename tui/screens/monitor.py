@@ -6,49 +6,67 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus
 from textual.message import Message
-from textual.screen import Screen
 from textual.worker import Worker, WorkerState
-from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
+from trainwiz.core.launch import actions
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
 from trainwiz.tui.screens.monitor_panels import COLUMN, PANEL, PanelScreen
-from trainwiz.tui.screens.run_dialogs import RunActions
+from trainwiz.tui.screens.run_dialogs import resume_dialog, stop_dialog
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.device_panel import DevicePanel
-from trainwiz.tui.widgets.frame import HelpCard, KeyBar
-from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
-from trainwiz.tui.widgets.lists import Kept
+from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
+from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel
-from trainwiz.tui.widgets.pace_panel import PacePanel
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, SnapshotView
 from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.log import LogLine
-    from trainwiz.core.telemetry.snapshot import Ending, Snapshot
+    from trainwiz.core.telemetry.snapshot import Action, Snapshot
     from trainwiz.core.telemetry.target import Source, Target
     from trainwiz.tui.app import TrainwizApp
 
 
-# LookingScreen: looks at a target again and again in a thread, and shows each look.
+# MonitorScreen: one look at a job tells the truth. It holds nothing that is not in the files and processes.
+
+INTERVAL_S = 1.0
+
+ABOUT = mark(
+    "The monitor reads files and watches processes, nothing else: it can be closed and opened at any time, here or in "
+    "another terminal, and the run goes on. Press tab to go from panel to panel; f1 then explains the panel, x gives "
+    "it the whole screen, f folds it to its title. The digits show one panel alone, at any size of the terminal. "
+    "A colon lists all actions by name."
+)
+LOG_HELP = mark(
+    "The newest lines that the job has written; a progress bar is one line. Enter or l opens the whole log, where "
+    "it can be searched and filtered."
+)
+NO_LOG = mark("No log of this job was found.")
 
 
-class LookingScreen(Screen[None]):
-    """One look at a time; one that is asked for meanwhile follows it. `clock` gives Unix time in seconds."""
+class MonitorScreen(PanelScreen):
+    """Looks at a target again and again in a thread, one look at a time, and shows each look.
+
+    `readonly` takes away every key that changes the run. `clock` gives Unix time in seconds.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
 
     class Looked(Message, bubble=False):
         """A look at the target is done."""
@@ -58,30 +76,51 @@ class LookingScreen(Screen[None]):
             self.snapshot = snapshot
 
         def can_replace(self, message: Message) -> bool:
-            return isinstance(message, LookingScreen.Looked)
+            return isinstance(message, MonitorScreen.Looked)
 
-    def __init__(self, target: Target, *, interval_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        readonly: bool = False,
+        *,
+        interval_s: float = INTERVAL_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__()
-        self.target = target
+        self.target, self.readonly = target, readonly
         self.snapshot: Snapshot | None = None
-        self._interval_s = interval_s
-        self._clock = clock
+        self._interval_s, self._clock = interval_s, clock
         self._source: Source | None = None
-        self._looking = False
-        self._look_again = False
+        self._looking = self._look_again = False
         self._said = ""
+        self._bar: list[KeyBinding] = []
+
+    def compose(self) -> ComposeResult:
+        marks = self.marks
+        yield RunHeader(self.target.name, marks=marks, readonly=self.readonly)
+        with Container(id="panels", classes=COLUMN):
+            with Vertical(id="left", classes=COLUMN):
+                yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
+                yield PacePanel(tr("pace"), marks=marks).add_class(PANEL)
+            with Vertical(id="right", classes=COLUMN):
+                yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
+                yield HostPanel(tr("RAM and disk"), marks=marks).add_class(PANEL)
+                yield AdvicePanel(tr("advice"), marks=marks).add_class(PANEL, "-greedy")
+        yield MonitorSummary(marks=marks).add_class("aside")
+        log = LogView(empty_text=tr("No output yet.") if self.target.kind == "run" else tr(NO_LOG), id="log")
+        log.border_title = tr("log")
+        yield log.add_class(PANEL)
+        yield KeyBar(self.key_rows)
+
+    @property
+    def marks(self) -> Marks:
+        return cast("TrainwizApp", self.app).marks if hasattr(self.app, "marks") else UNICODE_MARKS
+
+    # Looking
 
     def on_mount(self) -> None:
         self.call_after_refresh(self.look)
         self.set_interval(self._interval_s, self.look)
-
-    def wanted_curves(self) -> tuple[str, ...]:
-        """Names of the metrics whose points the next look should bring."""
-        return ()
-
-    def show_look(self, snapshot: Snapshot) -> bool:
-        """Show this look; True asks for another one at once."""
-        raise NotImplementedError
 
     def look(self) -> None:
         """Start a look unless one is under way; then another one follows it."""
@@ -89,9 +128,9 @@ class LookingScreen(Screen[None]):
             self._look_again = True
             return
         self._looking = True
+        curves = self.query_one(MetricPanel).wanted_curves()
         # Not a worker of Textual, whose states are three messages more each time.
-        look = asyncio.get_running_loop().run_in_executor(None, self._take_look, self.wanted_curves())
-        look.add_done_callback(self._look_is_done)
+        asyncio.get_running_loop().run_in_executor(None, self._take_look, curves).add_done_callback(self._look_is_done)
 
     def _take_look(self, curves: tuple[str, ...]) -> Snapshot:
         """In a thread."""
@@ -114,12 +153,10 @@ class LookingScreen(Screen[None]):
         error = look.exception()
         if error is None:
             self.post_message(self.Looked(look.result()))
-        elif self.is_attached:
-            sentence = failure_words(error)
+        elif self.is_attached and (sentence := failure_words(error)) != self._said:
             # A look that fails again and again says it once.
-            if sentence != self._said:
-                self._said = sentence
-                self.notify(plain_text(sentence, 300), severity="error", markup=False)
+            self._said = sentence
+            self.notify(sentence, severity="error", markup=False)
 
     def on_unmount(self) -> None:
         # A look that is under way closes the source itself.
@@ -127,128 +164,25 @@ class LookingScreen(Screen[None]):
             self._source.close()
 
     @on(Looked)
-    def _show(self, message: Looked) -> None:
+    def _take(self, message: Looked) -> None:
         self.snapshot = message.snapshot
         self._said = ""
-        again = self.show_look(message.snapshot)
-        if again or self._look_again or message.snapshot.behind:
+        self._show(message.snapshot)
+        if self._look_again or message.snapshot.behind or self.query_one(MetricPanel).lacks_curves(message.snapshot):
             self._look_again = False
             self.look()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """The one place where a failed worker speaks."""
-        if event.state == WorkerState.ERROR:
-            self.notify(plain_text(failure_words(event.worker.error), 300), severity="error", markup=False)
-
-
-def failure_words(error: BaseException | None) -> str:
-    """What it says for people; of an unexpected one its type too."""
-    return str(error) if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}"
-
-
-# MonitorScreen: one look at a job tells the truth. It holds nothing that is not in the files and processes.
-
-INTERVAL_S = 1.0
-
-ABOUT = mark(
-    "The monitor reads files and watches processes, nothing else: it can be closed and opened at any time, here or in "
-    "another terminal, and the run goes on. Press tab to go from panel to panel; f1 then explains the panel, x gives "
-    "it the whole screen, f folds it to its title. The digits show one panel alone, at any size of the terminal. "
-    "A colon lists all actions by name."
-)
-LOG_HELP = mark(
-    "The newest lines that the job has written; a progress bar is one line. Enter or l opens the whole log, where "
-    "it can be searched and filtered."
-)
-NO_LOG = mark("No log of this job was found.")
-
-
-class Columns(Kept, Container):
-    """What stands side by side."""
-
-
-class Column(Kept, Vertical):
-    """Panels one below the other."""
-
-
-class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
-    """`readonly` takes away every key that changes the run. `clock` gives Unix time in seconds."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
-
-    def __init__(
-        self,
-        target: Target,
-        readonly: bool = False,
-        *,
-        interval_s: float = INTERVAL_S,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(target, interval_s=interval_s, clock=clock)
-        self.readonly = readonly
-        self._bar: list[KeyBinding] = []
-
-    def compose(self) -> ComposeResult:
-        marks = self.marks
-        yield RunHeader(self.target.name, marks=marks, readonly=self.readonly)
-        with Columns(id="panels", classes=COLUMN):
-            with Column(id="left", classes=COLUMN):
-                yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
-                yield PacePanel(tr("pace"), marks=marks).add_class(PANEL)
-            with Column(id="right", classes=COLUMN):
-                yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
-                yield HostPanel(tr("RAM and disk"), marks=marks).add_class(PANEL)
-                yield AdvicePanel(tr("advice"), marks=marks).add_class(PANEL, "-greedy")
-        yield MonitorSummary(marks=marks).add_class("aside")
-        log = LogView(empty_text=tr("No output yet.") if self.target.kind == "run" else tr(NO_LOG), id="log")
-        log.border_title = tr("log")
-        yield log.add_class(PANEL)
-        yield KeyBar(self.key_rows)
-
-    @cached_property
-    def _monitor_panels(self) -> tuple[MonitorPanel, ...]:
-        """They stay as they were composed."""
-        return tuple(self.query(MonitorPanel))
-
-    @property
-    def marks(self) -> Marks:
-        return cast("TrainwizApp", self.app).marks if hasattr(self.app, "marks") else UNICODE_MARKS
-
-    def offers(self, need: Need) -> bool:
-        """Whether a key that needs this works now."""
-        if need == "replay":
-            return self.snapshot is not None and self.snapshot.replayed_s is not None
-        return not need or self.can(need)
-
-    def key_rows(self) -> list[KeyBinding]:
-        """The keys that work now; a key of the focused panel goes before the same key of the screen."""
-        panel = self.focused_panel
-        own = keys_of(panel.key_table) if isinstance(panel, MonitorPanel) and panel.key_table else ()
-        taken = {key for row in own for key in row.key.split(",")}
-        rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
-        now = self.snapshot
-        goes_on = now is not None and now.status in ACTIVE and now.replayed_s is None and not self.has_class("-narrow")
-        leave = mark("leave (the run goes on)") if goes_on else mark("leave")
-        return [
-            *rows,
-            *own,
-            *(replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app")),
-        ]
+        if event.state == WorkerState.ERROR and event.worker.error is not None:
+            self.notify(failure_words(event.worker.error), severity="error", markup=False)
 
     # Showing
 
-    def wanted_curves(self) -> tuple[str, ...]:
-        return self.query_one(MetricPanel).wanted_curves()
-
-    def show_look(self, snapshot: Snapshot) -> bool:
-        self.query_one(RunHeader).show(snapshot)
-        for panel in self._monitor_panels:
-            panel.show(snapshot)
-        metric = self.query_one(MetricPanel)
-        metric.show_curves(snapshot)
-        self.query_one(MonitorSummary).show(snapshot)
+    def _show(self, snapshot: Snapshot) -> None:
+        for view in self.query(SnapshotView):
+            view.show(snapshot)
+        self.query_one(MetricPanel).show_curves(snapshot)
         log = self.query_one("#log", LogView)
         if snapshot.log_path is not None:
             log.say_when_empty(tr("{path} has no lines yet.", path=plain_text(snapshot.log_path)))
@@ -258,9 +192,21 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         self._show_keys()
         if self.app.sub_title != snapshot.status:
             self.app.sub_title = snapshot.status
-        if snapshot.ending is not None:
-            self._say_goodbye(snapshot.ending)
-        return metric.lacks_curves(snapshot)
+        if (ending := snapshot.ending) is not None and bool(getattr(self.app, "farewell", "")):
+            # Where leaving says that the run was started, it now says how the run ended.
+            remedy = "\n" + tr("Next: {remedy}", remedy=ending.remedy) if ending.remedy else ""
+            cast("TrainwizApp", self.app).farewell = ending.text + remedy
+
+    def key_rows(self) -> list[KeyBinding]:
+        """The keys that work now; a key of the focused panel goes before the same key of the screen."""
+        panel, now = self.focused_panel, self.snapshot
+        own = keys_of(panel.key_table) if isinstance(panel, MonitorPanel) and panel.key_table else ()
+        taken = {key for row in own for key in row.key.split(",")}
+        rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
+        goes_on = now is not None and now.status in ACTIVE and now.replayed_s is None and not self.has_class("-narrow")
+        leave = mark("leave (the run goes on)") if goes_on else mark("leave")
+        of_app = (replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app"))
+        return [*rows, *own, *of_app]
 
     @on(DescendantFocus)
     @on(DescendantBlur)
@@ -275,13 +221,7 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
             self._bar = rows
             self.query_one(KeyBar).refresh()
 
-    def _say_goodbye(self, ending: Ending) -> None:
-        """Where leaving says that the run was started, it now says how the run ended."""
-        app = cast("TrainwizApp", self.app)
-        if getattr(app, "farewell", ""):
-            app.farewell = ending.text + ("\n" + tr("Next: {remedy}", remedy=ending.remedy) if ending.remedy else "")
-
-    # Keys
+    # Keys that show something
 
     def action_choose_metric(self) -> None:
         from trainwiz.tui.screens.monitor_cards import MetricCard
@@ -303,7 +243,8 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
             self.look()
 
     def action_zoom(self) -> None:
-        self.query_one(MetricPanel).next_zoom()
+        panel = self.query_one(MetricPanel)
+        panel.show_range(panel.range.next_zoom())
 
     def action_log_scale(self) -> None:
         self.query_one(MetricPanel).toggle_scale()
@@ -312,18 +253,11 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         from trainwiz.tui.screens.log_card import LogCard
 
         snapshot = self.snapshot
-        path = None
+        log_path = None if snapshot is None else snapshot.log_path
         # A replay shows no line of its future.
-        if snapshot is not None and snapshot.log_path is not None and snapshot.replayed_s is None:
-            path = Path(snapshot.log_path)
-
-        def lines() -> tuple[LogLine, ...]:
-            return self.snapshot.log if self.snapshot else ()
-
-        self.app.push_screen(LogCard(self._log_title(), lines, path, marks=self.marks))
-
-    def _log_title(self) -> str:
-        return (self.snapshot and self.snapshot.log_path) or tr("log")
+        path = Path(log_path) if log_path is not None and snapshot and snapshot.replayed_s is None else None
+        lines = lambda: self.snapshot.log if self.snapshot else ()  # noqa: E731
+        self.app.push_screen(LogCard(log_path or tr("log"), lines, path, marks=self.marks))
 
     def action_open_panel(self) -> None:
         """Enter opens what the focused panel has to open; most panels become larger."""
@@ -347,3 +281,76 @@ class MonitorScreen(Kept, LookingScreen, PanelScreen, RunActions):
         # The keys of the panel that is explained come first.
         rows = sorted(self.key_rows(), key=lambda row: row.screen in ("monitor", "app"))
         self.app.push_screen(HelpCard(tr("Monitor"), parts, rows))
+
+    # Keys that do something to the run. Each asks first where it cannot be undone; one that is not possible says why.
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run folder of a run of ours; other targets have none to act on."""
+        return RunFolder(self.target.path)
+
+    def offers(self, need: Need) -> bool:
+        """Whether a key that needs this works now."""
+        if need == "replay":
+            return self.snapshot is not None and self.snapshot.replayed_s is not None
+        return not need or not actions.why_not(need, self.snapshot, readonly=self.readonly)
+
+    def _may(self, *wanted: Action) -> bool:
+        """Whether one of the actions is possible; where none is, says why."""
+        reasons = [actions.why_not(action, self.snapshot, readonly=self.readonly) for action in wanted]
+        if all(reasons):
+            self.notify(reasons[0], markup=False)
+        return not all(reasons)
+
+    @work(thread=True, group="act", exit_on_error=False)
+    def _act(self, do: Callable[[], object]) -> None:
+        do()
+        self.app.call_from_thread(self.look)
+
+    def action_pause(self) -> None:
+        """Hold a replay, or let it go on."""
+        from trainwiz.core.telemetry.replay import ReplaySource
+
+        if isinstance(self._source, ReplaySource):
+            self._source.toggle()
+            self.look()
+
+    def action_stop(self) -> None:
+        self._ask_how_to_stop(now=False)
+
+    def action_stop_now(self) -> None:
+        self._ask_how_to_stop(now=True)
+
+    def _ask_how_to_stop(self, now: bool) -> None:
+        snapshot = self.snapshot
+
+        def stop(how: str | None) -> None:
+            if how is not None:
+                said = tr("Asking the run to end now.") if how == "now" else tr("Asking the run to stop.")
+                self.notify(said, markup=False)
+                self._act(lambda: actions.stop(self.folder, now=how == "now"))
+
+        if self._may("stop", "stop_now") and snapshot is not None:
+            cost = partial(actions.stop_cost, self.folder, snapshot)
+            self.app.push_screen(stop_dialog(snapshot.status == "stopping", cost, now=now), stop)
+
+    def action_resume(self) -> None:
+        def resume(answer: str | None) -> None:
+            if answer is not None:
+                self.notify(tr("Starting the run again."), markup=False)
+                self._act(lambda: actions.resume(self.folder))
+
+        if self._may("resume"):
+            self.app.push_screen(resume_dialog(lambda: actions.resume_start(self.folder)), resume)
+
+    def action_copy_command(self) -> None:
+        from trainwiz.tui.screens.monitor_cards import CommandCard
+
+        if self._may("command") and self.snapshot is not None:
+            self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
+
+    def action_show_plan(self) -> None:
+        from trainwiz.tui.screens.plan_card import PlanCard
+
+        if self._may("plan"):
+            self.app.push_screen(PlanCard(self.folder, self.marks))

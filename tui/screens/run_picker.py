@@ -19,10 +19,11 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.monitor import name_to_give, row_of
 from trainwiz.tui.keys import bindings, keys_of
-from trainwiz.tui.text import cells, cut, pad
+from trainwiz.tui.run_words import look_of
+from trainwiz.tui.text import aligned, cut, pad
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.frame import HelpCard, KeyBar
-from trainwiz.tui.widgets.run_header import STATUS_STYLES, status_mark, status_word
+from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
+from trainwiz.tui.widgets.run_header import status_mark, status_word
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
@@ -92,14 +93,12 @@ class RunPicker(Screen[None]):
     def _show(self, found: Sequence[Found]) -> None:
         if not self.is_attached:
             return
-        options = self.query_one(OptionList)
-        marked = self._marked
+        options, marked = self.query_one(OptionList), self._marked
         self._found = tuple(found)
-        running = sum(one.runs_now for one in found)
-        self.query_one("#title", Static).update(_title(len(found), running))
+        self.query_one("#title", Static).update(_title(len(found), sum(target.runs_now for target in found)))
         options.clear_options()
         options.add_options([Option(line) for line in self._lines()])
-        names = [name_to_give(one) for one in found]
+        names = [name_to_give(target) for target in found]
         if found:
             options.highlighted = names.index(name_to_give(marked)) if marked and name_to_give(marked) in names else 0
 
@@ -111,35 +110,27 @@ class RunPicker(Screen[None]):
     def _lines(self) -> list[Content]:
         """One line an entry, in columns that are as wide as they must be and cut at the edge of the screen."""
         rows = [self._cells(found) for found in self._found]
-        name_width = min(MOST_NAME, max((cells(row[0]) for row in rows), default=0))
-        figures = [_figures(step, loss) for _, _, step, loss, _, _ in rows]
-        figure_width = max(map(cells, figures), default=0)
-        width = max(20, self.size.width - 2)
-        return [
-            self._line(row, pad(cut(row[0], name_width), name_width), pad(text, figure_width)).truncate(width)
-            for row, text in zip(rows, figures, strict=True)
-        ]
+        names = aligned([[cut(name, MOST_NAME), figures] for name, figures, _ in rows])
+        marks, lines = getattr(self.app, "marks", UNICODE_MARKS), []
+        for found, (name, figures), (_, _, more) in zip(self._found, names, rows, strict=True):
+            status = f"{status_mark(found.status, marks)} {pad(status_word(found.status), STATUS_WIDTH)}"
+            look = look_of(found.status).style
+            line = Content.assemble((status, look), f" {name}  {figures}  ", (more, "$muted"))
+            lines.append(line.truncate(max(20, self.size.width - 2)))
+        return lines
 
-    def _cells(self, found: Found) -> tuple[str, ...]:
-        """As in the list of the command, with the short name; what is given to the command stands beside what it is."""
+    def _cells(self, found: Found) -> tuple[str, str, str]:
+        """The short name, the figures, and the rest; what is given to the command stands beside what it is."""
         to_give, _, step, loss, what, began = row_of(found, self._clock())
         name = plain_text(found.target.name)
         where = to_give if to_give != name and found.target.kind != "process" else "-"
-        beside = "  ".join(part for part in (what, where) if part != "-") or "-"
-        return name, found.status, step, loss, beside, began
-
-    def _line(self, row: tuple[str, ...], name: str, figures: str) -> Content:
-        _, status, _, _, what, began = row
-        sign = status_mark(status, getattr(self.app, "marks", UNICODE_MARKS))
-        first = Content.styled(f"{sign} {pad(status_word(status), STATUS_WIDTH)}", STATUS_STYLES.get(status, "$muted"))
-        more = "  ".join(part for part in (began, what) if part != "-")
-        return Content.assemble(first, f" {name}  {figures}  ", (more, "$muted"))
+        figures = [] if step == "-" else [tr("step {step}", step=step)]
+        figures += [] if loss == "-" else [tr("loss {loss}", loss=loss)]
+        return name, "  ".join(figures), "  ".join(part for part in (began, what, where) if part != "-")
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        if event.state == WorkerState.ERROR:
-            error = event.worker.error
-            sentence = str(error) if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}"
-            self.query_one("#title", Static).update(plain_text(sentence, 300))
+        if event.state == WorkerState.ERROR and event.worker.error is not None:
+            self.query_one("#title", Static).update(failure_words(event.worker.error))
 
     @on(OptionList.OptionSelected)
     def _selected(self, event: OptionList.OptionSelected) -> None:
@@ -152,7 +143,7 @@ class RunPicker(Screen[None]):
         try:
             screen = self._watch(self._marked.target)
         except TrainwizError as error:
-            self.notify(plain_text(error, 300), severity="error", markup=False)
+            self.notify(failure_words(error), severity="error", markup=False)
             return
         self.app.push_screen(screen)
 
@@ -165,11 +156,6 @@ class RunPicker(Screen[None]):
         self.app.push_screen(
             HelpCard(tr("What can be watched"), [(tr("The list"), tr(ABOUT))], [*keys_of("picker"), *keys_of("app")])
         )
-
-
-def _figures(step: str, loss: str) -> str:
-    parts = [] if step == "-" else [tr("step {step}", step=step)]
-    return "  ".join(parts if loss == "-" else [*parts, tr("loss {loss}", loss=loss)])
 
 
 def _title(count: int, running: int) -> str:

@@ -1,50 +1,39 @@
-"""DotCanvas: a grid of dots drawn with braille, block or ASCII characters; and its axes."""
+"""DotCanvas: a grid of dots drawn with braille, block or ASCII characters; its scales, and their round ticks."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import NamedTuple
 
-from trainwiz.core.language import tr
-from trainwiz.tui.text import cells
+from trainwiz.tui.text import LARGE, cells, large_unit, short_exponent, value_label
 from trainwiz.tui.theme import can_draw
 
 # Axes: round ticks and short labels for linear and logarithmic scales.
 
-LARGE = 1e4
-LARGE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-"""From LARGE on."""
-
-
 LARGEST, SMALLEST = 1e300, 1e-290
 """Beyond these a float has no room for what is computed from it."""
-SYMMETRIC_DECADES = 3
-"""A logarithmic scale of values on both sides of 0 is linear below the largest one divided by 10 to this power."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """Maps values to dot rows; `low` and `high` are the values at the bottom and at the top."""
 
     low: float
     high: float
     logarithmic: bool = False
-    linear_below: float = 0.0
-    """Above 0 on a symmetric logarithmic scale: values nearer to 0 than this are spread evenly."""
 
     def share(self, value: float) -> float:
-        """0 at the bottom, 1 at the top; outside of [0, 1] for values outside."""
-        bottom, top = self._bent(self.low), self._bent(self.high)
-        return (self._bent(value) - bottom) / (top - bottom)
+        """0 at the bottom, 1 at the top; outside of [0, 1] for values outside. 0 lies at the bottom of each log scale."""
+        if not self.logarithmic:
+            return (value - self.low) / (self.high - self.low)
+        bottom, top = math.log10(self.low), math.log10(self.high)
+        return (math.log10(value) - bottom) / (top - bottom) if value > 0 else 0.0
 
-    def _bent(self, value: float) -> float:
-        if self.linear_below:
-            return math.copysign(math.log10(1 + abs(value) / self.linear_below), value)
-        return math.log10(value) if self.logarithmic else value
+    def row(self, value: float, rows: int) -> int:
+        """The row of a value among so many, counted from the top; kept inside."""
+        return round((1.0 - min(1.0, max(0.0, self.share(value)))) * (rows - 1))
 
 
 def within_reach(value: float) -> float:
@@ -52,49 +41,30 @@ def within_reach(value: float) -> float:
 
 
 def make_scale(low: float, high: float, logarithmic: bool) -> Scale:
-    """A scale that shows [low, high] with a little air; a flat curve gets room on both sides.
-
-    A logarithmic one that has to show values below 0 is symmetric about 0.
-    """
+    """A scale that shows [low, high]; a flat curve gets room on both sides. Values down to 0 have a linear one only."""
     low, high = within_reach(low), within_reach(high)
     if logarithmic and low > 0:
         low, high = max(low, SMALLEST), max(high, SMALLEST)
-        if high / low < 1.001:
-            return Scale(low / 1.1, high * 1.1, True)
-        return Scale(low, high, True)
-    span = high - low
-    if span <= max(abs(low), abs(high), SMALLEST) * 1e-9:
+        return Scale(low / 1.1, high * 1.1, True) if high / low < 1.001 else Scale(low, high, True)
+    if high - low <= max(abs(low), abs(high), SMALLEST) * 1e-9:
         room = abs(high) * 0.05 if abs(high) > SMALLEST else 1.0
         return Scale(low - room, high + room)
-    if logarithmic:
-        return Scale(low, high, True, max(abs(low), abs(high)) / 10.0**SYMMETRIC_DECADES)
     return Scale(low, high)
 
 
 def ticks_of(scale: Scale, count: int) -> list[float]:
     """At most about `count` round values inside the scale, from below."""
-    if scale.linear_below:
-        return symmetric_ticks(scale, count)
     return (log_ticks if scale.logarithmic else linear_ticks)(scale.low, scale.high, count)
 
 
-def round_step(span: float, count: int) -> float:
-    """The smallest of 1, 2, 5 x 10^n that cuts `span` into at most `count` parts."""
-    rough = span / max(1, count)
-    power = 10.0 ** math.floor(math.log10(rough))
-    for factor in (1.0, 2.0, 5.0, 10.0):
-        if factor * power >= rough * (1 - 1e-9):
-            return factor * power
-    return 10.0 * power
-
-
 def linear_ticks(low: float, high: float, count: int) -> list[float]:
-    """Round values inside [low, high], at most about `count`."""
+    """Multiples of 1, 2 or 5 x 10^n inside [low, high], at most about `count`."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low]
-    step = round_step(high - low, count)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
+    rough = (high - low) / max(1, count)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next((factor * power for factor in (1.0, 2.0, 5.0) if factor * power >= rough * (1 - 1e-9)), 10.0 * power)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [index * step for index in range(first, min(last, first + 4 * count) + 1)]
 
 
@@ -106,92 +76,41 @@ def log_ticks(low: float, high: float, count: int) -> list[float]:
         ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
         if 2 <= len(ticks) <= count + 1:
             return ticks
-    if len(ticks) < 2:
-        return linear_ticks(low, high, count)
-    stride = math.ceil(len(ticks) / count)
-    return ticks[::stride]
-
-
-def symmetric_ticks(scale: Scale, count: int) -> list[float]:
-    """0 and powers of ten on both sides of it, from the largest down; a narrow range gets linear ones."""
-    largest = math.floor(math.log10(max(abs(scale.low), abs(scale.high))))
-    powers = [10.0**power for power in range(largest, largest - SYMMETRIC_DECADES, -1)]
-    ticks: list[float] = []
-    for tick in (0.0, *(sign * power for power in powers for sign in (1.0, -1.0))):
-        if scale.low <= tick <= scale.high and len(ticks) < count:
-            ticks.append(tick)
-    return sorted(ticks) if len(ticks) >= 2 else linear_ticks(scale.low, scale.high, count)
+    return linear_ticks(low, high, count) if len(ticks) < 2 else ticks[:: math.ceil(len(ticks) / count)]
 
 
 def tick_labels(ticks: list[float]) -> list[str]:
     """The ticks as text, all with the same number of decimals."""
-    if not ticks:
-        return []
-    if len(ticks) == 1:
+    if len(ticks) < 2:
         # No gap says how many decimals matter.
-        return [value_label(ticks[0])]
-    largest = max(abs(tick) for tick in ticks)
-    gap = min((b - a for a, b in pairwise(ticks) if b > a), default=largest or 1.0)
-    if largest >= LARGE:
-        size, unit = next((size, unit) for size, unit in LARGE_UNITS if largest >= size)
-        if largest < 1e15:
-            return ["0" if tick == 0 else f"{tick / size:.{_decimals(gap / size)}f}{unit}" for tick in ticks]
-        return ["0" if tick == 0 else short_exponent(f"{tick:.{_digits(tick, gap)}e}") for tick in ticks]
-    if largest < 1e-2:
-        return ["0" if tick == 0 else short_exponent(f"{tick:.{_digits(tick, gap)}e}") for tick in ticks]
-    return [f"{tick:.{_decimals(gap)}f}" for tick in ticks]
+        return [value_label(tick) for tick in ticks]
+    largest = max(map(abs, ticks))
+    gap = min((after - before for before, after in pairwise(ticks) if after > before), default=largest or 1.0)
+    size, unit = large_unit(largest) if largest >= LARGE else (1.0, "")
+    if 1e-2 <= largest < 1e15:
+        decimals = max(0, min(8, -_power(gap / size)))
+        return ["0" if unit and tick == 0 else f"{tick / size:.{decimals}f}{unit}" for tick in ticks]
+    digits = [max(0, min(4, _power(abs(tick)) - _power(gap))) if tick else 0 for tick in ticks]
+    return [short_exponent(f"{tick:.{n}e}") if tick else "0" for tick, n in zip(ticks, digits, strict=True)]
 
 
-def short_exponent(text: str) -> str:
-    """ "2.4e-04" as "2.4e-4"."""
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else text
-
-
-def value_label(value: float) -> str:
-    """One value, short: four significant digits, also where the last ones are 0, so that a column keeps its width."""
-    if value != value:
-        return "NaN"
-    if math.isinf(value):
-        return tr("infinite") if value > 0 else tr("−infinite")
-    size = abs(value)
-    if size >= LARGE:
-        for unit_size, unit in LARGE_UNITS:
-            if size >= unit_size:
-                return f"{value / unit_size:.2f}{unit}" if size < 1e15 else short_exponent(f"{value:.2e}")
-    if 0 < size < 1e-2:
-        return short_exponent(f"{value:.1e}")
-    if size >= 999.95 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:#.4g}" if size >= 1 else f"{value:.3f}"
-
-
-def _decimals(gap: float) -> int:
-    return max(0, min(8, -math.floor(math.log10(gap) + 1e-9)))
-
-
-def _digits(tick: float, gap: float) -> int:
-    return max(0, min(4, math.floor(math.log10(abs(tick)) + 1e-9) - math.floor(math.log10(gap) + 1e-9)))
+def _power(value: float) -> int:
+    """That of ten below it."""
+    return math.floor(math.log10(value) + 1e-9)
 
 
 # DotCanvas: a grid of dots drawn with braille, block or ASCII characters, one colour a cell.
 
-GlyphName = Literal["braille", "block", "ascii"]
-
 PLOT_VARIABLE = "TRAINWIZ_PLOT"
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(NamedTuple):
     """How many dots a cell has, and the character for each set of them."""
 
-    name: GlyphName
     dots_across: int
     dots_down: int
-    bits: tuple[tuple[int, ...], ...]
-    """bits[x][y] is the bit of the dot in column x and row y of a cell."""
     characters: str
-    """By the sum of the bits of the dots that are set."""
+    """By the dots that are set: bit 0 is the upper left one, then down the column, then the next column."""
     line_characters: str
     """The same for the line that lies on top."""
     point: str
@@ -203,18 +122,15 @@ class Glyphs:
     here: str = "●"
     """The value at the cursor."""
 
-    def span(self, x: int, top: int, bottom: int) -> int:
-        """Bits of the dots `top` to `bottom` (both included) in column `x` of a cell."""
-        return sum(self.bits[x][top : bottom + 1])
 
-
-_BRAILLE = "".join(chr(0x2800 + bits) for bits in range(256))
-BRAILLE = Glyphs(
-    "braille", 2, 4, ((1, 2, 4, 64), (8, 16, 32, 128)), " " + _BRAILLE[1:], " " + _BRAILLE[1:], "◆", "×", "⠂", "⠒⠒"
+_BRAILLE_BITS = (1, 2, 4, 64, 8, 16, 32, 128)
+_BRAILLE = " " + "".join(
+    chr(0x2800 + sum(bit for place, bit in enumerate(_BRAILLE_BITS) if dots >> place & 1)) for dots in range(1, 256)
 )
-_QUADRANTS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
-BLOCK = Glyphs("block", 2, 2, ((1, 4), (2, 8)), _QUADRANTS, _QUADRANTS, "◆", "×", "▘", "▀▀")
-ASCII = Glyphs("ascii", 1, 2, ((1, 2),), " '.:", " ***", "o", "x", ".", "*", "|", "@")
+_QUADRANTS = " ▘▖▌▝▀▞▛▗▚▄▙▐▜▟█"
+BRAILLE = Glyphs(2, 4, _BRAILLE, _BRAILLE, "◆", "×", "⠂", "⠒⠒")
+BLOCK = Glyphs(2, 2, _QUADRANTS, _QUADRANTS, "◆", "×", "▘", "▀▀")
+ASCII = Glyphs(1, 2, " '.:", " ***", "o", "x", ".", "*", "|", "@")
 
 GLYPHS: dict[str, Glyphs] = {"braille": BRAILLE, "block": BLOCK, "ascii": ASCII}
 
@@ -236,64 +152,35 @@ class DotCanvas:
     Dots count from the top left. Text lies above both."""
 
     def __init__(self, columns: int, rows: int, glyphs: Glyphs) -> None:
-        self.columns = columns
-        self.rows = rows
-        self.glyphs = glyphs
+        self.columns, self.rows, self.glyphs = columns, rows, glyphs
         self.width = columns * glyphs.dots_across
         self.height = rows * glyphs.dots_down
-        self._raw = [0] * (columns * rows)
-        self._line = [0] * (columns * rows)
-        self._text: dict[int, tuple[str, str]] = {}
-        down = glyphs.dots_down
-        self._spans = [
-            [[glyphs.span(x, top, bottom) for bottom in range(down)] for top in range(down)]
-            for x in range(glyphs.dots_across)
-        ]
+        # One number for each column of dots; its lowest bit is the uppermost dot.
+        self._raw = [0] * self.width
+        self._line = [0] * self.width
+        self._text: dict[tuple[int, int], tuple[str, str]] = {}
 
     def raw(self, x: int, top: int, bottom: int) -> None:
         """Raw dots of column `x` from row `top` to row `bottom`, both included."""
-        self._column(self._raw, x, top, bottom)
+        self._raw[x] |= (1 << bottom + 1) - (1 << top)
 
     def line(self, x: int, top: int, bottom: int) -> None:
         """The same on the line's layer."""
-        self._column(self._line, x, top, bottom)
-
-    def _column(self, cells: list[int], x: int, top: int, bottom: int) -> None:
-        down = self.glyphs.dots_down
-        column, dot = divmod(x, self.glyphs.dots_across)
-        spans = self._spans[dot]
-        first_row, first_dot = divmod(top, down)
-        last_row, last_dot = divmod(bottom, down)
-        place = first_row * self.columns + column
-        if first_row == last_row:
-            cells[place] |= spans[first_dot][last_dot]
-            return
-        cells[place] |= spans[first_dot][down - 1]
-        whole = spans[0][down - 1]
-        for row in range(first_row + 1, last_row):
-            cells[row * self.columns + column] |= whole
-        cells[last_row * self.columns + column] |= spans[0][last_dot]
+        self._line[x] |= (1 << bottom + 1) - (1 << top)
 
     def text(self, column: int, row: int, text: str, role: str) -> None:
         """Characters over whatever is there; what lies outside is cut. The second cell of a wide one holds no letter."""
-        if not 0 <= row < self.rows:
-            return
         for character in text:
             width = cells(character)
-            if 0 <= column <= self.columns - width:
-                self._put(row, column, character, width, role)
+            if 0 <= row < self.rows and 0 <= column <= self.columns - width:
+                # Half of a wide letter that lies there already is no letter.
+                if self._text.get((row, column), " ")[0] == "":
+                    self._text[row, column - 1] = (" ", role)
+                if self._text.get((row, column + width), " ")[0] == "":
+                    self._text[row, column + width] = (" ", role)
+                for place in range(width):
+                    self._text[row, column + place] = ("" if place else character, role)
             column += width
-
-    def _put(self, row: int, column: int, character: str, width: int, role: str) -> None:
-        place = row * self.columns + column
-        if self._text.get(place, (" ", ""))[0] == "":
-            # Half of a wide letter that lies there already is no letter.
-            self._text[place - 1] = (" ", role)
-        if self._text.get(place + width, (" ", ""))[0] == "" and column + width < self.columns:
-            self._text[place + width] = (" ", role)
-        self._text[place] = (character, role)
-        if width == 2:
-            self._text[place + 1] = ("", role)
 
     def upright(self, column: int, role: str) -> None:
         """A line from top to bottom behind everything that is drawn already."""
@@ -303,29 +190,35 @@ class DotCanvas:
 
     def clear_column(self, column: int) -> None:
         """No dots in this column of cells."""
-        for place in range(column, self.columns * self.rows, self.columns):
-            self._raw[place] = self._line[place] = 0
+        for x in range(column * self.glyphs.dots_across, (column + 1) * self.glyphs.dots_across):
+            self._raw[x] = self._line[x] = 0
 
     def is_free(self, column: int, row: int, length: int) -> bool:
         """True where a text of this length would cover neither dots nor text."""
         if column < 0 or column + length > self.columns or not 0 <= row < self.rows:
             return False
-        start = row * self.columns + column
-        return not any(
-            self._raw[place] or self._line[place] or place in self._text for place in range(start, start + length)
-        )
+        places = slice(column, column + length)
+        is_dotted = any(self._codes(self._raw, row, places)) or any(self._codes(self._line, row, places))
+        return not is_dotted and not any((row, place) in self._text for place in range(column, column + length))
+
+    def _codes(self, dots: list[int], row: int, places: slice) -> list[int]:
+        """For each cell the dots that are set, as a place among the characters."""
+        across, down = self.glyphs.dots_across, self.glyphs.dots_down
+        shift, whole = row * down, (1 << down) - 1
+        parts = [column >> shift & whole for column in dots[places.start * across : places.stop * across]]
+        return parts if across == 1 else [left | right << down for left, right in zip(parts[::2], parts[1::2])]  # noqa: B905
 
     def row(self, row: int) -> Iterator[tuple[str, str]]:
         """The row as (text, role) runs; roles are "raw", "line" and those of the texts."""
-        run, run_role = "", ""
-        raw_characters, line_characters = self.glyphs.characters, self.glyphs.line_characters
-        for place in range(row * self.columns, (row + 1) * self.columns):
-            if place in self._text:
-                character, role = self._text[place]
-            elif self._line[place]:
-                character, role = line_characters[self._line[place]], "line"
-            elif self._raw[place]:
-                character, role = raw_characters[self._raw[place]], "raw"
+        run, run_role, whole = "", "", slice(0, self.columns)
+        lines, raws = self._codes(self._line, row, whole), self._codes(self._raw, row, whole)
+        for column, (line, raw) in enumerate(zip(lines, raws, strict=True)):
+            if (row, column) in self._text:
+                character, role = self._text[row, column]
+            elif line:
+                character, role = self.glyphs.line_characters[line], "line"
+            elif raw:
+                character, role = self.glyphs.characters[raw], "raw"
             else:
                 character, role = " ", run_role or "raw"
             if role != run_role and run:

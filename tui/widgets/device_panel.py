@@ -10,13 +10,14 @@ from textual.geometry import Size
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
-from trainwiz.tui.text import gib
+from trainwiz.tui.text import gib, span
 from trainwiz.tui.widgets.gpu_lines import (
     card_cells,
     card_lines,
     heat_words,
     memory_words,
     mig_words,
+    part_of,
     processes_lines,
     row,
     share,
@@ -47,7 +48,6 @@ class DevicePanel(MonitorPanel):
 
     _cursor = 0
     _lines_wanted = 0
-    _measured: tuple[Snapshot, int, list[Content]] | None = None
 
     @property
     def chosen_gpu(self) -> int | None:
@@ -89,43 +89,27 @@ class DevicePanel(MonitorPanel):
     def _wanted_lines(self, snapshot: Snapshot, width: int) -> int:
         if len(snapshot.used_gpus) > 1:
             return min(len(snapshot.used_gpus), MOST_ROWS)
-        return len(self._all_lines(snapshot, max(LEAST_WIDTH, width)))
-
-    def _all_lines(self, snapshot: Snapshot, width: int) -> list[Content]:
-        """The lines for as much room as they like; asked for twice in a look."""
-        if self._measured is None or self._measured[0] is not snapshot or self._measured[1] != width:
-            self._measured = (snapshot, width, self._lines_in(snapshot, width, ALL_LINES))
-        return self._measured[2]
+        return len(self.lines(snapshot, max(LEAST_WIDTH, width), ALL_LINES))
 
     def title_of(self, snapshot: Snapshot) -> str:
         # What matters most comes first: a narrow frame cuts the title at its end.
-        dot = f" {self.marks.dot} "
-        last = [tr("last reading")] if snapshot.ending is not None and snapshot.host.sample else []
-        if not snapshot.used_gpus:
-            if not snapshot.host.sample:
-                return tr("device")
-            return dot.join([tr("CPU load of the job"), *last, tr("GPU not used") if snapshot.gpus else tr("no GPU")])
-        if len(snapshot.used_gpus) == 1:
-            gpu = snapshot.used_gpus[0]
-            mig = [f"MIG {mig_words(gpu)}"] if mig_words(gpu) else []
-            return dot.join([f"GPU {gpu.index}", *last, short_name(gpu.name), *mig])
-        units = [tr("busy, GiB")] if self.content_size and len(snapshot.used_gpus) > self.content_size.height else []
-        return dot.join([_gpus(snapshot.used_gpus), *last, *units])
+        gpus, sample = snapshot.used_gpus, snapshot.host.sample
+        last = tr("last reading") if snapshot.ending is not None and sample else ""
+        if not gpus:
+            where = tr("GPU not used") if snapshot.gpus else tr("no GPU")
+            parts = [tr("CPU load of the job"), last, where] if sample else [tr("device")]
+        elif len(gpus) == 1:
+            mig = mig_words(gpus[0])
+            parts = [f"GPU {gpus[0].index}", last, short_name(gpus[0].name), f"MIG {mig}" if mig else ""]
+        else:
+            shares_lines = self.content_size and len(gpus) > self.content_size.height
+            parts = [_gpus(gpus), last, tr("busy, GiB") if shares_lines else ""]
+        return f" {self.marks.dot} ".join(filter(None, parts))
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        # One card in just the room that it likes, as nearly always.
-        if len(snapshot.used_gpus) <= 1 and self._lines_wanted == height:
-            lines = self._all_lines(snapshot, width)
-            if len(lines) == height:
-                return lines
-        return self._lines_in(snapshot, width, height)
-
-    def _lines_in(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         gpus = snapshot.used_gpus
-        if not snapshot.host.sample and not gpus:
-            return self.wrapped(machine_reason(snapshot), width)
         if not gpus:
-            return self._cpu(snapshot, width)
+            return self._cpu(snapshot, width) if snapshot.host.sample else self.wrapped(machine_reason(snapshot), width)
         if len(gpus) == 1:
             lines = card_lines(gpus[0], snapshot.planned, width, height, self.marks)
             processes = processes_lines(gpus[0], self.marks)
@@ -137,27 +121,21 @@ class DevicePanel(MonitorPanel):
         return [row(gpu, width, self.marks, chosen=place == chosen) for place, gpu in enumerate(gpus)]
 
     def _cpu(self, snapshot: Snapshot, width: int) -> list[Content]:
-        marks = self.marks
-        load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
-        highest = max([100.0, *(value for value in snapshot.job_cpu_history if value is not None)])
+        host, loads = snapshot.host, snapshot.job_cpu_history
+        highest = max([100.0, *(load for load in loads if load is not None)])
+        charts = (
+            (tr("job"), loads, highest, loads[-1] if loads else None),
+            (tr("machine"), host.cpu_history, 100, host.cpu_percent),
+        )
         lines = [
-            spark_meter(tr("job"), snapshot.job_cpu_history, highest, load_words(load, tr("% CPU")), width, marks, 13),
-            spark_meter(
-                tr("machine"),
-                snapshot.host.cpu_history,
-                100,
-                load_words(snapshot.host.cpu_percent, tr("% CPU")),
-                width,
-                marks,
-                13,
-            ),
+            spark_meter(label, history, top, load_words(load, tr("% CPU")), width, self.marks, 13)
+            for label, history, top, load in charts
         ]
-        label, rss = _held_on_cpu(snapshot)
-        total = snapshot.host.ram_total_bytes
-        planned = share(snapshot.planned.memory_bytes, total)
-        if rss is not None:
-            value = Content(tr("{part} of {whole}", part=gib(rss), whole=gib(total)) + " GiB")
-            lines.append(bar_meter(label, share(rss, total), value, width, marks, planned))
+        label, held = _held_on_cpu(snapshot)
+        if held is not None:
+            total, planned = host.ram_total_bytes, share(snapshot.planned.memory_bytes, host.ram_total_bytes)
+            value = Content(f"{part_of(held, total)} GiB")
+            lines.append(bar_meter(label, share(held, total), value, width, self.marks, planned))
         return [*lines, *self.wrapped(_no_gpu_reason(snapshot), width)[:2]]
 
 
@@ -181,34 +159,27 @@ def _no_gpu_reason(snapshot: Snapshot) -> str:
             "This machine has {n} GPUs; the run computes on the CPU.",
             len({gpu.index for gpu in snapshot.gpus}),
         )
-    reason = next(
-        (text for key, text in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower()), ""
-    )
+    about = (reason for key, reason in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower())
+    reason = next(about, "")
     return tr("no GPU: {reason}", reason=plain_text(reason)) if reason else tr("There is no GPU here.")
 
 
 def device_line(snapshot: Snapshot) -> Content:
     """The device in one line, for small terminals."""
     when = "" if snapshot.ending is None else tr("at the end") + "  "
-    if not snapshot.used_gpus and not snapshot.host.sample:
-        return Content.assemble((tr("device") + "  ", "$muted"), (machine_reason(snapshot), "$muted"))
-    if len(snapshot.used_gpus) > 1:
-        return _cards_line(snapshot.used_gpus, when)
-    if snapshot.used_gpus:
-        gpu = max(snapshot.used_gpus, key=lambda item: item.memory_used_bytes or 0)
-        return Content.assemble(
-            (f"GPU {gpu.index}  {when}", "$muted"),
-            unit(gpu.utilization_percent, "%"),
-            "   ",
-            memory_words(gpu),
-            "   ",
-            heat_words(gpu),
-        )
+    gpus = snapshot.used_gpus
+    if not gpus and not snapshot.host.sample:
+        return Content.assemble((f"{tr('device')}  {machine_reason(snapshot)}", "$muted"))
+    if len(gpus) > 1:
+        return _cards_line(gpus, when)
+    if gpus:
+        (gpu,) = gpus
+        words = (unit(gpu.utilization_percent, "%"), memory_words(gpu), heat_words(gpu))
+        return Content.assemble((f"GPU {gpu.index}  {when}", "$muted"), Content("   ").join(words))
     load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
+    where = tr("GPU not used") if snapshot.gpus else tr("no GPU")
     return Content.assemble(
-        (f"{tr('CPU of the job')}  {when}", "$muted"),
-        load_words(load, "%"),
-        ("  " + (tr("GPU not used") if snapshot.gpus else tr("no GPU")), "$muted"),
+        (f"{tr('CPU of the job')}  {when}", "$muted"), load_words(load, "%"), (f"  {where}", "$muted")
     )
 
 
@@ -218,24 +189,17 @@ def _cards_line(gpus: tuple[GpuReading, ...], when: str) -> Content:
 
     readable = without_parents(gpu for gpu in gpus if not gpu.problem)
     lost = sum(bool(gpu.problem) for gpu in gpus if not gpu.is_slice)
-    parts = [(f"{_gpus(gpus)}  {when}", "$muted")]
-    if lost:
-        parts.append((tr("{n} not readable", n=lost) + "   ", "$warning"))
     busy = [gpu.utilization_percent for gpu in readable if gpu.utilization_percent is not None]
     held = [gpu.memory_used_bytes for gpu in readable if gpu.memory_used_bytes is not None]
+    hot = [gpu for gpu in readable if gpu.temperature_c is not None]
+    parts = [Content.styled(tr("{n} not readable", n=lost), "$warning")] if lost else []
     if busy:
-        parts.append((f"{_between(f'{min(busy):.0f}', f'{max(busy):.0f}')} %   ", ""))
+        parts.append(Content(span(f"{min(busy):.0f}", f"{max(busy):.0f}") + " %"))
     if held:
-        low, high = gib(min(held)), gib(max(held))
-        parts.append((f"{_between(low, high)} GiB   ", ""))
-    hot = max(
-        (gpu for gpu in readable if gpu.temperature_c is not None), key=lambda gpu: gpu.temperature_c or 0, default=None
-    )
-    return Content.assemble(*parts, heat_words(hot) if hot else "")
-
-
-def _between(low: str, high: str) -> str:
-    return low if low == high else tr("{low} to {high}", low=low, high=high)
+        parts.append(Content(span(gib(min(held)), gib(max(held))) + " GiB"))
+    if hot:
+        parts.append(heat_words(max(hot, key=lambda gpu: gpu.temperature_c or 0)))
+    return Content.assemble((f"{_gpus(gpus)}  {when}", "$muted"), Content("   ").join(parts))
 
 
 def _gpus(gpus: tuple[GpuReading, ...]) -> str:

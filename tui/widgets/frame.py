@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult, RenderResult
 from textual.binding import BindingType
@@ -13,7 +13,8 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.style import Style
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
+from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, owner_of
@@ -104,30 +105,56 @@ class KeyBar(Kept, Widget):
             await self.app.run_action(row.action, owner_of(row, self.screen, self.screen.focused))
 
 
+# Window: a box in the middle of the screen.
+
+Answer = TypeVar("Answer")
+
+
+class Window(ModalScreen[Answer | None], Generic[Answer]):
+    """Closing it answers None."""
+
+    DEFAULT_CSS = """
+    Window { align: center middle; background: $background 60%; }
+    Window > Vertical, Window > VerticalScroll {
+        max-width: 96%; height: auto; max-height: 90%; background: $surface; border: round $accent; padding: 0 1;
+    }
+    Window Static { height: auto; }
+    Window Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
+    """
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+def entry_field(placeholder: str, longest: int) -> Input:
+    """A field of one line, with a cursor that stands still: one that blinks draws twice a second."""
+    entry = Input(placeholder=placeholder, max_length=longest, compact=True)
+    entry.cursor_blink = False
+    return entry
+
+
+def failure_words(error: BaseException) -> str:
+    """What it says for people; of an unexpected one its type too."""
+    return plain_text(error if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}", 300)
+
+
 # HelpCard: what the focused thing is, why it matters, a safe choice, its cost; and the keys of the screen.
 
 KEY_WIDTH = 10
 
 
-class HelpCard(ModalScreen[None]):
+class HelpCard(Window[None]):
     """`parts` are (heading, text) pairs; `rows` are the keys to list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog")]
 
     DEFAULT_CSS = """
-    HelpCard { align: center middle; background: $background 60%; }
-    HelpCard > VerticalScroll {
-        width: 84; max-width: 96%; height: auto; max-height: 90%;
-        background: $surface; border: round $accent; padding: 0 1;
-    }
-    HelpCard Static { height: auto; }
+    HelpCard > VerticalScroll { width: 84; }
     """
 
     def __init__(self, title: str, parts: Sequence[tuple[str, str]], rows: Sequence[KeyBinding]) -> None:
         super().__init__()
-        self._title = title
-        self._parts = tuple(parts)
-        self._rows = tuple(rows)
+        self._title, self._parts, self._rows = title, tuple(parts), tuple(rows)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
@@ -140,9 +167,6 @@ class HelpCard(ModalScreen[None]):
                 Content.assemble("  " + pad(row.shown_key, KEY_WIDTH), (row.sentence, "$muted")) for row in self._rows
             ]
             yield Static(Content.assemble("\n", (tr("Keys"), "$accent"), "\n", Content("\n").join(lines)), markup=False)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
 
 # StepRail: the five steps, with a mark and a word for each and what was chosen beneath; or all in one line.

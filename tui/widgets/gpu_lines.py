@@ -11,7 +11,7 @@ from trainwiz.core.telemetry.peaks import limited_by_heat, real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, cells, gib, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, bar_meter, join_fitting, spark, spark_meter
+from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, bar_meter, join_fitting, labelled, spark, spark_meter
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Planned
@@ -28,57 +28,41 @@ CELL_WIDTH = 12
 def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks: Marks) -> list[Content]:
     """One card in at most `height` lines; with little room heat and power share one."""
     if gpu.problem:
-        return [
-            Content.styled(
-                f"{marks.tight} " + tr("cannot be read: {reason}", reason=plain_text(gpu.problem)), "$warning"
-            )
-        ]
+        words = tr("cannot be read: {reason}", reason=plain_text(gpu.problem))
+        return [Content.styled(f"{marks.tight} {words}", "$warning")]
     value_width = VALUE_WIDTH if width >= 36 else 0
-    busy = spark_meter(
-        tr("busy"), gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"), width, marks, value_width
-    )
-    memory = bar_meter(
-        tr("memory"),
-        share(gpu.memory_used_bytes, gpu.memory_total_bytes),
-        memory_words(gpu),
-        width,
-        marks,
-        share(planned.memory_bytes, gpu.memory_total_bytes),
-        value_width,
-    )
+
+    def spark_line(label: str, history: Sequence[float | None], highest: float, value: Content) -> Content:
+        return spark_meter(label, history, highest, value, width, marks, value_width)
+
+    busy = spark_line(tr("busy"), gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"))
+    total = gpu.memory_total_bytes
+    filled, expected = share(gpu.memory_used_bytes, total), share(planned.memory_bytes, total)
+    memory = bar_meter(tr("memory"), filled, memory_words(gpu), width, marks, expected, value_width)
     watts, heat = power_words(gpu), heat_words(gpu)
     if height < 4:
+        room = width - LABEL_WIDTH - heat.cell_length - 3
         short = Content("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
-        tail = next((words for words in (watts, short) if fits(heat, words, width)), Content())
-        return [
-            busy,
-            memory,
-            Content.assemble((pad(tr("heat"), LABEL_WIDTH), "$muted"), heat, "   ", (tail.plain, "$muted")),
-        ]
+        tail = next((words for words in (watts, short) if words.cell_length <= room), Content())
+        return [busy, memory, labelled(tr("heat"), Content.assemble(heat, "   ", (tail.plain, "$muted")))]
     top_watts = gpu.power_limit_w or max((watt for watt in gpu.power_history if watt is not None), default=1.0)
-    power = spark_meter(tr("power"), gpu.power_history, top_watts, watts, width, marks, value_width)
-    warmth = spark_meter(tr("heat"), gpu.temperature_history, HOTTEST_C, heat, width, marks, value_width)
-    note, clock = holders_line(gpu, planned, width), clock_line(gpu, width)
+    power = spark_line(tr("power"), gpu.power_history, top_watts, watts)
+    warmth = spark_line(tr("heat"), gpu.temperature_history, HOTTEST_C, heat)
     # Without the room for both, who holds the memory says more than the clock.
-    notes = [note] if note is not None and height >= 5 else []
-    clocks = [clock] if clock is not None and height >= 5 + len(notes) else []
-    return [busy, memory, *notes, power, warmth, *clocks]
+    notes = holders_lines(gpu, planned, width)[: max(0, height - 4)]
+    return [busy, memory, *notes, power, warmth, *clock_lines(gpu, width)[: max(0, height - 4 - len(notes))]]
 
 
-def fits(heat: Content, power: Content, width: int) -> bool:
-    return LABEL_WIDTH + heat.cell_length + 3 + power.cell_length <= width
-
-
-def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | None:
+def holders_lines(gpu: GpuReading, planned: Planned, width: int) -> list[Content]:
     """ "this job 5.1   others 2.0   driver 0.5   planned 5.4 GiB", at the right end below the memory."""
     parts = []
     if gpu.job_memory_bytes is not None:
         parts.append(tr("this job {amount}", amount=gib(gpu.job_memory_bytes)))
         others = sum(process.memory_used_bytes or 0 for process in gpu.processes if not process.mine)
-        if others > SMALL_BYTES:
-            parts.append(tr("others {amount}", amount=gib(others)))
         # No process is known for the rest: the driver's own, mostly.
         rest = (gpu.memory_used_bytes or 0) - gpu.job_memory_bytes - others
+        if others > SMALL_BYTES:
+            parts.append(tr("others {amount}", amount=gib(others)))
         if rest > SMALL_BYTES:
             parts.append(tr("driver {amount}", amount=gib(rest)))
     if planned.memory_bytes is not None:
@@ -86,35 +70,25 @@ def holders_line(gpu: GpuReading, planned: Planned, width: int) -> Content | Non
     while parts and cells("   ".join(parts)) + 4 > width:
         # What the driver holds is the first that may be missing.
         parts.pop(2 if len(parts) > 3 else 0)
-    return Content.styled(pad(f"{'   '.join(parts)} GiB", width, right=True), "$muted") if parts else None
+    return [Content.styled(pad(f"{'   '.join(parts)} GiB", width, right=True), "$muted")] if parts else []
 
 
-def clock_line(gpu: GpuReading, width: int) -> Content | None:
+def clock_lines(gpu: GpuReading, width: int) -> list[Content]:
     """The clock, what holds it back, and the fan, as far as they are known; the highest clock goes first."""
-    room = width - LABEL_WIDTH
-    full = _clock_parts(gpu, with_limit=True)
-    if not full:
-        return None
-    line = Content("   ").join(full)
-    if line.cell_length > room:
-        line = join_fitting(_clock_parts(gpu, with_limit=False), room)
-    return Content.assemble((pad(tr("clock"), LABEL_WIDTH), "$muted"), line)
-
-
-def _clock_parts(gpu: GpuReading, *, with_limit: bool) -> list[Content]:
-    parts = []
+    parts, shorter = [], []
     if gpu.clock_mhz is not None:
-        clock = f"{gpu.clock_mhz:,.0f}"
-        if with_limit and gpu.clock_limit_mhz is not None:
-            clock = tr("{part} of {whole}", part=clock, whole=f"{gpu.clock_limit_mhz:,.0f}")
-        parts.append(Content(f"{clock} MHz"))
+        shorter = [Content(f"{gpu.clock_mhz:,.0f} MHz")]
+        parts = [Content(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")]
     # The line of the heat tells of heat.
     held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
-    if held:
-        parts.append(Content.styled(tr("held by {reasons}", reasons=_reasons(held)), "$warning"))
+    rest = [Content.styled(tr("held by {reasons}", reasons=_reasons(held)), "$warning")] if held else []
     if gpu.fan_percent is not None:
-        parts.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f} %")))
-    return parts
+        rest.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f} %")))
+    room = width - LABEL_WIDTH
+    line = Content("   ").join([*parts, *rest])
+    if line.cell_length > room:
+        line = join_fitting([*shorter, *rest], room)
+    return [labelled(tr("clock"), line)] if line else []
 
 
 def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> Content:
@@ -170,7 +144,7 @@ def processes_lines(gpu: GpuReading, marks: Marks) -> list[Content]:
     if not gpu.processes:
         return []
     lines = []
-    for process in sorted(gpu.processes, key=lambda one: (not one.mine, -(one.memory_used_bytes or 0))):
+    for process in sorted(gpu.processes, key=lambda process: (not process.mine, -(process.memory_used_bytes or 0))):
         held = tr("unknown") if process.memory_used_bytes is None else f"{gib(process.memory_used_bytes)} GiB"
         whose = (f"{marks.here} {tr('this job')}", "$accent") if process.mine else (f"  {tr('other')}", "$muted")
         name = plain_text(process.name or tr("not visible from here"), 40)
@@ -190,17 +164,22 @@ def short_name(name: str) -> str:
     return plain_text(name, 40).removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
+def part_of(part: float | None, whole: float | None) -> str:
+    """Of so many GiB: "5.3 of 7.8"."""
+    return tr("{part} of {whole}", part=gib(part), whole=gib(whole))
+
+
+def of_limit(value: float, limit: float | None) -> str:
+    """ "280 of 300"; the value alone where no limit is known."""
+    return f"{value:,.0f}" if limit is None else tr("{part} of {whole}", part=f"{value:,.0f}", whole=f"{limit:,.0f}")
+
+
 def memory_words(gpu: GpuReading) -> Content:
-    return Content(tr("{part} of {whole}", part=gib(gpu.memory_used_bytes), whole=gib(gpu.memory_total_bytes)) + " GiB")
+    return Content(f"{part_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} GiB")
 
 
 def power_words(gpu: GpuReading) -> Content:
-    if gpu.power_w is None:
-        return Content(tr("not readable"))
-    watts = f"{gpu.power_w:.0f}"
-    if gpu.power_limit_w is not None:
-        watts = tr("{part} of {whole}", part=watts, whole=f"{gpu.power_limit_w:.0f}")
-    return Content(f"{watts} W")
+    return Content(tr("not readable") if gpu.power_w is None else f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
 
 
 def heat_words(gpu: GpuReading) -> Content:

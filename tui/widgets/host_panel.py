@@ -1,27 +1,31 @@
-"""HostPanel: RAM of the run by the role of its processes, RAM of the machine, the disk; all in four lines."""
+"""HostPanel: RAM of the run and of the machine, and the disk. PacePanel: tokens a second and steps against the plan."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import mark, tr
-from trainwiz.core.text import plain_text
-from trainwiz.tui.text import GIB, duration, gib, pad
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.core.language import mark, tr, tr_as
+from trainwiz.core.telemetry.words import rough_words
+from trainwiz.core.text import moment_words, plain_text
+from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
+from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.device_panel import device_line
-from trainwiz.tui.widgets.lists import LinedWidget
+from trainwiz.tui.widgets.gpu_lines import part_of, share
 from trainwiz.tui.widgets.monitor_panel import (
     SHORT,
     MonitorPanel,
-    advice_line,
+    SnapshotView,
+    advice_sign,
     bar_meter,
     join_fitting,
+    labelled,
     machine_reason,
+    pace_reason,
+    quiet,
     spark_meter,
     spread,
 )
-from trainwiz.tui.widgets.pace_panel import token_parts
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -37,8 +41,6 @@ ROLE_NAMES = {
     "guard": (mark("supervisor"), mark("supervisors")),
 }
 ROOM_FOR_REASON = 4
-SMALL_BYTES = GIB
-"""Below it two decimals: what is read here adds up to what ps says."""
 LEAST_BYTES = 16 * 1024**2
 DISK_WORTH_SAYING_S = 30 * 86400.0
 
@@ -54,59 +56,46 @@ class HostPanel(MonitorPanel):
         return self._title + (f" {self.marks.dot} {tr('last reading')}" if last else "")
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        if not snapshot.host.sample:
+        host = snapshot.host
+        if not host.sample:
             known = snapshot.source == "run" or height > ROOM_FOR_REASON
             return self.wrapped(machine_reason(snapshot) if known else tr(SHORT), width)
-        parts = role_parts(snapshot, self.marks.times)
-        if parts:
-            roles = spread(
-                join_fitting(parts, width - 5, 3 if width >= 58 else 2), Content.styled("GiB", "$muted"), width
-            )
+        if parts := role_parts(snapshot, self.marks.times):
+            fitting = join_fitting(parts, width - 5, 3 if width >= 58 else 2)
+            roles = spread(fitting, Content.styled("GiB", "$muted"), width)
         else:
-            roles = Content.styled(no_processes(snapshot), "$muted")
-        host = snapshot.host
-        used = tr("{part} of {whole}", part=gib(host.ram_used_bytes), whole=gib(host.ram_total_bytes))
-        machine = bar_meter(
-            tr("machine"),
-            host.ram_used_bytes / host.ram_total_bytes if host.ram_used_bytes and host.ram_total_bytes else None,
-            Content(used + " GiB"),
-            width,
-            self.marks,
-        )
-        disk = disk_content(snapshot, width)
+            reason = snapshot.unavailable.get("processes")
+            said = plain_text(reason, 300) if reason else tr("The run has no processes now.")
+            roles = Content.styled(said, "$muted")
+        used = part_of(host.ram_used_bytes, host.ram_total_bytes)
         if height < 3:
-            short = Content(f"{tr('machine')} {used} GiB")
-            return [roles, spread(short, disk_content(snapshot), width)]
-        lines: list[Content] = [roles, machine, disk]
+            return [roles, spread(Content(f"{tr('machine')} {used} GiB"), disk_content(snapshot), width)]
+        filled = share(host.ram_used_bytes, host.ram_total_bytes)
+        machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width, self.marks)
+        lines = [roles, machine, disk_content(snapshot, width)]
         if height > len(lines) and host.cpu_percent is not None:
             value = Content(f"{host.cpu_percent:.0f} %")
             lines.append(spark_meter("CPU", host.cpu_history, 100, value, width, self.marks))
         if height > len(lines) + 2 and snapshot.processes:
-            lines += [Content(), *process_lines(snapshot, width, height - len(lines) - 1)]
+            lines += [Content(), *process_lines(snapshot, height - len(lines) - 1)]
         return lines
 
 
-def process_lines(snapshot: Snapshot, width: int, height: int) -> list[Content]:
+def process_lines(snapshot: Snapshot, height: int) -> list[Content]:
     """A table of the processes, the largest first; what has no room is counted."""
     head = Content.styled(f"{'pid':>9}  {pad(tr('role'), 12)}{'GiB':>7}{'CPU':>8}", "$muted")
-    ordered = sorted(snapshot.processes, key=lambda process: -(process.rss_bytes or 0))
     rows = []
-    for process in ordered:
+    for process in sorted(snapshot.processes, key=lambda process: -(process.rss_bytes or 0)):
         role = tr(ROLE_NAMES[process.role][0]) if process.role in ROLE_NAMES else plain_text(process.role, 11)
-        memory = "?" if process.rss_bytes is None else _gib(process.rss_bytes)
+        memory = "?" if process.rss_bytes is None else exact_gib(process.rss_bytes)
         cpu = "?" if process.cpu_percent is None else f"{process.cpu_percent:.0f} %"
-        rows.append(
-            Content(f"{process.pid if process.pid is not None else '?':>9}  {pad(role, 12)}{memory:>7}{cpu:>8}")
-        )
+        pid = "?" if process.pid is None else process.pid
+        rows.append(Content(f"{pid:>9}  {pad(role, 12)}{memory:>7}{cpu:>8}"))
     room = max(0, height - 1)
     if len(rows) > room:
-        rows = [*rows[: max(0, room - 1)], Content.styled(tr("{n} more", n=len(rows) - max(0, room - 1)), "$muted")]
+        shown = max(0, room - 1)
+        rows = [*rows[:shown], Content.styled(tr("{n} more", n=len(rows) - shown), "$muted")]
     return [head, *rows]
-
-
-def no_processes(snapshot: Snapshot) -> str:
-    reason = snapshot.unavailable.get("processes")
-    return plain_text(reason, 300) if reason else tr("The run has no processes now.")
 
 
 def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
@@ -116,74 +105,154 @@ def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
         if process.rss_bytes is not None:
             role = "supervisor" if process.role == "guard" else process.role
             groups.setdefault(role, []).append(process.rss_bytes)
-    groups = {role: sizes for role, sizes in groups.items() if sum(sizes) >= LEAST_BYTES}
     parts = []
     for role, sizes in sorted(groups.items(), key=lambda item: -sum(item[1])):
-        one, many = ROLE_NAMES.get(role, (plain_text(role, 16), plain_text(role, 16)))
-        alike = len(sizes) > 1 and role != "supervisor"
-        amount = f"{len(sizes)} {times} {_gib(sum(sizes) / len(sizes))}" if alike else _gib(sum(sizes))
-        parts.append(Content.assemble((f"{tr(many if alike else one)} ", "$muted"), amount))
+        if (total := sum(sizes)) >= LEAST_BYTES:
+            several = len(sizes) > 1 and role != "supervisor"
+            amount = f"{len(sizes)} {times} {exact_gib(total / len(sizes))}" if several else exact_gib(total)
+            parts.append(quiet(tr(ROLE_NAMES.get(role, (plain_text(role, 16),) * 2)[several]), amount))
     return parts
+
+
+def exact_gib(amount: float) -> str:
+    """Below one GiB two decimals: what is read here adds up to what ps says."""
+    return f"{amount / GIB:.2f}" if amount < GIB else f"{amount / GIB:.1f}"
 
 
 def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
     """Free disk; where it shrinks, how long it lasts, with the free room where `width` holds both."""
-    host, label = snapshot.host, (tr("disk") + " ", "$muted")
+    host = snapshot.host
     if host.disk_free_bytes is None:
-        return Content.assemble(label, tr("unknown"))
+        return quiet(tr("disk"), tr("unknown"))
     amount = host.disk_free_bytes / GIB
     free = tr("{amount} GiB free", amount=f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}")
     if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
         lasts = tr("{time} at this pace", time=duration(host.disk_lasts_s))
-        both = Content.assemble(label, tr("{free}, {lasts}", free=free, lasts=lasts))
-        return both if both.cell_length <= width else Content.assemble(label, lasts)
-    return Content.assemble(label, free)
-
-
-def _gib(amount: float) -> str:
-    return f"{amount / GIB:.2f}" if amount < SMALL_BYTES else f"{amount / GIB:.1f}"
+        both = quiet(tr("disk"), tr("{free}, {lasts}", free=free, lasts=lasts))
+        return both if both.cell_length <= width else quiet(tr("disk"), lasts)
+    return quiet(tr("disk"), free)
 
 
 def host_line(snapshot: Snapshot) -> Content:
     """The host in one line, for small terminals."""
     if not snapshot.host.sample:
         return Content.styled(f"{tr('RAM and disk')}  {tr('not known')}", "$muted")
-    job = snapshot.job_rss_bytes
-    used = tr("{part} of {whole}", part=gib(snapshot.host.ram_used_bytes), whole=gib(snapshot.host.ram_total_bytes))
+    job, used = snapshot.job_rss_bytes, part_of(snapshot.host.ram_used_bytes, snapshot.host.ram_total_bytes)
     words = tr("all {used} GiB", used=used) if job is None else tr("run {job}, all {used} GiB", job=gib(job), used=used)
-    return Content.assemble(
-        ((tr("RAM") if snapshot.ending is None else tr("RAM at the end")) + "  ", "$muted"),
-        f"{words}   ",
-        disk_content(snapshot),
+    label = tr("RAM") if snapshot.ending is None else tr("RAM at the end")
+    return Content.assemble(quiet(f"{label} ", words), "   ", disk_content(snapshot))
+
+
+# PacePanel: tokens a second, real and padded; data wait; step time against the plan.
+
+MUCH_WAIT = 0.25
+FAR_S = 5 * 365.25 * 86400.0
+"""A finish further away than this is no date."""
+
+
+class PacePanel(MonitorPanel):
+    help_text = mark(
+        "How fast the run goes. Real tokens carry text; padded ones count the filling of short rows too. Data wait "
+        "is the share of a step in which the device waits for the next batch. Then the planned range of a step and "
+        "the planned memory stand against what was measured, and what one step trains on."
     )
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        steps = Content("   ").join(step_parts(snapshot, self.marks))
+        if steps.cell_length > width:
+            steps = join_fitting(step_parts(snapshot, self.marks, short=True), width, 2)
+        others = (token_parts(snapshot), memory_parts(snapshot, self.marks), batch_parts(snapshot))
+        tokens, memory, batch = (join_fitting(parts, width) for parts in others)
+        lines = [line for line in (tokens, steps, memory, batch) if line]
+        return [*lines, *since_lines(snapshot)] if height > len(lines) + 1 else lines
+
+
+def token_parts(snapshot: Snapshot) -> list[Content]:
+    pace = snapshot.pace
+    rates = [(tr("real"), pace.real_tokens_per_s), (tr("padded"), pace.tokens_per_s)]
+    parts: list[Content] = []
+    for label, rate in rates:
+        if rate is not None:
+            parts.append(quiet(label, f"{rate:,.0f}" if parts else tr("{n} tokens/s", n=f"{rate:,.0f}")))
+    if not parts:
+        return [Content.styled(pace_reason(snapshot), "$muted")]
+    if pace.data_wait is not None:
+        style = "$warning" if pace.data_wait > MUCH_WAIT else "$foreground"
+        parts.append(quiet(tr("data wait"), Content.styled(f"{pace.data_wait * 100:.0f} %", style)))
+    return parts
+
+
+def step_parts(snapshot: Snapshot, marks: Marks, *, short: bool = False) -> list[Content]:
+    """The planned and the measured time of a step, and whether they agree; `short` has the measured time first."""
+    low, high, measured = snapshot.planned.step_low_s, snapshot.planned.step_high_s, snapshot.pace.step_s
+    planned = None if low is None or high is None else span(step_seconds(low), step_seconds(high))
+    parts = []
+    if short and measured is not None:
+        parts.append(quiet(tr_as("what it takes", "step"), tr("{amount} s", amount=step_seconds(measured))))
+    if planned is not None:
+        parts.append(quiet(tr("planned"), planned if short else tr("{seconds} s a step", seconds=planned)))
+    if not short and measured is not None:
+        seconds = step_seconds(measured)
+        parts.append(quiet(tr("measured"), seconds if parts else tr("{seconds} s a step", seconds=seconds)))
+    if measured is not None and low is not None and high is not None:
+        if measured > high * 1.1:
+            parts.append(Content.styled(f"{marks.tight} {tr('slower')}", "$warning"))
+        else:
+            parts.append(Content.styled(f"{marks.ok} {tr('faster')}" if measured < low * 0.9 else marks.ok, "$success"))
+    return parts
+
+
+def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
+    """ "memory planned 5.4 GiB   measured 5.3   ✓": the peak of the device against the plan."""
+    planned, measured = snapshot.planned.memory_bytes, snapshot.peak_memory_bytes
+    if planned is None or measured is None:
+        return []
+    parts = [quiet(tr("memory planned"), f"{gib(planned)} GiB"), quiet(tr("measured"), gib(measured))]
+    # Where one speaks of it as advice too, both have one judgement: that of the advice.
+    codes = [advice.code for advice in snapshot.advice]
+    if "memory_above_plan" in codes:
+        parts.append(Content.styled(f"{marks.tight} {tr('more')}", "$warning"))
+    elif any(code.startswith("memory_") for code in codes):
+        parts.append(Content.styled(marks.ok, "$success"))
+    return parts
+
+
+def batch_parts(snapshot: Snapshot) -> list[Content]:
+    """The effective batch, as far as it is known."""
+    samples, tokens = snapshot.planned.effective_samples, snapshot.planned.effective_tokens
+    parts = [quiet(tr("a step"), tr("{n} sequences", n=f"{samples:,}"))] if samples else []
+    return [*parts, Content(tr("{n} tokens", n=f"{tokens:,}"))] if tokens else parts
+
+
+def since_lines(snapshot: Snapshot) -> list[Content]:
+    """When it began and, where that is known, when it is over."""
+    lines = []
+    if snapshot.started_s is not None:
+        lines.append(labelled(tr("began"), moment_words(snapshot.started_s)))
+    if snapshot.ended_s is not None and snapshot.ending is not None:
+        lines.append(labelled(tr("ended"), moment_words(snapshot.ended_s)))
+    elif snapshot.status == "quiet" and snapshot.written_s is not None:
+        ago = rough_words(snapshot.time_s - snapshot.written_s)
+        lines.append(labelled(tr("written"), tr("{time} ago", time=ago)))
+    elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
+        lines.append(labelled(tr("finishes"), moment_words(snapshot.time_s + snapshot.eta_s)))
+    if snapshot.pace.wall_step_s is not None:
+        words = tr("{seconds} s a step with evaluations and saving", seconds=step_seconds(snapshot.pace.wall_step_s))
+        lines.append(labelled(tr("by clock"), words))
+    return lines
 
 
 # MonitorSummary: device, host, pace and the worst advice in one line each, where panels have no room.
 
 
-class MonitorSummary(LinedWidget):
+class MonitorSummary(SnapshotView):
     DEFAULT_CSS = """
     MonitorSummary { height: 4; padding: 0 1; color: $foreground; }
     """
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.marks = marks
-        self.snapshot: Snapshot | None = None
-
-    def show(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.refresh_changed()
-
-    def content_lines(self) -> list[Content]:
-        snapshot, width = self.snapshot, self.content_size.width
-        if snapshot is None or width <= 0:
-            return []
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         lines = [device_line(snapshot), host_line(snapshot), join_fitting(token_parts(snapshot), width)]
         if snapshot.advice:
             worst = snapshot.advice[0]
-            mark = {"error": self.marks.bad, "warning": self.marks.tight, "ok": self.marks.ok}.get(
-                worst.level, self.marks.dot
-            )
-            lines.append(advice_line(worst, mark))
-        return [line.truncate(width, ellipsis=True) for line in lines]
+            lines.append(Content.assemble(advice_sign(worst.level, self.marks), " ", plain_text(worst.text)))
+        return lines

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
@@ -15,13 +16,12 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from trainwiz.core.telemetry.log import LogLevel, LogLine, bar_of
-from trainwiz.core.telemetry.log_file import LogPart, PlacedLine
-from trainwiz.tui.widgets.lists import Kept
+from trainwiz.core.telemetry.log_file import LogFile, LogPart, PlacedLine
 
 # LogView: lines of plain text that follow their end until the reader scrolls up.
 
 
-class LogView(Kept, ScrollView, can_focus=True):
+class LogView(ScrollView, can_focus=True):
     """Draws only the lines that can be seen, whatever their number. Text is never markup."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"log--info", "log--error", "log--warning", "log--progress", "log--found"}
@@ -76,7 +76,7 @@ class LogView(Kept, ScrollView, can_focus=True):
 
     def set_wrap(self, wrap: bool) -> None:
         """Wrap long lines, or cut them; the same line stays at the top."""
-        top = self.top_line
+        top = self.top[0]
         self.wrap = wrap
         self._lay_out((top, 0))
 
@@ -91,38 +91,32 @@ class LogView(Kept, ScrollView, can_focus=True):
         return self._shown
 
     @property
-    def top_line(self) -> int:
-        """Index of the line that the first row belongs to."""
-        return self._line_of(int(self.scroll_offset.y))
-
-    @property
     def top(self) -> tuple[int, int]:
         """The line that the first row belongs to, and how many of its rows lie above."""
         row = int(self.scroll_offset.y)
-        line, above = self.top_line, 0
-        while above < row and self._line_of(row - above - 1) == line:
-            above += 1
-        return line, above
+        line = self._line_of(row)
+        return line, row - bisect_left(self._owners, line) if self._owners else 0
 
     @property
     def visible_lines(self) -> range:
         """Indices of the lines on the screen."""
         if not self._lines:
             return range(0)
-        bottom = min(len(self._shown), int(self.scroll_offset.y) + max(1, self.scrollable_content_region.height)) - 1
-        return range(self.top_line, self._line_of(bottom) + 1)
+        bottom = int(self.scroll_offset.y) + max(1, self.scrollable_content_region.height) - 1
+        return range(self.top[0], self._line_of(bottom) + 1)
 
     def _line_of(self, row: int) -> int:
         return self._owners[min(max(0, row), len(self._owners) - 1)] if self._owners else 0
 
     def go_to_line(self, line: int, *, above: int = 0) -> None:
         """Put a line at the top, with `above` rows before it (where negative, without its first ones)."""
-        row = next((row for row, owner in enumerate(self._owners) if owner >= line), len(self._shown))
         self.following = False
-        self._go_to_row(max(0, row - above))
+        row = max(0, bisect_left(self._owners, line) - above)
+        # Forced, because Textual refuses to scroll what shows no scrollbar (yet).
+        self.scroll_to(y=row, animate=False, force=True, immediate=True)
 
     def on_resize(self, event: Resize) -> None:
-        self._lay_out((self.top_line, 0))
+        self._lay_out((self.top[0], 0))
 
     def _lay_out(self, top: tuple[int, int] | None = None) -> None:
         width = self.scrollable_content_region.width
@@ -160,12 +154,8 @@ class LogView(Kept, ScrollView, can_focus=True):
         return False
 
     def _go_to_end(self) -> None:
-        # Forced, because Textual refuses to scroll what shows no scrollbar (yet).
         if self.following:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
-
-    def _go_to_row(self, row: int) -> None:
-        self.scroll_to(y=row, animate=False, force=True, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         if self.styles.scrollbar_size_vertical:
@@ -195,19 +185,16 @@ class LogView(Kept, ScrollView, can_focus=True):
 
     def _segments(self, text: str, style: Style, line: int) -> list[Segment]:
         """The row, with what was searched for standing out."""
-        lower = text.lower()
+        lower, wanted = text.lower(), self._found
+        underline = Style(underline=True) if wanted and line == self._found_line else Style()
         # A letter whose lower case is longer would shift the rest.
-        if not self._found or self._found not in lower or len(lower) != len(text):
-            underline = Style(underline=True) if self._found and line == self._found_line else Style()
+        if not wanted or wanted not in lower or len(lower) != len(text):
             return [Segment(text, style + underline)]
-        found = style + self.get_component_rich_style("log--found", partial=True)
-        if line == self._found_line:
-            found += Style(underline=True)
+        found = style + self.get_component_rich_style("log--found", partial=True) + underline
         segments, at = [], 0
-        while (start := lower.find(self._found, at)) >= 0:
-            end = start + len(self._found)
-            segments += [Segment(text[at:start], style), Segment(text[start:end], found)]
-            at = end
+        while (start := lower.find(wanted, at)) >= 0:
+            segments += [Segment(text[at:start], style), Segment(text[start : start + len(wanted)], found)]
+            at = start + len(wanted)
         return [*segments, Segment(text[at:], style)]
 
 
@@ -226,20 +213,6 @@ SKIP_BYTES = 1024 * 1024
 
 FAR_BEHIND = 1 << 62
 """Behind the end of any log."""
-
-
-class SearchableLog(Protocol):
-    """A LogFile, or lines in memory."""
-
-    def search(
-        self,
-        text: str = "",
-        level: LogLevel | None = None,
-        *,
-        before: int | None = None,
-        after: int | None = None,
-        limit: int = 200,
-    ) -> LogPart: ...
 
 
 class LinesLog:
@@ -273,6 +246,9 @@ class LinesLog:
         return LogPart(tuple(found), low, high, size)
 
 
+SearchableLog = LogFile | LinesLog
+
+
 @dataclass(frozen=True, slots=True)
 class LogWindow:
     """Consecutive lines of one level filter, and the bytes that they were taken from."""
@@ -291,7 +267,11 @@ class LogWindow:
 
     def place_of(self, start: int) -> int:
         """Index of the first line that begins at the byte `start` or after it."""
-        return next((index for index, line in enumerate(self.lines) if line.start >= start), len(self.lines))
+        return bisect_left(self.lines, start, key=lambda line: line.start)
+
+    def start_of(self, line: int) -> int:
+        """The byte at which a line begins; of the last one where there are fewer."""
+        return self.lines[min(line, len(self.lines) - 1)].start if self.lines else 0
 
 
 def window_at_end(log: SearchableLog, level: LogLevel | None) -> LogWindow:
@@ -312,10 +292,9 @@ def earlier(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> Lo
     window = replace(window, lines=part.lines + window.lines, start=part.start)
     if len(window.lines) <= MOST_LINES:
         return window
-    cut = MOST_LINES
-    while cut > 1 and window.lines[cut].start == window.lines[cut - 1].start:
-        cut -= 1
-    return replace(window, lines=window.lines[:cut], end=window.lines[cut].start, at_end=False)
+    # What begins at one byte stays together.
+    end = window.lines[MOST_LINES].start
+    return replace(window, lines=window.lines[: window.place_of(end)], end=end, at_end=False)
 
 
 def later(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogWindow:
@@ -324,15 +303,12 @@ def later(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogW
     if part.problem is not None:
         return replace(window, problem=part.problem)
     # The unfinished last line was taken before and is taken again, as it reads now.
-    kept = [line for line in window.lines if line.start < window.end]
-    lines = _with_bars_folded(kept, part.lines)
+    lines = _with_bars_folded(window.lines[: window.place_of(window.end)], part.lines)
     window = LogWindow(lines, window.start, part.end, part.size, part.at_end or part.end <= window.end)
     if len(window.lines) <= MOST_LINES:
         return window
-    cut = len(window.lines) - MOST_LINES
-    while cut < len(window.lines) - 1 and window.lines[cut].start == window.lines[cut - 1].start:
-        cut += 1
-    return replace(window, lines=window.lines[cut:], start=window.lines[cut].start)
+    start = window.lines[-MOST_LINES].start
+    return replace(window, lines=window.lines[window.place_of(start) :], start=start)
 
 
 def refreshed(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogWindow:
@@ -351,19 +327,16 @@ def found_line(
     `go` is asked between the parts with the byte that was reached and the size; False ends the search.
     """
     while True:
-        if direction > 0:
-            part = log.search(text, level, after=at, limit=1)
-            done, at = part.at_end or part.end <= at, part.end
-        else:
-            part = log.search(text, level, before=at, limit=1)
-            done, at = part.at_start, part.start
+        part = log.search(text, level, **{"after" if direction > 0 else "before": at}, limit=1)
+        done = part.at_start if direction < 0 else part.at_end or part.end <= at
         if part.lines:
             return part.lines[0 if direction > 0 else -1]
+        at = part.end if direction > 0 else part.start
         if done or part.problem is not None or not go(at, part.size):
             return None
 
 
-def _with_bars_folded(kept: list[PlacedLine], new: tuple[PlacedLine, ...]) -> tuple[PlacedLine, ...]:
+def _with_bars_folded(kept: tuple[PlacedLine, ...], new: tuple[PlacedLine, ...]) -> tuple[PlacedLine, ...]:
     """A progress bar at the end of `kept` whose newer version begins `new` is shown once."""
     bars = {bar.key for line in new if line.line.level == "progress" and (bar := bar_of(line.line.text)) is not None}
     end = len(kept)

@@ -15,10 +15,11 @@ from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.run_words import first_choice, held_out_name, held_out_word, measured, ordered_names
+from trainwiz.tui.text import value_label
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs, value_label
-from trainwiz.tui.widgets.drawing import PlotData, Reading, read_at, step_beside, whole_range
-from trainwiz.tui.widgets.lists import LinedWidget
+from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
+from trainwiz.tui.widgets.drawing import PlotData, Reading, read_at, step_beside
+from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel, join_fitting
 from trainwiz.tui.widgets.plot import Plot, StepRange
 
@@ -34,24 +35,17 @@ BESIDE_EVALUATION = (("eval_bleu", "BLEU"), ("eval_perplexity", mark("ppl")))
 
 def newest_values(metrics: Mapping[str, MetricSummary], name: str) -> list[Content]:
     """The last value of `name`, then what is worth seeing beside it; what does not fit goes from the end."""
-    first = []
-    if (last := _last(metrics, name)) is not None:
-        first.append(Content.styled(value_label(last), "bold"))
+    last = {key: summary.last for key, summary in metrics.items() if summary.last is not None}
+    first = [Content.styled(value_label(last[name]), "bold")] if name in last else []
     trained = [
-        Content.assemble((f"{tr(short)} ", "$muted"), value_label(value))
-        for other, short in BESIDE_TRAINING
-        if other != name and (value := _last(metrics, other)) is not None
+        _quiet(tr(short), value_label(last[key])) for key, short in BESIDE_TRAINING if key != name and key in last
     ]
     held_out = []
     pair = held_out_name(name, metrics)
-    evaluation = metrics.get(pair) if pair is not None else None
-    if pair is not None and evaluation is not None and evaluation.last is not None and evaluation.last_step is not None:
-        words = tr("{value} at {step}", value=value_label(evaluation.last), step=f"{evaluation.last_step:,.0f}")
-        held_out.append(Content.assemble((f"{held_out_word(pair)} ", "$muted"), words))
+    if pair is not None and pair in last and (step := metrics[pair].last_step) is not None:
+        held_out.append(_at_step(held_out_word(pair), value_label(last[pair]), step))
     held_out += [
-        Content.assemble((f"{tr(short)} ", "$muted"), measured(other, value))
-        for other, short in BESIDE_EVALUATION
-        if other != name and (value := _last(metrics, other)) is not None
+        _quiet(tr(short), measured(key, last[key])) for key, short in BESIDE_EVALUATION if key != name and key in last
     ]
     # Where text is generated, its score says more than the gradient.
     return [*first, *held_out, *trained] if "eval_bleu" in metrics else [*first, *trained, *held_out]
@@ -62,29 +56,24 @@ def values_at(step: float, curve: Curve, points: Curve, points_word: str) -> lis
     reading, point = read_at(curve, step), read_at(points, step)
     parts = []
     if reading is not None:
-        parts.append(Content.assemble((tr("step") + " ", "$muted"), f"{reading.step:,.0f}"))
-        parts.append(Content.styled(_words(reading), "bold"))
+        parts += [_quiet(tr("step"), f"{reading.step:,.0f}"), Content.styled(_words(reading), "bold")]
         if reading.points > 1:
-            spread = tr(
-                "mean of {n}, {low} to {high}",
-                n=f"{reading.points:,}",
-                low=value_label(reading.low),
-                high=value_label(reading.high),
-            )
+            low, high = value_label(reading.low), value_label(reading.high)
+            spread = tr("mean of {n}, {low} to {high}", n=f"{reading.points:,}", low=low, high=high)
             parts.append(Content.styled(spread, "$muted"))
-    if point is not None:
-        value = tr("{value} at {step}", value=_words(point), step=f"{point.step:,.0f}")
-        parts.append(Content.assemble((f"{plain_text(points_word)} ", "$muted"), value))
-    return parts
+    return parts if point is None else [*parts, _at_step(plain_text(points_word), _words(point), point.step)]
 
 
 def _words(reading: Reading) -> str:
     return tr("not a number") if reading.value != reading.value else value_label(reading.value)
 
 
-def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
-    summary = metrics.get(name)
-    return None if summary is None else summary.last
+def _quiet(label: str, value: str) -> Content:
+    return Content.assemble((f"{label} ", "$muted"), value)
+
+
+def _at_step(label: str, value: str, step: float) -> Content:
+    return _quiet(label, tr("{value} at {step}", value=value, step=f"{step:,.0f}"))
 
 
 # MetricPanel: the plot of one metric, which steps it shows, a cursor that reads them, and the newest values.
@@ -101,19 +90,6 @@ EMPTY_TEXTS = {
     "stopped": mark("The run was stopped before its first logged step."),
     "lost": mark("The run was lost before its first logged step."),
 }
-
-
-class ValueLine(LinedWidget):
-    """The newest values, or those at the cursor."""
-
-    _line = Content()
-
-    def say(self, line: Content) -> None:
-        self._line = line
-        self.refresh_changed()
-
-    def content_lines(self) -> list[Content]:
-        return [self._line]
 
 
 class MetricPanel(MonitorPanel):
@@ -145,7 +121,7 @@ class MetricPanel(MonitorPanel):
 
     def compose(self) -> ComposeResult:
         yield Plot(glyphs=self._glyphs)
-        yield ValueLine(id="values")
+        yield TextLines(id="values")
 
     # What is plotted
 
@@ -178,12 +154,9 @@ class MetricPanel(MonitorPanel):
         return f" {self.marks.dot} ".join([plain_text(self.metric, LONGEST_NAME), *self._notes()])
 
     def _notes(self) -> list[str]:
-        scale = ""
-        if self.logarithmic:
-            picture = self.query_one(Plot).picture if self.is_mounted else None
-            symmetric = picture is not None and picture.scale is not None and picture.scale.linear_below
-            scale = tr("log scale on both sides of 0") if symmetric else tr("log scale")
-        return [note for note in (self.range.words(), scale) if note]
+        scale = self.query_one(Plot).picture.scale if self.is_mounted else None
+        log = tr("log scale") if scale is None or scale.logarithmic else tr("no log scale below 0")
+        return [note for note in (self.range.words(), log if self.logarithmic else "") if note]
 
     def show(self, snapshot: Snapshot) -> None:
         if not self._chosen and self.metric not in snapshot.metrics:
@@ -196,23 +169,16 @@ class MetricPanel(MonitorPanel):
             return
         pair = self._pair
         curve, points = snapshot.curve(self.metric), EMPTY_CURVE if pair is None else snapshot.curve(pair)
-        data = PlotData(
-            curve=curve,
-            points=points,
-            points_name=held_out_word(pair or ""),
-            logarithmic=self.logarithmic,
-            empty_text=self._empty_text(snapshot),
-        )
+        words = self._empty_text(snapshot)
+        data = PlotData(curve, points, held_out_word(pair or ""), empty_text=words, name=self.metric)
         self._data = data
-        low, high = whole_range(data) or (0.0, 0.0)
-        first, last = self.range.ends(low, high)
+        first, last = self.range.ends(*(data.whole_range or (0.0, 0.0)))
         if self.cursor is not None:
             nearest = read_at(self._read_curve, self.cursor)
             self.cursor = None if nearest is None else nearest.step
         uprights = () if self.cursor is None else (self.cursor,)
-        self.query_one(Plot).show(
-            PlotData(curve, points, data.points_name, first, last, self.logarithmic, data.empty_text, uprights=uprights)
-        )
+        shown = data._replace(first=first, last=last, logarithmic=self.logarithmic, uprights=uprights)
+        self.query_one(Plot).show(shown)
         self._show_values(snapshot)
 
     def _empty_text(self, snapshot: Snapshot) -> str:
@@ -229,7 +195,7 @@ class MetricPanel(MonitorPanel):
             # Without a frame there is no title.
             parts.insert(0, Content.styled(plain_text(self.title_of(snapshot), 40), "$muted"))
         line = join_fitting(parts, max(1, self.content_size.width)) if parts else Content()
-        self.query_one(ValueLine).say(line)
+        self.query_one(TextLines).show([line])
 
     @property
     def _read_curve(self) -> Curve:
@@ -244,63 +210,58 @@ class MetricPanel(MonitorPanel):
 
     # Which steps, which scale
 
-    def next_zoom(self) -> None:
-        self._show_range(self.range.next_zoom())
-
     def toggle_scale(self) -> None:
         self.logarithmic = not self.logarithmic
         self._redraw()
 
-    def _show_range(self, wanted: StepRange) -> None:
-        self.range = wanted
-        self._redraw()
+    def show_range(self, wanted: StepRange | None) -> None:
+        """Show these steps; None leaves it as it is."""
+        if wanted is not None:
+            self.range = wanted
+            self._redraw()
 
     def action_resize_range(self, factor: float) -> None:
-        if (whole := whole_range(self._data)) is not None:
-            self._show_range(self.range.resized(factor, *whole, about=self.cursor))
+        if (whole := self._data.whole_range) is not None:
+            self.show_range(self.range.resized(factor, *whole, about=self.cursor))
 
     def action_move_range(self, direction: int) -> None:
-        if (whole := whole_range(self._data)) is not None:
-            self._show_range(self.range.moved(direction, *whole))
+        if (whole := self._data.whole_range) is not None:
+            self.show_range(self.range.moved(direction, *whole))
 
     def action_show_all(self) -> None:
         self.cursor = None
-        self._show_range(StepRange())
+        self.show_range(StepRange())
 
     def action_type_range(self) -> None:
         from trainwiz.tui.screens.run_dialogs import RangeDialog
 
-        if (whole := whole_range(self._data)) is None:
+        if (whole := self._data.whole_range) is None:
             self.notify(tr("There are no steps yet."), markup=False)
-            return
-
-        def take(wanted: StepRange | None) -> None:
-            if wanted is not None:
-                self._show_range(wanted)
-
-        self.app.push_screen(RangeDialog(*whole), take)
+        else:
+            self.app.push_screen(RangeDialog(*whole), self.show_range)
 
     # The cursor
 
     def action_move_cursor(self, columns: int) -> None:
-        picture, curve = self.query_one(Plot).picture, self._read_curve
-        if not picture.columns:
-            return
+        picture = self.query_one(Plot).picture
         if self.cursor is None:
-            reading = read_at(curve, picture.last if columns < 0 else picture.first)
-            wanted = None if reading is None else reading.step
-        else:
-            wanted = step_beside(curve, self.cursor, columns * (picture.last - picture.first) / picture.columns)
-        self._put_cursor(wanted)
+            # From the other end a key goes inwards.
+            self.action_cursor_to_end(-columns)
+        elif picture.columns:
+            by = columns * (picture.last - picture.first) / picture.columns
+            self._put_cursor(step_beside(self._read_curve, self.cursor, by))
 
     def action_cursor_to_end(self, side: int) -> None:
         picture = self.query_one(Plot).picture
-        reading = read_at(self._read_curve, picture.first if side < 0 else picture.last)
+        self._read_near(picture.first if side < 0 else picture.last)
+
+    def _read_near(self, step: float) -> None:
+        reading = read_at(self._read_curve, step)
         self._put_cursor(None if reading is None else reading.step)
 
     def _put_cursor(self, step: float | None) -> None:
         """Put it there; a range that does not hold the step is moved so that it does."""
-        whole = whole_range(self._data)
+        whole = self._data.whole_range
         if step is None or whole is None:
             return
         self.cursor = step
@@ -311,14 +272,11 @@ class MetricPanel(MonitorPanel):
 
     @on(Plot.Pointed)
     def _pointed(self, message: Plot.Pointed) -> None:
-        reading = read_at(self._read_curve, message.step)
-        self._put_cursor(None if reading is None else reading.step)
+        if message.factor == 1:
+            self._read_near(message.step)
+        elif (whole := self._data.whole_range) is not None:
+            self.show_range(self.range.resized(message.factor, *whole, about=message.step))
 
     @on(Plot.Dragged)
     def _dragged(self, message: Plot.Dragged) -> None:
-        self._show_range(StepRange(message.first, message.last))
-
-    @on(Plot.Wheeled)
-    def _wheeled(self, message: Plot.Wheeled) -> None:
-        if (whole := whole_range(self._data)) is not None:
-            self._show_range(self.range.resized(message.factor, *whole, about=message.step))
+        self.show_range(StepRange(message.first, message.last))

@@ -1,8 +1,8 @@
-"""MonitorPanel: a framed part of the monitor; its meters, and the panel of advice."""
+"""MonitorPanel: a framed part of the monitor that draws a snapshot; its meters, and the panel of advice."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
@@ -14,7 +14,6 @@ from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.lists import LinedWidget
 
 if TYPE_CHECKING:
-    from trainwiz.core.run.advice import Advice
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 
@@ -62,14 +61,15 @@ def spark(values: Sequence[float | None], width: int, highest: float, marks: Mar
     )
 
 
-def bar(share: float, width: int, marks: Marks, planned: float | None = None, style: str = "$accent") -> Content:
+def bar(share: float, width: int, marks: Marks, planned: float | None = None) -> Content:
     """A bar of `width` cells, `share` of it full, with a stroke where the plan expected it to end."""
     filled = max(0, min(width, round(share * width)))
-    cells = [(marks.full, style)] * filled + [(marks.empty, "$track")] * (width - filled)
-    if planned is not None and width > 0 and 0 <= planned <= 1:
-        place = min(width - 1, round(planned * width))
-        cells[place] = ("│" if marks == UNICODE_MARKS else "|", "$foreground")
-    return Content.assemble(*_runs(cells))
+    line = Content.assemble((marks.full * filled, "$accent"), (marks.empty * (width - filled), "$track"))
+    if planned is None or width <= 0 or not 0 <= planned <= 1:
+        return line
+    place = min(width - 1, round(planned * width))
+    stroke = Content.styled("│" if marks == UNICODE_MARKS else "|", "$foreground")
+    return Content.assemble(line[:place], stroke, line[place + 1 :])
 
 
 def thin_bar(share: float, width: int, marks: Marks, style: str = "$accent") -> Content:
@@ -79,21 +79,25 @@ def thin_bar(share: float, width: int, marks: Marks, style: str = "$accent") -> 
     return Content.assemble((heavy * filled, style), (light * (width - filled), "$track"))
 
 
-def _runs(cells: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    runs: list[tuple[str, str]] = []
-    for character, style in cells:
-        if runs and runs[-1][1] == style:
-            runs[-1] = (runs[-1][0] + character, style)
-        else:
-            runs.append((character, style))
-    return runs
+def labelled(label: str, value: Content | str) -> Content:
+    """A quiet label in a column of its own."""
+    return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), value)
 
 
-def meter(label: str, chart: Content, value: Content, width: int) -> Content:
-    """One line: label, chart, and the value at the right end; the chart gives way first."""
-    room = width - LABEL_WIDTH - value.cell_length - 1
+def quiet(label: str, value: Content | str) -> Content:
+    """A quiet label before a value."""
+    return Content.assemble((f"{label} ", "$muted"), value)
+
+
+def meter(
+    label: str, draw: Callable[[int], Content | str], value: Content, width: int, value_width: int = 0
+) -> Content:
+    """One line: label, the chart that `draw` gives for so many cells, and the value at the right end."""
+    padded = value.pad_left(max(0, value_width - value.cell_length))
+    room = width - LABEL_WIDTH - padded.cell_length - 1
+    chart = Content.styled(drawn, "$accent 75%") if isinstance(drawn := draw(max(0, room - 1)), str) else drawn
     shown = chart.truncate(max(0, room)).pad_right(max(0, room - chart.cell_length))
-    return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), shown, " ", value)
+    return labelled(label, Content.assemble(shown, " ", padded))
 
 
 def spark_meter(
@@ -106,9 +110,7 @@ def spark_meter(
     value_width: int = 0,
 ) -> Content:
     """A meter with the recent past as its chart."""
-    padded = value.pad_left(max(0, value_width - value.cell_length))
-    room = max(0, width - LABEL_WIDTH - padded.cell_length - 2)
-    return meter(label, Content.styled(spark(values, room, highest, marks).rjust(room), "$accent 75%"), padded, width)
+    return meter(label, lambda room: spark(values, room, highest, marks).rjust(room), value, width, value_width)
 
 
 def bar_meter(
@@ -121,10 +123,8 @@ def bar_meter(
     value_width: int = 0,
 ) -> Content:
     """A meter with a bar; without a share it has only its value."""
-    padded = value.pad_left(max(0, value_width - value.cell_length))
-    room = max(0, width - LABEL_WIDTH - padded.cell_length - 2)
-    chart = Content() if share is None else bar(share, room, marks, planned)
-    return meter(label, chart, padded, width)
+    chart = lambda room: Content() if share is None else bar(share, room, marks, planned)  # noqa: E731
+    return meter(label, chart, value, width, value_width)
 
 
 def spread(left: Content, right: Content, width: int) -> Content:
@@ -146,7 +146,31 @@ def join_fitting(parts: Sequence[Content], width: int, gap: int = 3) -> Content:
     return line if line or not parts else parts[0].truncate(width, ellipsis=True)
 
 
-# MonitorPanel: a framed part of the monitor that draws itself from a snapshot in the room it has.
+# What draws itself from a snapshot in the room it has.
+
+
+class SnapshotView(LinedWidget):
+    """What reads as before is not drawn again."""
+
+    def __init__(self, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.marks = marks
+        self.snapshot: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show this look."""
+        self.snapshot = snapshot
+        self.refresh_changed()
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        """At most `height` lines of at most `width` cells, the most important ones first."""
+        return []
+
+    def content_lines(self) -> list[Content]:
+        width, height = self.content_size
+        if self.snapshot is None or width <= 0:
+            return []
+        return [line.truncate(width, ellipsis=True) for line in self.lines(self.snapshot, width, height)[:height]]
 
 
 def frame_title(text: str) -> Content:
@@ -154,8 +178,8 @@ def frame_title(text: str) -> Content:
     return Content(plain_text(text))
 
 
-class MonitorPanel(LinedWidget, can_focus=True):
-    """A panel says in `lines` what it shows; `title` goes into its frame. `help_text` explains it to F1."""
+class MonitorPanel(SnapshotView, can_focus=True):
+    """A panel with a frame; `title_of` goes into it. `help_text` explains it to F1."""
 
     help_text = ""
     key_table: ClassVar[ScreenName | None] = None
@@ -170,18 +194,14 @@ class MonitorPanel(LinedWidget, can_focus=True):
     """
 
     def __init__(self, title: str, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.marks = marks
-        self.snapshot: Snapshot | None = None
+        super().__init__(marks=marks, id=id)
         self._title = title
-        self.border_title = frame_title(title)
-        self._drawn_title = title
+        self._drawn_title = ""
+        self._show_title(False)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show this look; what reads as before is not drawn again."""
-        self.snapshot = snapshot
+        super().show(snapshot)
         self._show_title(self.has_focus)
-        self.refresh_changed()
 
     def _show_title(self, focused: bool) -> None:
         """A mark before the title says in every terminal which panel has the focus."""
@@ -205,19 +225,9 @@ class MonitorPanel(LinedWidget, can_focus=True):
         """The title as it stands in the frame, without the mark of the focus."""
         return self._title if self.snapshot is None else self.title_of(self.snapshot)
 
-    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        """At most `height` lines of at most `width` cells, the most important ones first."""
-        return []
-
     def wrapped(self, sentence: str, width: int) -> list[Content]:
         """A quiet sentence in as many lines as it needs."""
         return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
-
-    def content_lines(self) -> list[Content]:
-        width, height = self.content_size
-        if self.snapshot is None or width <= 0:
-            return []
-        return [line.truncate(width, ellipsis=True) for line in self.lines(self.snapshot, width, height)[:height]]
 
 
 # AdvicePanel: what the figures have to say, worst first, each with a mark and words.
@@ -237,8 +247,8 @@ class AdvicePanel(MonitorPanel):
         if len(lines) > height:
             # What stands out comes before what could be done about it.
             lines = self._advice_lines(snapshot, width, remedies=False)
-        if len(lines) > height > 1:
-            hidden = len(lines) - height + 1
+        hidden = len(lines) - height + 1
+        if hidden > 1 and height > 1:
             if self.has_class("-alone"):
                 more = trn(
                     "{n} more line: a larger terminal shows it.",
@@ -251,26 +261,21 @@ class AdvicePanel(MonitorPanel):
         return lines or [Content.styled(tr("Nothing to say yet."), "$muted")]
 
     def _advice_lines(self, snapshot: Snapshot, width: int, *, remedies: bool) -> list[Content]:
-        lines: list[Content] = []
-        for sentence in snapshot.problems:
-            lines += self._wrapped("warning", sentence, width)
+        room = max(10, width - 2)
         # Why something is not known stands in the panel that would show it.
         reasons = set(snapshot.unavailable.values())
-        for advice in snapshot.advice:
-            if advice.text in reasons:
-                continue
-            lines += self._wrapped(advice.level, advice.text, width)
-            if remedies and advice.remedy:
-                wrapped = wrap(plain_text(advice.remedy, 400), max(10, width - 2))
-                lines += [Content.styled(f"  {line}", "$muted") for line in wrapped]
+        said: list[tuple[str, str, str | None]] = [("warning", sentence, None) for sentence in snapshot.problems]
+        said += [(advice.level, advice.text, advice.remedy) for advice in snapshot.advice if advice.text not in reasons]
+        lines: list[Content] = []
+        for level, text, remedy in said:
+            first, *rest = wrap(plain_text(text, 400), room) or [""]
+            lines.append(Content.assemble(advice_sign(level, self.marks), " ", first))
+            lines += [Content(f"  {line}") for line in rest]
+            if remedies and remedy:
+                lines += [Content.styled(f"  {line}", "$muted") for line in wrap(plain_text(remedy, 400), room)]
         return lines
 
-    def _wrapped(self, level: str, text: str, width: int) -> list[Content]:
-        sign = {"error": self.marks.bad, "warning": self.marks.tight, "ok": self.marks.ok}.get(level, self.marks.dot)
-        first, *rest = wrap(plain_text(text, 400), max(10, width - 2)) or [""]
-        return [Content.assemble((sign, STYLES[level]), " ", first), *(Content(f"  {line}") for line in rest)]
 
-
-def advice_line(advice: Advice, mark: str) -> Content:
-    """One piece of advice in one line, for small terminals."""
-    return Content.assemble((mark, STYLES[advice.level]), " ", plain_text(advice.text))
+def advice_sign(level: str, marks: Marks) -> tuple[str, str]:
+    """The mark before a piece of advice, and its colour."""
+    return {"error": marks.bad, "warning": marks.tight, "ok": marks.ok}.get(level, marks.dot), STYLES[level]

@@ -3,85 +3,21 @@
 from __future__ import annotations
 
 import re
-from array import array
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual import on
 from textual.events import MouseDown, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp, Resize
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.series import Curve
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
-from trainwiz.tui.widgets.drawing import Picture, PlotData, Row, draw_plot, step_labels
-from trainwiz.tui.widgets.lists import Kept, LineKey, refresh_lines
-
-# A plot that grew by less than can be seen: its steps are labelled anew, and nothing else is drawn. Pure.
-
-UNSEEN_DOTS = 0.25
-"""Steps that take less than this share of a dot's width change nothing that can be seen."""
-
-
-def grown_picture(picture: Picture, drawn: PlotData, data: PlotData, dots_across: int) -> Picture | None:
-    """`picture`, which shows `drawn`, as a picture of `data`; None where it has to be drawn again.
-
-    A run of 100,000 steps on 100 columns gets a dot's width of news every 500 steps: to draw it anew
-    for each step would be most of what a monitor takes.
-    """
-    scale = picture.scale
-    if scale is None or not picture.columns or not _alike(drawn, data):
-        return None
-    first = picture.first if data.first is None else data.first
-    last = data.curve.last_step if data.last is None else data.last
-    drawn_last = drawn.curve.last_step
-    if last is None or drawn_last is None:
-        return None
-    unseen = (picture.last - picture.first) / (picture.columns * dots_across) * UNSEEN_DOTS
-    if abs(first - picture.first) >= unseen or abs(last - picture.last) >= unseen:
-        return None
-    news = data.curve.extremes(drawn_last, last)
-    if news is not None and not (scale.low <= news[0] and news[1] <= scale.high):
-        return None
-    labels = [(" " * picture.gutter + step_labels(first, last, picture.columns), "label")]
-    return replace(picture, rows=[*picture.rows[:-1], labels])
-
-
-def _alike(drawn: PlotData, data: PlotData) -> bool:
-    """Whether only the end of the curve can be another."""
-    same_settings = (drawn.points_name, drawn.logarithmic, drawn.uprights, drawn.first is None, drawn.last is None) == (
-        data.points_name,
-        data.logarithmic,
-        data.uprights,
-        data.first is None,
-        data.last is None,
-    )
-    return same_settings and _same(drawn.points, data.points) and _went_on(drawn.curve, data.curve)
-
-
-def _same(before: Curve, after: Curve) -> bool:
-    return before is after or (len(before), before.last_step) == (len(after), after.last_step)
-
-
-def _went_on(before: Curve, after: Curve) -> bool:
-    """Whether `after` is `before` with more points: not another metric, not a run that went back, no new gap."""
-    count = len(before.steps)
-    return (
-        count > 0
-        and len(before.bucket_steps) == len(after.bucket_steps)
-        and len(before.non_finite_steps) == len(after.non_finite_steps)
-        and _equal(before.values, after.values, count)
-        and _equal(before.steps, after.steps, count)
-        and _equal(before.bucket_sums, after.bucket_sums, len(before.bucket_sums))
-    )
-
-
-def _equal(before: array[float], after: array[float], count: int) -> bool:
-    # Arrays would be compared number by number, each as an object: twenty times as long.
-    return memoryview(before)[:count] == memoryview(after)[:count]
-
+from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
+from trainwiz.tui.widgets.lists import LineKey, refresh_lines
 
 # StepRange: which steps a plot shows, and how keys, a mouse or typed words change that. Pure.
 
@@ -117,17 +53,16 @@ class StepRange:
 
     def words(self) -> str:
         """What stands in the title; empty where all steps are shown."""
-        if self.first is not None and self.last is not None:
-            return tr("steps {first} to {last}", first=f"{self.first:,.0f}", last=f"{self.last:,.0f}")
-        if self.first is not None:
-            return tr("from step {step}", step=f"{self.first:,.0f}")
-        if self.last is not None:
-            return tr("to step {step}", step=f"{self.last:,.0f}")
+        first, last = ("" if end is None else f"{end:,.0f}" for end in (self.first, self.last))
+        if first and last:
+            return tr("steps {first} to {last}", first=first, last=last)
+        if first or last:
+            return tr("from step {step}", step=first) if first else tr("to step {step}", step=last)
         if self.length is not None:
             return tr("last {n} steps", n=f"{self.length:,.0f}")
-        if self.share in (1.0, 0.2):
-            return "" if self.share == 1 else tr("last fifth")
-        return tr("last {share}", share=f"{self.share * 100:g} %")
+        if self.share == 0.2:
+            return tr("last fifth")
+        return "" if self.share == 1 else tr("last {share}", share=f"{self.share * 100:g} %")
 
     def next_zoom(self) -> StepRange:
         """All steps, the last fifth, the last 4 %, all again."""
@@ -178,25 +113,23 @@ def parse_range(text: str, low: float, high: float) -> StepRange:
         value = _value(number, size)
         if value <= 0:
             raise ValueError(tr("A range holds at least one step."))
-        if percent:
-            return StepRange(share=min(1.0, value / 100))
-        return StepRange(length=value)
+        return StepRange(share=min(1.0, value / 100)) if percent else StepRange(length=value)
     if not (found := _SPAN.match(typed)):
         raise ValueError(tr(HOW_TO_TYPE))
     start, start_size, end, end_size = found.groups()
     first = None if start is None else _value(start, start_size)
     last = None if end is None else _value(end, end_size)
-    if first is not None and first >= (high if last is None else last):
-        if last is not None:
-            raise ValueError(tr("The first step of a range lies before its last one."))
+    if first is not None and last is not None and first >= last:
+        raise ValueError(tr("The first step of a range lies before its last one."))
+    if first is not None and last is None and first >= high:
         known = {"low": f"{low:,.0f}", "high": f"{high:,.0f}"}
         raise ValueError(
             tr("The first step of a range lies before its last one; the run has steps {low} to {high}.", **known)
         )
-    if last is not None and last <= low:
-        raise ValueError(tr("There is nothing before step {step}.", step=f"{low:,.0f}"))
     if first is not None and first > high:
         raise ValueError(tr("There is nothing after step {step} yet.", step=f"{high:,.0f}"))
+    if last is not None and last <= low:
+        raise ValueError(tr("There is nothing before step {step}.", step=f"{low:,.0f}"))
     return StepRange(first, last)
 
 
@@ -206,19 +139,15 @@ def _value(number: str, size: str | None) -> float:
 
 # Plot: one metric over the steps, drawn with our own dots. Redrawn when data, size or theme change.
 
+REST = 300
+"""So many times as long as a drawing takes no other one is made for new values: those of a long run take 10 ms."""
+ROLES = ("raw", "line", "point", "bad", "label", "legend", "cursor")
 
-class Plot(Kept, Widget):
+
+class Plot(Widget):
     """Shows a PlotData. `glyphs` says what the terminal can draw. A mouse points at a step or drags a range."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "plot--raw",
-        "plot--line",
-        "plot--point",
-        "plot--bad",
-        "plot--label",
-        "plot--legend",
-        "plot--cursor",
-    }
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"plot--{role}" for role in ROLES}
 
     DEFAULT_CSS = """
     Plot { height: 1fr; width: 1fr; }
@@ -232,11 +161,11 @@ class Plot(Kept, Widget):
     """
 
     class Pointed(Message):
-        """A step was clicked."""
+        """A step was clicked, or the wheel turned over it: then `factor` times as many steps are wanted."""
 
-        def __init__(self, step: float) -> None:
+        def __init__(self, step: float, factor: float = 1.0) -> None:
             super().__init__()
-            self.step = step
+            self.step, self.factor = step, factor
 
     class Dragged(Message):
         """A range of steps was marked with the mouse."""
@@ -245,99 +174,72 @@ class Plot(Kept, Widget):
             super().__init__()
             self.first, self.last = first, last
 
-    class Wheeled(Message):
-        """The wheel was turned over a step; `factor` is how many times as many steps are wanted."""
-
-        def __init__(self, step: float, factor: float) -> None:
-            super().__init__()
-            self.step, self.factor = step, factor
-
     def __init__(self, *, glyphs: Glyphs = BRAILLE, id: str | None = None) -> None:
         super().__init__(id=id)
         self._data = PlotData()
         self._glyphs = glyphs
-        self._picture = Picture([])
-        self._whole, self._drawn_data = self._picture, self._data
-        """The newest picture that was drawn dot by dot, and what it shows."""
+        self.picture = Picture([])
+        """What is drawn now, with the place of its steps."""
         self._drawn: Sequence[LineKey] = ()
         self._drag_from: float | None = None
+        self._rests_until_s = 0.0
 
     def show(self, data: PlotData) -> None:
-        """Draw this from now on; what looks the same as before costs nothing."""
-        if self._picture.rows and self._data.shows_the_same_as(data):
-            return
+        """Draw this from now on; where nothing but the curves can be other, not more often than they are worth."""
+        before = self._data
+        if self.picture.rows and data[2:] == before[2:]:
+            # Curves are compared by identity: that is cheap.
+            is_same = data.curve is before.curve and data.points is before.points
+            if is_same or time.monotonic() < self._rests_until_s:
+                return
         self._data = data
-        grown = grown_picture(self._whole, self._drawn_data, data, self._glyphs.dots_across)
-        if grown is None:
-            self._draw()
-        else:
-            self._picture = grown
-            self._drawn = refresh_lines(self, self._drawn, grown.rows)
-
-    @property
-    def picture(self) -> Picture:
-        """What is drawn now, with the place of its steps."""
-        return self._picture
-
-    def rows(self) -> list[Row]:
-        """What is drawn now, as runs of (text, role)."""
-        return self._picture.rows
+        began_s = time.thread_time()
+        self._draw(data)
+        self._rests_until_s = time.monotonic() + REST * (time.thread_time() - began_s)
 
     def on_resize(self, event: Resize) -> None:
-        self._draw()
+        self._draw(self._data)
 
-    def _draw(self) -> None:
-        self._drawn_data = self._data
-        self._whole = self._picture = draw_plot(self._data, self.size.width, self.size.height, self._glyphs)
-        self._drawn = refresh_lines(self, self._drawn, self._picture.rows)
+    def _draw(self, data: PlotData) -> None:
+        self.picture = draw_plot(data, self.size.width, self.size.height, self._glyphs)
+        self._drawn = refresh_lines(self, self._drawn, self.picture.rows)
 
     def render_line(self, y: int) -> Strip:
-        rows = self._picture.rows
+        rows, width = self.picture.rows, self.size.width
         if y >= len(rows):
-            return Strip.blank(self.size.width, self.rich_style)
-        styles = {role: self.get_component_rich_style(f"plot--{role}") for role in {role for _, role in rows[y]}}
-        strip = Strip([Segment(text, styles[role]) for text, role in rows[y]])
-        width = self.size.width
+            return Strip.blank(width, self.rich_style)
+        strip = Strip([Segment(text, self.get_component_rich_style(f"plot--{role}")) for text, role in rows[y]])
         # The style of the widget is worked out for each question, and most lines need no filling.
         return strip if strip.cell_length == width else strip.adjust_cell_length(width, self.rich_style)
 
     # Mouse
 
     def on_mouse_down(self, event: MouseDown) -> None:
-        self._drag_from = self._picture.step_at(event.x)
+        self._drag_from = self.picture.step_at(event.x)
         if self._drag_from is not None:
             self.capture_mouse()
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        step = self._picture.step_at(event.x)
-        if self._drag_from is None or step is None or step == self._drag_from:
-            return
-        self._picture = draw_plot(
-            replace(self._data, uprights=(self._drag_from, step)), self.size.width, self.size.height, self._glyphs
-        )
-        self._drawn = refresh_lines(self, self._drawn, self._picture.rows)
+        step = self.picture.step_at(event.x)
+        if self._drag_from is not None and step is not None and step != self._drag_from:
+            self._draw(self._data._replace(uprights=(self._drag_from, step)))
 
     def on_mouse_up(self, event: MouseUp) -> None:
         start, self._drag_from = self._drag_from, None
         self.release_mouse()
         if start is None:
             return
-        picture = self._picture
+        picture = self.picture
         end = picture.step_at(min(max(event.x, picture.gutter), picture.gutter + picture.columns - 1))
-        self._draw()
+        self._draw(self._data)
         if end is None or end == start:
             self.post_message(self.Pointed(start))
         else:
             self.post_message(self.Dragged(min(start, end), max(start, end)))
 
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        self._wheel(event, 0.5)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        self._wheel(event, 2.0)
-
-    def _wheel(self, event: MouseScrollUp | MouseScrollDown, factor: float) -> None:
-        step = self._picture.step_at(event.x)
-        if step is not None:
+    @on(MouseScrollUp)
+    @on(MouseScrollDown)
+    def _wheel(self, event: MouseScrollUp | MouseScrollDown) -> None:
+        if (step := self.picture.step_at(event.x)) is not None:
             event.stop()
-            self.post_message(self.Wheeled(step, factor))
+            self.post_message(self.Pointed(step, 0.5 if isinstance(event, MouseScrollUp) else 2.0))

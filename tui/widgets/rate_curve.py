@@ -8,10 +8,10 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import tr
-from trainwiz.tui.text import count, number
+from trainwiz.tui.text import count, number, value_label
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs, Scale, choose_glyphs, value_label
-from trainwiz.tui.widgets.drawing import Row, dot_row
+from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs, Scale, choose_glyphs
+from trainwiz.tui.widgets.drawing import Row
 from trainwiz.tui.widgets.field_row import wrap
 from trainwiz.tui.widgets.step_form import StepPart
 
@@ -36,7 +36,7 @@ def curve_rows(schedule: RateSchedule, columns: int, rows: int, glyphs: Glyphs) 
     before: int | None = None
     for x in range(canvas.width):
         rate = schedule.at(round(reach * x / max(1, canvas.width - 1)))
-        y = dot_row(scale, rate, canvas.height)
+        y = scale.row(rate, canvas.height)
         top, bottom = (y, y) if before is None else (min(y, before), max(y, before))
         canvas.line(x, top, bottom)
         before = y

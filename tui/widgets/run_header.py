@@ -12,26 +12,14 @@ from trainwiz.core.run.folder import name_for_commands
 from trainwiz.core.run.state import STATUS_WORDS
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.keys import KEYS
-from trainwiz.tui.text import cells, command_apart, duration, epochs, wrap
+from trainwiz.tui.run_words import look_of
+from trainwiz.tui.text import cells, command_apart, duration, epochs, step_seconds, wrap
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.lists import LinedWidget
-from trainwiz.tui.widgets.monitor_panel import thin_bar
-from trainwiz.tui.widgets.pace_panel import step_seconds
+from trainwiz.tui.widgets.monitor_panel import SnapshotView, thin_bar
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
-STATUS_STYLES = {
-    "prepared": "$muted",
-    "starting": "$accent",
-    "running": "$accent",
-    "quiet": "$warning",
-    "stopping": "$warning",
-    "finished": "$success",
-    "failed": "$error",
-    "stopped": "$warning",
-    "lost": "$error",
-}
 WORDS: dict[str, str] = {str(status): word for status, word in STATUS_WORDS.items()} | {"quiet": mark("quiet")}
 RESUME = "trainwiz runs resume"
 RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
@@ -39,6 +27,11 @@ SHORTEST_NAME = 4
 ROOMY = 96
 SOON_S = 20 * 3600.0
 MOST_WORK_LINES = 2
+SOURCE_WORDS = {
+    "trainer": mark("output of a Trainer"),
+    "tensorboard": mark("TensorBoard events"),
+    "process": mark("process"),
+}
 
 
 def status_word(status: str) -> str:
@@ -47,27 +40,10 @@ def status_word(status: str) -> str:
 
 
 def status_mark(status: str, marks: Marks) -> str:
-    if marks != UNICODE_MARKS:
-        return {"finished": "+", "failed": "x", "stopped": "#", "lost": "?", "quiet": "."}.get(status, "*")
-    return {
-        "prepared": "○",
-        "starting": "◌",
-        "finished": "✓",
-        "failed": "✗",
-        "stopped": "■",
-        "lost": "?",
-        "quiet": "◌",
-    }.get(status, "●")
+    return look_of(status).sign if marks == UNICODE_MARKS else look_of(status).ascii_sign
 
 
-SOURCE_WORDS = {
-    "trainer": mark("output of a Trainer"),
-    "tensorboard": mark("TensorBoard events"),
-    "process": mark("process"),
-}
-
-
-class RunHeader(LinedWidget):
+class RunHeader(SnapshotView):
     """Two lines; more for what was not started here, for a save that waits and for an attempt that is not the first;
     after the end those of the sentence and what to do next."""
 
@@ -78,31 +54,25 @@ class RunHeader(LinedWidget):
     def __init__(
         self, name: str, *, marks: Marks = UNICODE_MARKS, readonly: bool = False, id: str | None = None
     ) -> None:
-        super().__init__(id=id)
-        self.marks = marks
+        super().__init__(marks=marks, id=id)
         self.readonly = readonly
         self._run_name = plain_text(name)
-        self.snapshot: Snapshot | None = None
         self._line_count = 2
 
     def show(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.refresh_changed()
+        super().show(snapshot)
         if len(self._now()) != self._line_count:
             self._line_count = len(self._now())
             self.refresh(layout=True)
 
     def content_lines(self) -> list[Content]:
-        return self._lines_at(max(1, self.content_size.width or self.app.size.width - 2))
+        return self.lines_at(max(1, self.content_size.width or self.app.size.width - 2))
 
-    def content(self, width: int | None = None) -> Content:
-        """All lines as one text, for another width too."""
-        return super().content() if width is None else Content("\n").join(self._lines_at(width))
-
-    def _lines_at(self, width: int) -> list[Content]:
+    def lines_at(self, width: int) -> list[Content]:
+        """All lines, for any width."""
         snapshot = self.snapshot
         if snapshot is None:
-            return [Content.assemble(("trainwiz ", "$muted"), (f"{self.marks.dot} {self._run_name}", "")), Content(" ")]
+            return [Content.assemble(("trainwiz ", "$muted"), f"{self.marks.dot} {self._run_name}"), Content(" ")]
         lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
         origin = origin_words(snapshot, self.marks)
         if origin:
@@ -112,20 +82,21 @@ class RunHeader(LinedWidget):
 
     def _work(self, snapshot: Snapshot, width: int) -> list[Content]:
         """A save that waits, and what recovery did."""
-        paused = phase_part(snapshot) if is_paused(snapshot) else ""
         recovered = any(attempt.because for attempt in snapshot.attempts)
-        lines = [Content.styled(line, "$warning") for line in wrap(paused, width)[:MOST_WORK_LINES] if paused]
-        style = "$warning" if recovered else "$muted"
-        words = snapshot.attempt_words
-        return lines + [Content.styled(line, style) for line in wrap(words, width)[:MOST_WORK_LINES] if words]
+        paused = phase_part(snapshot) if is_paused(snapshot) else ""
+        said = ((paused, "$warning"), (snapshot.attempt_words, "$warning" if recovered else "$muted"))
+        return [
+            Content.styled(line, style)
+            for words, style in said
+            if words
+            for line in wrap(words, width)[:MOST_WORK_LINES]
+        ]
 
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
-        dot = self.marks.dot
-        status = Content.styled(
-            f"{status_mark(snapshot.status, self.marks)} {status_word(snapshot.status)}",
-            STATUS_STYLES.get(snapshot.status, ""),
-        )
-        facts = [status, *(Content(text) for text in self._facts(snapshot))]
+        dot, look = self.marks.dot, look_of(snapshot.status)
+        sign = status_mark(snapshot.status, self.marks)
+        status = Content.styled(f"{sign} {status_word(snapshot.status)}", look.style)
+        facts = [status, *(Content(text) for text in progress_words(snapshot, clock=True))]
         brand = Content.styled(f"trainwiz {dot} ", "$muted")
         name = Content.styled(self._run_name, "bold")
         while True:
@@ -142,22 +113,6 @@ class RunHeader(LinedWidget):
             # The epoch goes first, then the finish, then the step.
             facts.pop(2 if len(facts) > 3 else len(facts) - 1)
 
-    def _facts(self, snapshot: Snapshot) -> list[str]:
-        facts = []
-        if snapshot.step is not None:
-            step = f"{snapshot.step:,}"
-            if snapshot.max_steps:
-                facts.append(tr("step {step} of {steps}", step=step, steps=f"{snapshot.max_steps:,}"))
-            else:
-                facts.append(tr("step {step}", step=step))
-            if snapshot.epoch is not None:
-                facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
-        if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
-            facts.append(_finish_words(snapshot.eta_s, snapshot.time_s))
-        elif snapshot.started_s is not None and snapshot.ended_s is not None:
-            facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
-        return facts
-
     def _progress(self, snapshot: Snapshot, width: int) -> Content:
         share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
         words = []
@@ -173,8 +128,8 @@ class RunHeader(LinedWidget):
             words.pop()
         text = f" {self.marks.dot} ".join(words)
         room = max(0, width - cells(text) - (2 if text else 0))
-        style = STATUS_STYLES.get(snapshot.status, "$accent")
-        return Content.assemble(thin_bar(share, room, self.marks, style), "  " if text else "", (text, "$muted"))
+        filled = thin_bar(share, room, self.marks, look_of(snapshot.status).style)
+        return Content.assemble(filled, "  " if text else "", (text, "$muted"))
 
     def _ending(self, snapshot: Snapshot, width: int) -> list[Content]:
         ending = snapshot.ending
@@ -232,11 +187,25 @@ def is_paused(snapshot: Snapshot) -> bool:
     return snapshot.phase is not None and snapshot.phase.phase == "paused"
 
 
-def _finish_words(eta_s: float, time_s: float) -> str:
-    time = duration(eta_s)
-    if not 120 <= eta_s < SOON_S:
-        return tr("finishes in {time}", time=time)
-    return tr("finishes in {time}, at {clock}", time=time, clock=moment_words(time_s + eta_s, "%H:%M"))
+def progress_words(snapshot: Snapshot, *, clock: bool = False) -> list[str]:
+    """Step, epoch, and in what time it is over (with `clock` also when) or how long it took."""
+    facts = []
+    if snapshot.step is not None:
+        step, steps = f"{snapshot.step:,}", f"{snapshot.max_steps or 0:,}"
+        of_all = tr("step {step} of {steps}", step=step, steps=steps)
+        facts.append(of_all if snapshot.max_steps else tr("step {step}", step=step))
+    if snapshot.epoch is not None:
+        facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
+    if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
+        time = duration(snapshot.eta_s)
+        if clock and 120 <= snapshot.eta_s < SOON_S:
+            at = moment_words(snapshot.time_s + snapshot.eta_s, "%H:%M")
+            facts.append(tr("finishes in {time}, at {clock}", time=time, clock=at))
+        else:
+            facts.append(tr("finishes in {time}", time=time))
+    elif snapshot.started_s is not None and snapshot.ended_s is not None:
+        facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
+    return facts
 
 
 def origin_words(snapshot: Snapshot, marks: Marks) -> str:
