@@ -16,7 +16,13 @@ from typing import Any
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import Recovery, changes_now, read_recoveries, write_recoveries
-from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
+from trainwiz.core.run.checkpoints import (
+    Checkpoint,
+    complete_checkpoints,
+    inspect_checkpoint,
+    list_checkpoints,
+    set_aside,
+)
 from trainwiz.core.run.folder import (
     ADAPTER,
     ATTEMPTS,
@@ -225,7 +231,7 @@ class Retrying:
 
 def _newest_step(run: RunFolder) -> int:
     """Step of the newest complete checkpoint; -1 without one."""
-    return max((found.step for found in list_checkpoints(run) if found.problem is None), default=-1)
+    return max((found.step for found in complete_checkpoints(run)), default=-1)
 
 
 # What happens to the run folder before each start of the training.

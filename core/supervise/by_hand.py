@@ -13,8 +13,9 @@ from types import FrameType
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window
-from trainwiz.core.run.checkpoints import list_checkpoints
-from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, name_for_commands, read_json
+from trainwiz.core.run.attempts import runs_already
+from trainwiz.core.run.checkpoints import complete_checkpoints
+from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import RunLock, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
@@ -161,13 +162,11 @@ def _lock(run: RunFolder) -> RunLock:
 
 
 def _active(run: RunFolder) -> UsageError:
-    name = name_for_commands(run.path)
-    message = tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=run.path.name, typed=name)
-    return usage_error("run_is_active", str(run.path), message)
+    return usage_error("run_is_active", str(run.path), runs_already(run))
 
 
 def _refuse_overwriting(run: RunFolder) -> None:
-    checkpoints = [found for found in list_checkpoints(run) if found.problem is None]
+    checkpoints = complete_checkpoints(run)
     if checkpoints:
         message = tr(
             "{name} was trained before, up to step {step}; nothing is overwritten. "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.files import open_file
+from trainwiz.core.files import ends_a_line, open_file
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.supervise.ending import GpuLedger
@@ -109,16 +109,6 @@ class SampleFile:
             while file.tell() < end:
                 line = file.readline()
                 yield _time_of(line), len(line)
-
-
-def ends_a_line(path: Path) -> bool:
-    """True for an empty file too."""
-    with open_file(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        if not size:
-            return True
-        file.seek(size - 1)
-        return file.read(1) == b"\n"
 
 
 def _time_of(line: bytes) -> float | None:

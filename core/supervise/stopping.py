@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from trainwiz.core.files import bytes_below
 from trainwiz.core.language import mark
 from trainwiz.core.launch.actions import LAST_FILE
 from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
@@ -55,24 +56,13 @@ class SaveProgress:
             paths = [path for path in self._folder.iterdir() if _is_half_written(path)]
         except OSError:
             return {}
-        return {path.name: _bytes_below(path) for path in paths}
+        return {path.name: bytes_below(path) for path in paths}
 
 
 def _is_half_written(path: Path) -> bool:
     if path.name.endswith(PARTIAL):
         return path.is_dir()
     return CHECKPOINT_NAME.fullmatch(path.name) is not None and not (path / LAST_FILE).exists()
-
-
-def _bytes_below(folder: Path) -> int:
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += Path(root, name).stat().st_size
-            except OSError:
-                continue
-    return total
 
 
 # Stopping: who asked, how patiently, and what is done about it.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.lines import TextTail
-from trainwiz.core.run.advice import Advice
+from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.advice_machine import LEVELS, advise

@@ -10,8 +10,7 @@ from typing import Any
 
 from trainwiz.core.language import mark
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.advice import ADVICE_JSONL, Advice, AdviceFile, advice_of
-from trainwiz.core.run.attempts import phase_words, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, advice_of, phase_words, read_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.text import numbers_finite

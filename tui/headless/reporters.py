@@ -15,7 +15,7 @@ from rich.text import Text
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.advice import Advice
+from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import plain_text
 from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path

@@ -14,7 +14,7 @@ from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.lists import LinedWidget
 
 if TYPE_CHECKING:
-    from trainwiz.core.run.advice import Advice
+    from trainwiz.core.run.attempts import Advice
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.files import ends_a_line
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.advice import ADVICE_JSONL, Advice, AdviceFile
+from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise.order import log
-from trainwiz.core.supervise.recorder import ends_a_line
 from trainwiz.core.supervise.watchers.watchers import WATCHED_AFTER_S, Observation, Run, watched_advice
 from trainwiz.core.telemetry.advice_machine import MOMENTARY
 from trainwiz.core.telemetry.run_plan import read_planned, setup_of

@@ -10,8 +10,7 @@ from typing import Any
 
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.attempts import Phase, PhaseNow, read_phase
+from trainwiz.core.run.attempts import Advice, Phase, PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.telemetry.advice_machine import data_wait_advice, gpu_advice, host_advice
 from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, LossTrend, loss_advice, stall_advice

@@ -19,7 +19,6 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import (
     LockSeen,
     Observation,
-    Place,
     ProcessId,
     ProcessSeen,
     RunLock,
@@ -136,14 +135,6 @@ def test_each_reason_is_one_sentence(why: str) -> None:
         words = lost_words(why, state, Path("/y"))  # type: ignore[arg-type]
         assert words.endswith(".")
         assert "None" not in words or why == "copied"
-
-
-def test_the_identity_of_a_machine_is_read_back() -> None:
-    assert Place.of("node boot pid:[1]") == Place("node", "boot", "pid:[1]")
-    assert Place.of("node ") == Place("node", "", "")
-    assert Place.of("") == Place("", "", "")
-    if sys.platform == "linux":
-        assert Place.of(machine_identity()).boot
 
 
 # The same with what is really there.

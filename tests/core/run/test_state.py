@@ -66,7 +66,7 @@ def test_wrong_types_inside_count_as_absent_too(tmp_path: Path) -> None:
     run.state_json.write_text(json.dumps({"status": "failed", "attempts": [attempt], "exit": exit_}))
     state = read_state(run)
     assert state.attempts == [Attempt(1, 2.0)]
-    assert state.exit == RunExit(1, None, "None")
+    assert state.exit == RunExit(1, None, "")
 
 
 def test_lost_means_that_the_keeper_is_gone(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.attempts import Phase, write_phase
+from trainwiz.core.run.attempts import Advice, Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise.watchers.watchers import Observation, Run, watched_advice
 from trainwiz.core.telemetry.run_plan import RunSetup
