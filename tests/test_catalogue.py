@@ -36,7 +36,7 @@ LOG_LINES = (
     ("core/supervise/ending.py", "could not be added to the history"),
     ("core/supervise/ending.py", "could not be written"),
     ("core/supervise/recorder.py", "could not be sampled"),
-    ("core/supervise/watchers/watch.py", "could not be watched"),
+    ("core/supervise/watch.py", "could not be watched"),
     ("core/telemetry/advice_machine.py", "GPU is lost"),
     ("core/supervise/attempt.py", "resumes from"),
     ("core/supervise/attempt.py", "starts from the beginning"),

@@ -40,9 +40,8 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import ProcessId, machine_identity, stat_fields, this_process
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.supervise.attempt import CannotRenew, not_written, renew
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.recovery import Setup
+from trainwiz.core.supervise.attempt import CannotStart, not_written, renew
+from trainwiz.core.supervise.recovery import Setup, StartOrder
 from trainwiz.core.text import parse_json
 
 # start_run: hand a run folder to a detached keeper.
@@ -101,8 +100,8 @@ def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
     """
     try:
         renew(renewing, {})
-    except (CannotRenew, OSError) as error:
-        said = str(error) if isinstance(error, CannotRenew) else not_written(os_reason(error))
+    except (CannotStart, OSError) as error:
+        said = str(error) if isinstance(error, CannotStart) else not_written(os_reason(error))
         raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), said)) from None
 
 

@@ -25,8 +25,8 @@ from trainwiz.core.nodes.handshake import Handshake, data_of, introduce
 from trainwiz.core.run.folder import NODES, TRAIN_LOG, RunFolder, name_for_commands
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.attempt import training_environment
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.stopping import ONE_REQUEST_S
+from trainwiz.core.supervise.ending import ONE_REQUEST_S
+from trainwiz.core.supervise.recovery import StartOrder
 from trainwiz.core.supervise.ties import become_subreaper, kill_marked
 from trainwiz.core.text import plain_text
 

@@ -19,9 +19,8 @@ from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import RunLock, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.attempt import CannotResume, begin_attempt
-from trainwiz.core.supervise.ending import Facts, last_word
-from trainwiz.core.supervise.order import take_engine
+from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, take_engine
+from trainwiz.core.supervise.ending import Facts, how_it_ended
 
 LOOK_EVERY_S = 0.5
 HEARTBEAT_EVERY_S = 10.0
@@ -59,7 +58,7 @@ class KeptByHand:
         try:
             begin_attempt(run, state, str(resume) if resume else None, mark=None)
             write_state(run, state)
-        except CannotResume as error:
+        except CannotStart as error:
             raise usage_error("cannot_resume", str(resume), str(error)) from None
         record_run(run)
         kept = cls(run, state, lock, is_asked_to_stop)
@@ -87,7 +86,8 @@ class KeptByHand:
             oom_kills=0,
         )
         state, attempt = self._state, self._state.attempts[-1]
-        state.status, state.exit = last_word(self._run, facts)
+        ended = how_it_ended(self._run, facts)
+        state.status, state.exit = ended.status, ended.exit
         state.outcome = read_json(self._run.file(OUTCOME_JSON))
         state.ended_s = attempt.ended_s = time.time()
         attempt.status, attempt.launcher_exit_code = state.status, exit_code

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.order import engine_findings, take_engine
+from trainwiz.core.supervise.attempt import engine_findings, take_engine
 from trainwiz.core.telemetry.run_source import RunSource
 
 from tests.each import each

@@ -9,8 +9,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunExit
 from trainwiz.core.supervise.attempt import Retrying
 from trainwiz.core.supervise.ending import Ended
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.recovery import ACCUMULATION, MICRO, WORKERS, End, Retry, Setup
+from trainwiz.core.supervise.recovery import ACCUMULATION, MICRO, WORKERS, End, Retry, Setup, StartOrder
 
 SETUP = Setup(
     on=True,

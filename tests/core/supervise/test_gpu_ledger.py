@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware import nvml as nvml_module
-from trainwiz.core.supervise import ending as gpu_ledger
+from trainwiz.core.supervise import recorder as gpu_ledger
 from trainwiz.core.supervise.ending import GpuLedger, verified_words, verify_gone
 from trainwiz.core.telemetry.gpu import GpuSampler
 

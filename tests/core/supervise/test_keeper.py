@@ -19,9 +19,9 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import Attempt, RunState, read_state, write_state
 from trainwiz.core.supervise import keeper as keeper_module
+from trainwiz.core.supervise.ending import ONE_REQUEST_S
 from trainwiz.core.supervise.keeper import Keeper
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.stopping import ONE_REQUEST_S
+from trainwiz.core.supervise.recovery import StartOrder
 
 from tests.core.supervise.conftest import Starter, system_lines
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
@@ -213,7 +213,7 @@ def test_two_starts_in_the_same_moment_leave_one_run(start: Starter) -> None:
     run = start.folder()
     code = (
         "import sys, uuid; from pathlib import Path; from trainwiz.core.launch.start import start_keeper;"
-        "from trainwiz.core.supervise.order import StartOrder; from trainwiz.core.run.folder import RunFolder;"
+        "from trainwiz.core.supervise.recovery import StartOrder; from trainwiz.core.run.folder import RunFolder;"
         "print(start_keeper(RunFolder(Path(sys.argv[1])), StartOrder([sys.executable, '-c', 'import time; time.sleep(60)'], sys.argv[2])))"
     )
     marks = ["race-a-" + str(os.getpid()), "race-b-" + str(os.getpid())]

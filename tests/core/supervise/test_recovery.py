@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 import pytest
@@ -142,5 +142,5 @@ def test_the_next_smaller_divides_the_product() -> None:
 
 
 def test_a_setup_travels_as_json() -> None:
-    assert Setup.from_json(SETUP.to_json()) == SETUP
+    assert Setup.from_json(asdict(SETUP)) == SETUP
     assert Setup.from_json(None) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.state import RunState
-from trainwiz.core.supervise.order import take_engine
+from trainwiz.core.supervise.attempt import take_engine
 
 
 @pytest.mark.parametrize(("said", "known"), [(90, 90), (None, 129), (0, 129), ("many", 129)])

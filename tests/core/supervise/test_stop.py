@@ -17,9 +17,9 @@ import pytest
 from trainwiz.core.launch.start import stop_run
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.core.supervise import stopping as save_progress
+from trainwiz.core.supervise import ending as save_progress
+from trainwiz.core.supervise.ending import SaveProgress
 from trainwiz.core.supervise.recovery import Setup
-from trainwiz.core.supervise.stopping import SaveProgress
 
 from tests.core.supervise.conftest import LIGHT_LAUNCHER, Started, Starter
 from tests.fakes.marked import wait_until_gone

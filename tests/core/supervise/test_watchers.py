@@ -9,7 +9,7 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.telemetry.run_plan import RunSetup
 from trainwiz.core.training.failure import NonFiniteLoss, write_failure
 
-from tests.core.supervise.watchers.seen import GIB, RUNNING, SeenRun, text_of
+from tests.core.supervise.seen import GIB, RUNNING, SeenRun, text_of
 from tests.each import each
 
 LOST = "the GPU is lost: it fell off the bus, or it needs a reset or a reboot"

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import Advice, AdviceFile, advice_of
-from trainwiz.core.supervise.watchers.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
+from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
 
 HEAT = Advice("heat", "warning", "Heat limits the clock of GPU 0.", "More air.")
 STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")
