@@ -161,7 +161,6 @@ class Settings:
 
     micro_batch: int | None = None
     accumulation: int | None = None
-    world_size: int | None = None
     workers: int | None = None
     sequence_length: int | None = None
     learning_rate: float | None = None
@@ -169,16 +168,6 @@ class Settings:
     checkpointing: bool | None = None
     again: tuple[str, ...] = ()
     """Arguments after `trainwiz` that plan the same run anew; empty where they are not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What state.json already says about the end."""
-
-    status: str
-    cause: str | None = None
-    message: str = ""
-    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +183,6 @@ class Evidence:
     kernel: KernelFacts = field(default_factory=KernelFacts)
     disk_free_bytes: int | None = None
     settings: Settings = field(default_factory=Settings)
-    recorded: Recorded | None = None
 
 
 # Diagnosis: the cause of an end, what proves it, and what can be done.

@@ -355,7 +355,7 @@ def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
 def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
     """The last loss of the training is no number."""
     from trainwiz.core.diagnosis.cause import Diagnosis, Proof, Settings, of_cause
-    from trainwiz.core.diagnosis.remedies import Place, remedies_for
+    from trainwiz.core.diagnosis.patterns import Place, remedies_for
     from trainwiz.core.telemetry.foreign import loss_name
 
     name = loss_name(snapshot.metrics)

@@ -12,7 +12,7 @@ import pytest
 from trainwiz.core import language
 from trainwiz.core.diagnosis.cause import CAUSES, SENTENCES, Evidence, Failure
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
 from trainwiz.core.launch.actions import launch_line
