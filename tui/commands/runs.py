@@ -280,7 +280,7 @@ def _lead(folder: RunFolder) -> int:
 
 def _follow(folder: RunFolder, config: RunConfig, node: int) -> int:
     from trainwiz.core.nodes.address import main_address
-    from trainwiz.core.nodes.worker_node import WorkerNode
+    from trainwiz.core.nodes.node import WorkerNode
     from trainwiz.core.run.state import read_state
 
     if read_state(folder).status == "finished":
