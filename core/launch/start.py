@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +282,7 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
     return {
         "command": own_launcher(launch_command(config)),
         "environment": training_variables(config, os.environ),
-        "setup": setup.to_json() if setup else None,
+        "setup": asdict(setup) if setup else None,
     }
 
 
