@@ -13,7 +13,7 @@ from trainwiz.core.catalog.model_config import read_config
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import read_yaml
 from trainwiz.core.errors import UsageError
-from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
+from trainwiz.core.export.deepspeed import deepspeed_file_findings
 from trainwiz.core.files import MOST_BYTES, read_small
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,38 +78,6 @@ def test_training_arguments_construct_and_agree_with_the_plan(
     assert arguments.report_to == [target for target in config.logging.report_to if target != "none"]
     assert arguments.torch_compile is config.engine.compile
     assert arguments.torch_empty_cache_steps == training.empty_cache_steps
-
-
-@each("name", NAMES)
-def test_the_schedule_starts_peaks_and_ends_where_the_plan_says(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-    from transformers import get_scheduler
-
-    plan = plan_of(name)
-    training = plan.config.training
-    arguments = arguments_of(plan, tmp_path, monkeypatch)
-    steps = training.max_steps or STEPS
-    warmup = arguments.get_warmup_steps(steps)
-    assert warmup == (training.warmup if training.warmup >= 1 else math.ceil(training.warmup * steps))
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=arguments.learning_rate)
-    scheduler: Any = get_scheduler(arguments.lr_scheduler_type, optimizer, warmup, steps, arguments.lr_scheduler_kwargs)
-    [rate] = scheduler.lr_lambdas
-
-    def at(step: int) -> float:
-        return float(rate(step)) * training.learning_rate
-
-    peak = training.learning_rate
-    if warmup > 1:
-        assert at(warmup // 2) == pytest.approx(peak * (warmup // 2) / warmup)
-    assert at(warmup) == pytest.approx(peak)
-    final = peak if training.schedule == "constant" else training.final_learning_rate
-    assert at(steps) == pytest.approx(final, abs=1e-12)
-    halfway = warmup + (steps - warmup) // 2
-    if training.schedule == "linear":
-        share = (steps - halfway) / (steps - warmup)
-        assert at(halfway) == pytest.approx(final + (peak - final) * share)
 
 
 @each("name", NAMES)

@@ -73,6 +73,7 @@ def test_a_machine_that_is_killed_is_missed_and_the_run_goes_on_to_the_same_end(
     assert_equal(weights(two.folder), weights(undisturbed))
 
 
+@pytest.mark.all
 def test_the_first_machine_is_killed_and_started_again(two: TwoNodes, undisturbed: Path) -> None:
     two.prepare(**SLOWLY)
     two.join(0)
@@ -118,6 +119,7 @@ def test_a_machine_that_does_not_come_ends_the_run_with_the_cause(two: TwoNodes)
     assert len(two.state().attempts) == 1
 
 
+@pytest.mark.all
 def test_a_wrong_address_is_told_on_the_machine_that_has_it(two: TwoNodes) -> None:
     two.prepare(engine__nodes_timeout_s=10)
     two.join(1, main="10.88.7.77:29500")
@@ -125,6 +127,7 @@ def test_a_wrong_address_is_told_on_the_machine_that_has_it(two: TwoNodes) -> No
     assert "Node 0 could not be reached at 10.88.7.77, port 29501 within 10 s" in " ".join(two.text(1).split())
 
 
+@pytest.mark.all
 def test_a_wrong_interface_is_told_with_those_that_there_are(two: TwoNodes) -> None:
     two.prepare(engine__environment={"GLOO_SOCKET_IFNAME": "ib0"}, engine__nodes_timeout_s=10)
     two.join(0)
@@ -137,6 +140,7 @@ def test_a_wrong_interface_is_told_with_those_that_there_are(two: TwoNodes) -> N
     assert two.machines.interfaces[0] in found.message
 
 
+@pytest.mark.all
 def test_a_cable_that_is_cut_is_noticed(two: TwoNodes) -> None:
     two.prepare(**SLOWLY, engine__nodes_timeout_s=10, recovery__max_restarts=0)
     two.join(0)

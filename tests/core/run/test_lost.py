@@ -63,11 +63,6 @@ def test_only_an_active_run_can_be_lost(status: str) -> None:
     assert why_lost(running(status=status), observation("gone")) is None
 
 
-def test_on_its_machine_the_process_decides() -> None:
-    assert why_lost(running(), observation("gone")) == "no_process"
-    assert why_lost(running(), observation("alive")) is None
-
-
 def test_where_the_process_is_seen_no_clock_counts() -> None:
     for heartbeat_s in (NOW - 1e6, NOW + 1e6, None):
         assert why_lost(running(heartbeat_s=heartbeat_s), observation("alive")) is None
@@ -99,11 +94,6 @@ def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> 
     assert why_lost(replace(far, heartbeat_s=NOW - 61), observation("alive")) == "silent"
     assert why_lost(replace(far, heartbeat_s=None), observation()) == "silent"
     assert why_lost(replace(far, heartbeat_s=None), observation(written_s=None)) == "silent"
-
-
-def test_a_lock_that_is_held_is_a_sign_of_life() -> None:
-    stopped = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 1e6)
-    assert why_lost(stopped, observation(lock="held")) is None
 
 
 def test_a_wrong_clock_elsewhere_does_not_make_a_run_lost() -> None:

@@ -145,6 +145,7 @@ def test_a_name_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest
     assert len(refused.value.findings[0].message) < 400
 
 
+@pytest.mark.all
 def test_a_list_of_500_runs_is_quick(tmp_path: Path) -> None:
     for number in range(500):
         run = make_run(tmp_path, f"run-{number}", float(number))

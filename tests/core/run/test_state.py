@@ -8,12 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from trainwiz.core.run.folder import RunFolder, write_atomic
-from trainwiz.core.run.lost import ProcessId, RunLock, identify, machine_identity, this_process
+from trainwiz.core.run.lost import ProcessId, RunLock, identify, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
-
-from tests.each import each
 
 
 def run_in(path: Path) -> RunFolder:
@@ -39,18 +36,6 @@ def test_a_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_state(run) == state
 
 
-@each("text", ["", "{", "[]", "null", '"x"', "\udce4"])
-def test_an_unreadable_state_is_no_crash(tmp_path: Path, text: str) -> None:
-    run = run_in(tmp_path)
-    run.state_json.write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert read_state(run).status == "prepared"
-    run.train_log.write_text("it ran")
-    state = read_state(run)
-    assert state.status == "lost"
-    assert state.exit is not None
-    assert "runs resume" in (state.exit.remedy or "")
-
-
 def test_wrong_types_count_as_absent(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     wrong = {key: ["wrong"] for key in RunState().to_json()} | {"exit": {"code": "x"}, "attempts": [1, {"number": 1}]}
@@ -67,28 +52,6 @@ def test_wrong_types_inside_count_as_absent_too(tmp_path: Path) -> None:
     state = read_state(run)
     assert state.attempts == [Attempt(1, 2.0)]
     assert state.exit == RunExit(1, None, "")
-
-
-def test_lost_means_that_the_keeper_is_gone(tmp_path: Path) -> None:
-    run = run_in(tmp_path)
-    me, now = this_process(), time.time()
-    alive = RunState(status="running", machine=machine_identity(), supervisor=me, heartbeat_s=now - 9999)
-    write_state(run, alive)
-    # Alive but silent: its disk is full, or it is suspended.
-    assert read_state(run).status == "running"
-    reused = ProcessId(me.pid, me.create_time - 100, (me.start_ticks or 0) - 10_000)
-    alive.supervisor, alive.heartbeat_s = reused, now
-    write_state(run, alive)
-    assert read_state(run).status == "lost"
-    assert json.loads(run.state_json.read_text())["status"] == "running"
-
-
-@pytest.mark.parametrize(("silent_s", "status"), [(30, "running"), (61, "lost")])
-def test_from_another_machine_the_heartbeat_decides(tmp_path: Path, silent_s: float, status: str) -> None:
-    run = run_in(tmp_path)
-    state = RunState(status="running", machine="elsewhere", supervisor=this_process(), heartbeat_s=1000.0)
-    write_state(run, state)
-    assert read_state(run, now_s=1000.0 + silent_s).status == status
 
 
 def test_a_zombie_has_ended() -> None:

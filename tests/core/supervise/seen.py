@@ -25,15 +25,12 @@ class SeenRun:
         self.folder = RunFolder(folder)
         self.now_s = 1_700_000_000.0
         self.run = run
-        self.steps = 0
+        self.steps, self.look_s = 0, LOOK_S
         self.observation = Observation(self.folder, self.now_s, clock=lambda: self.now_s)
         self.found: list[Advice] = []
         self.ever: set[str] = set()
-        self.host: dict[str, Any] = {
-            "ram_used_bytes": 10 * GIB,
-            "ram_total_bytes": 64 * GIB,
-            "disk_free_bytes": 900 * GIB,
-        }
+        sizes = {"ram_used_bytes": 10 * GIB, "ram_total_bytes": 64 * GIB, "disk_free_bytes": 900 * GIB}
+        self.host: dict[str, Any] = sizes
         self.gpus: list[dict[str, Any]] = []
         self.unavailable: dict[str, str] = {}
         self.sampled = True
@@ -45,13 +42,7 @@ class SeenRun:
         for _ in range(count):
             self.rest(step_s)
             self.steps += 1
-            row = {
-                "time_s": self.now_s,
-                "step": self.steps,
-                "loss": 2.5,
-                "step_s": step_s,
-                "data_wait_s": 0.01 * step_s,
-            }
+            row = {"time_s": self.now_s, "step": self.steps, "loss": 2.5, "step_s": step_s, "data_wait_s": 0.01 * step_s}
             with self.folder.metrics_jsonl.open("a") as file:
                 file.write(json.dumps({**row, **values}) + "\n")
 
@@ -59,7 +50,7 @@ class SeenRun:
         """Time passes; samples are taken and watchers look."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
-            self.now_s = min(end_s, self.now_s + LOOK_S)
+            self.now_s = min(end_s, self.now_s + self.look_s)
             self.look()
 
     def look(self) -> list[Advice]:

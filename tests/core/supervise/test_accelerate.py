@@ -31,7 +31,7 @@ def test_a_stop_reaches_every_rank(start: Starter) -> None:
     assert wait_until_gone(one.mark, 3.0) == [], describe(marked_pids(one.mark))
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "launcher"])
+@pytest.mark.parametrize("victim", ["supervisor", pytest.param("launcher", marks=pytest.mark.all)])
 def test_sigkill_leaves_no_rank_behind(start: Starter, victim: str) -> None:
     one = start(processes=2, EXTRA=1)
     one.wait_for_steps(12, START_TAKES_S)
@@ -41,6 +41,7 @@ def test_sigkill_leaves_no_rank_behind(start: Starter, victim: str) -> None:
     assert newest_complete(one.run) is not None
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_torchrun_leaves_no_rank_behind(start: Starter, number: signal.Signals) -> None:
     one = start(processes=2)

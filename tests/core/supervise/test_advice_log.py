@@ -85,13 +85,6 @@ def test_a_line_after_half_a_line_is_whole(tmp_path: Path) -> None:
     assert json.loads(told.path.read_text().splitlines()[-1])["code"] == "heat"
 
 
-def test_worse_is_said_at_once(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.look(STALLED)
-    told.look(Advice("stalled", "error", STALLED.text))
-    assert [row["severity"] for row in told.rows] == ["warning", "error"]
-
-
 def test_the_next_keeper_takes_back_what_a_killed_one_left(tmp_path: Path) -> None:
     Told(tmp_path).look(STALLED, HEAT)
     with (tmp_path / "advice.jsonl").open("a") as file:

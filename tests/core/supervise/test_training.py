@@ -83,7 +83,7 @@ def test_stop_and_resume(run: RunFolder) -> None:
     assert wait_until_gone(state.mark or "", 5.0) == []
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "launcher"])
+@pytest.mark.parametrize("victim", ["supervisor", pytest.param("launcher", marks=pytest.mark.all)])
 def test_a_kill_leaves_no_process_and_every_complete_checkpoint(run: RunFolder, victim: str) -> None:
     state = wait(run, lambda state: steps(run) >= 12 and state.launcher is not None)
     complete = [found.path.name for found in list_checkpoints(run) if found.problem is None]

@@ -138,6 +138,7 @@ def test_a_folder_that_cannot_be_written_ends_nothing(
     watch.stop()
 
 
+@pytest.mark.all
 def test_a_look_costs_little(run: RunFolder, state: RunState) -> None:
     """Of a run of 20,000 logged steps with eight cards: within the tenth of a percent of a core that it may take."""
     now_s = time.time()
