@@ -159,7 +159,7 @@ def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_pat
     (tmp_path / "broken-checkpoint-8").symlink_to(tmp_path / "nowhere")
     (tmp_path / "checkpoint-12").write_text("no folder")
     chosen, said = choose_checkpoint(run, "auto")
-    assert chosen is not None and chosen.path == good
+    assert chosen.path == good
     assert len(said) == 2 and "it is now broken-checkpoint-8-2" in said[0]
     assert not any(os.path.lexists(tmp_path / f"checkpoint-{step}") for step in (8, 12))
     assert (tmp_path / "broken-checkpoint-12").read_text() == "no folder"

@@ -122,7 +122,7 @@ def test_a_record_survives_its_file_and_remembers_what_was_accepted(data: Path, 
     first = Identity(settings(data, tmp_path), {"data": {"rows that train": 27}})
     first.write(path)
     read = Identity.read(path)
-    assert read is not None and read.settings == first.settings and read.loaded == first.loaded
+    assert read.settings == first.settings and read.loaded == first.loaded
     now = settings(data, tmp_path, training__seed=7)
     read.accept(compare(read.settings, now))
     read.settings = now

@@ -147,7 +147,6 @@ def keeper_of(run: RunFolder, process: ProcessId | None, heartbeat_s: float | No
 def ended_words(run: RunFolder) -> str:
     state = read_state(run)
     assert state.status == "lost"
-    assert state.exit is not None
     return state.exit.message
 
 
@@ -175,7 +174,6 @@ def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp
     shutil.copytree(run.path, copy.path)
     state = read_state(copy)
     assert state.status == "lost"
-    assert state.exit is not None
     assert str(run.path) in state.exit.message
     link = RunFolder(tmp_path / "link")
     link.path.symlink_to(run.path)
@@ -191,7 +189,6 @@ def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp
 def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder) -> None:
     assert look_at_lock(run.path) == "unknown"
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert look_at_lock(run.path) == "held"
     assert lock.seen_by_holder == "free"
     lock.release()
@@ -204,7 +201,6 @@ def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder) -> None:
 
 def test_a_file_system_without_locks_tells_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = RunLock.take(run.path)
-    assert lock is not None
 
     def no_locks(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -212,7 +208,6 @@ def test_a_file_system_without_locks_tells_nothing(run: RunFolder, monkeypatch: 
     monkeypatch.setattr(lock_module.fcntl, "flock", no_locks)
     assert look_at_lock(run.path) == "unknown"
     again = RunLock.take(run.path)
-    assert again is not None
     assert again.seen_by_holder == "unknown"
     again.release()
     lock.release()
@@ -223,7 +218,6 @@ def test_whoever_holds_the_lock_does_not_take_it_for_the_keepers(run: RunFolder)
     write_state(run, state)
     os.utime(run.state_json, (1, 1))
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert read_state(run).status == "running"
     assert read_state(run, lock=lock).status == "lost"
     lock.release()
@@ -252,12 +246,10 @@ def test_a_state_that_cannot_be_used(run: RunFolder, kind: str) -> None:
     run.train_log.write_text("it ran")
     state = read_state(run)
     assert (state.status, state.name, state.profile, state.model, state.max_steps) == ("lost", "one", "p", "m", 9)
-    assert state.exit is not None
     assert reason in state.exit.message
     assert "runs resume" in (state.exit.remedy or "")
     # Its keeper writes it again within seconds: no viewer may take that for the end.
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert read_state(run).status == "running"
     assert read_state(run, lock=lock).status == "lost"
     lock.release()
@@ -286,7 +278,6 @@ def test_the_run_of_another_user(run: RunFolder, tmp_path: Path) -> None:
     """Its process is seen as ours is; only what may not be looked at at all is `hidden`."""
     program = "import os, sys, time; os.setuid(12345); print(flush=True); time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    assert child.stdout is not None
     child.stdout.readline()
     keeper = identify(child.pid)
     assert keeper is not None

@@ -77,7 +77,6 @@ def test_a_prepared_run_may_be_started_either_way(run: RunFolder) -> None:
 def test_who_clears_up_holds_the_lock(run: RunFolder) -> None:
     state = stand(run, "failed")
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert "try again in some seconds" in (why_not_start(run, state, resume=True) or "")
     assert why_not_start(run, state, resume=True, lock_is_mine=True) is None
     lock.release()

@@ -59,7 +59,6 @@ def test_an_active_run_or_the_place_of_work_is_not_removed(tmp_path: Path, monke
     state.status = "finished"
     write_state(run, state)
     lock = RunLock.take(run.path)
-    assert lock is not None
     with pytest.raises(UsageError, match="try again"):
         remove_run(run)
     lock.release()

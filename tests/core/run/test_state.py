@@ -57,7 +57,6 @@ def test_wrong_types_inside_count_as_absent_too(tmp_path: Path) -> None:
 def test_a_zombie_has_ended() -> None:
     child = subprocess.Popen(["sleep", "600"])
     identity = identify(child.pid)
-    assert identity is not None
     assert identity.is_alive()
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -75,14 +74,12 @@ def test_the_wall_clock_does_not_change_who_a_process_is() -> None:
 
 def test_the_lock_is_for_one(tmp_path: Path) -> None:
     first = RunLock.take(tmp_path)
-    assert first is not None
     assert RunLock.take(tmp_path) is None
     began = time.monotonic()
     assert RunLock.take(tmp_path, wait_s=0.3) is None
     assert time.monotonic() - began >= 0.3
     first.release()
     second = RunLock.take(tmp_path)
-    assert second is not None
     second.release()
 
 
@@ -106,11 +103,11 @@ def test_the_remedy_of_a_copied_or_moved_run_names_the_folder_that_it_is_now(tmp
     copy = tmp_path / "my copy"
     shutil.copytree(run.path, copy)
     found = read_state(copy).exit
-    assert found is not None and found.remedy == f"Go on. trainwiz runs resume '{copy}' --accept data"
+    assert found.remedy == f"Go on. trainwiz runs resume '{copy}' --accept data"
     # The folder that it came from keeps its own word, and a longer name is another run.
     assert read_state(run).exit == state.exit
     write_state(
         RunFolder(copy), dataclasses.replace(state, exit=RunExit(1, "x", "y", f"{remedy}".replace("one", "one-2")))
     )
     found = read_state(copy).exit
-    assert found is not None and "one-2 --accept" in (found.remedy or "")
+    assert "one-2 --accept" in (found.remedy or "")

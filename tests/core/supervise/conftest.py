@@ -69,12 +69,10 @@ class Started:
 
     def supervisor(self) -> int:
         found = self.state().supervisor
-        assert found is not None
         return found.pid
 
     def launcher(self) -> int:
         found = self.wait(lambda state: state.launcher is not None).launcher
-        assert found is not None
         return found.pid
 
 

@@ -61,5 +61,5 @@ def test_a_checkpoint_by_name_is_refused_where_it_is_not_complete(tmp_path: Path
             choose_checkpoint(run, name)
     assert (tmp_path / "checkpoint-12").exists()
     chosen, said = choose_checkpoint(run, "checkpoint-4")
-    assert chosen is not None and chosen.step == 4 and len(said) == 2
+    assert chosen.step == 4 and len(said) == 2
     assert (tmp_path / "broken-checkpoint-12").exists() and (tmp_path / "later-checkpoint-8").exists()

@@ -31,7 +31,6 @@ def test_a_run_finishes_and_says_so(start: Starter) -> None:
     one = start(STEPS=30, STEP_S=0.05)
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "finished"
-    assert state.exit is not None
     assert (state.exit.code, state.exit.cause) == (0, None)
     assert "30 steps" in state.exit.message
     assert "3.00 → 2.00" in state.exit.message
@@ -44,7 +43,6 @@ def test_a_run_finishes_and_says_so(start: Starter) -> None:
 def test_it_is_seen_running_with_its_processes(start: Starter) -> None:
     one = start(EXTRA=1)
     state = one.wait(lambda state: state.status == "running" and bool(state.workers))
-    assert state.supervisor is not None
     assert state.supervisor.is_alive()
     # One training process and no loader or helper among the workers.
     assert len(state.workers) == 1
@@ -77,10 +75,8 @@ def test_a_stop_signal_ends_with_a_checkpoint(start: Starter, number: signal.Sig
     os.kill(one.supervisor(), number)
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "stopped"
-    assert state.exit is not None
     assert (state.exit.code, state.exit.cause) == (130, "user_stop")
     newest = newest_complete(one.run)
-    assert newest is not None
     assert newest.name == f"checkpoint-{state.outcome['step']}" if state.outcome else False
     assert wait_until_gone(one.mark, 3.0) == [], describe(marked_pids(one.mark))
 
@@ -95,12 +91,10 @@ def test_sigkill_leaves_nothing_behind(start: Starter, victim: str) -> None:
     assert wait_until_gone(one.mark, 5.0) == [], describe(marked_pids(one.mark))
     state = one.state()
     assert state.status == ("lost" if victim == "supervisor" else "failed")
-    assert state.exit is not None
     assert "resume" in (state.exit.remedy or "")
     if victim == "launcher":
         assert "SIGKILL" in state.exit.message
     newest = newest_complete(one.run)
-    assert newest is not None
     assert int(newest.name.partition("-")[2]) >= 10
 
 
@@ -126,7 +120,7 @@ def test_two_who_ask_for_a_stop_at_once_get_their_checkpoint(start: Starter) -> 
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "stopped" and state.outcome is not None
     newest = newest_complete(one.run)
-    assert newest is not None and newest.name == f"checkpoint-{state.outcome['step']}"
+    assert newest.name == f"checkpoint-{state.outcome['step']}"
 
 
 def test_a_second_stop_signal_does_not_wait(start: Starter) -> None:
@@ -151,7 +145,6 @@ def test_a_training_that_does_not_stop_is_killed_after_its_grace(start: Starter)
     one.wait_for_steps(11)
     state = stop_run(run)
     assert state.status == "stopped"
-    assert state.exit is not None
     assert "was killed" in state.exit.message
     assert f"{newest_complete(run).name} is the newest" in state.exit.message
     assert wait_until_gone(one.mark, 3.0) == []
@@ -161,7 +154,6 @@ def test_stopping_before_the_training_began(start: Starter) -> None:
     one = start(command=[sys.executable, "-c", "import time; time.sleep(600)", "."])
     state = stop_run(one.run)
     assert state.status == "stopped"
-    assert state.exit is not None
     assert "before the training began" in state.exit.message
     assert wait_until_gone(one.mark, 3.0) == []
 
@@ -183,7 +175,6 @@ def test_a_failure_is_one_sentence_with_its_step(start: Starter) -> None:
     one = start(FAIL_AT=7)
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "failed"
-    assert state.exit is not None
     assert (state.exit.code, state.exit.cause) == (1, "cuda_oom")
     assert "after step 7" in state.exit.message
     assert "Traceback" not in state.exit.message
@@ -230,7 +221,6 @@ def test_it_goes_on_from_the_newest_complete_checkpoint(start: Starter) -> None:
     broken.mkdir()
     (broken / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0half")
     newest = newest_complete(one.run)
-    assert newest is not None
     # Refused without --resume, and only then started again at once: the guard still clears up.
     again = start(one.run, resume="auto", STEPS=60)
     state = again.wait(lambda state: state.has_ended)
@@ -255,7 +245,6 @@ def test_a_tied_run_ends_with_its_command(start: Starter) -> None:
     owner.wait()
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "stopped"
-    assert state.exit is not None
     assert "the end of the command" in state.exit.message
     assert newest_complete(one.run) is not None
     assert wait_until_gone(one.mark, 3.0) == []
@@ -355,7 +344,6 @@ def test_a_failure_of_the_system_after_the_start_is_not_called_one_of_the_start(
 def test_a_suspended_keeper_is_continued_so_that_it_can_stop(start: Starter) -> None:
     one = start(STEPS=10_000, STEP_S=0.05)
     state = one.wait(lambda state: state.status == "running")
-    assert state.supervisor is not None
     os.kill(state.supervisor.pid, signal.SIGSTOP)
     while not is_suspended(state.supervisor):
         time.sleep(0.01)

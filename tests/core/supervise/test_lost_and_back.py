@@ -98,10 +98,8 @@ def test_a_moved_folder_is_stopped_where_it_is_now_and_goes_on_there(start: Star
     while (state := read_state(moved)).status != "stopped" and time.monotonic() < deadline:
         time.sleep(0.1)
     assert state.status == "stopped"
-    assert state.exit is not None
     assert "the move of its folder to another place" in state.exit.message
     newest = newest_complete(moved)
-    assert newest is not None
     again = start(moved, resume="auto", STEPS=30)
     state = again.wait(lambda state: state.has_ended)
     assert (state.status, state.attempts[1].resume) == ("finished", newest.name)

@@ -44,7 +44,7 @@ def test_out_of_memory_goes_on_with_a_smaller_batch(start: Starter) -> None:
     state = one.state()
     first, second = state.attempts
     assert (first.status, first.because, first.changes) == ("failed", None, {})
-    assert first.exit is not None and first.exit["cause"] == "cuda_oom" and first.ended_s is not None
+    assert first.exit["cause"] == "cuda_oom" and first.ended_s is not None
     assert (second.status, second.because, second.resume) == ("finished", "cuda_oom", "checkpoint-10")
     assert second.changes == {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
     (entry,) = read_recoveries(one.run)

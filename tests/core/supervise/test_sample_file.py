@@ -163,7 +163,7 @@ def test_killed_at_any_moment_it_is_one_whole_file(tmp_path: Path) -> None:
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), str(start)], stdout=subprocess.PIPE, text=True
         )
-        assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+        assert writer.stdout.readline() == "ready\n"
         try:
             writer.wait(timeout=0.15)
         except subprocess.TimeoutExpired:

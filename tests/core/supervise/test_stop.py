@@ -41,7 +41,6 @@ def with_plan(run: RunFolder, accumulation: int) -> RunFolder:
 
 
 def verified(state: RunState) -> dict[str, Any]:
-    assert state.stop is not None
     found = state.stop["verified"]
     assert isinstance(found, dict)
     return found
@@ -51,7 +50,6 @@ def verified(state: RunState) -> dict[str, Any]:
 def test_the_window_follows_what_is_measured(start: Starter, world: int, work: str, work_s: float) -> None:
     one = start(with_plan(start.folder(), 651), command=SAVER, SAID_STEP_S=38 * 60, WORLD=world)
     state = one.wait(lambda state: state.window is not None)
-    assert state.window is not None
     assert (state.window["work"], state.window["work_s"]) == (work, pytest.approx(work_s))
     assert state.grace_s == state.window["window_s"] == pytest.approx(60 + 1.25 * work_s)
     state = stop_run(one.run)
@@ -68,7 +66,6 @@ def test_a_save_that_still_grows_is_not_cut(start: Starter) -> None:
     state = stop_run(one.run, wait_s=20.0)
     assert state.status == "stopped" and state.exit is not None
     assert "was killed" not in state.exit.message
-    assert state.outcome is not None
     assert (one.run.path / f"checkpoint-{state.outcome['step']}" / "trainer_state.json").exists()
 
 
