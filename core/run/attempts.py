@@ -15,7 +15,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
 from trainwiz.core.run.lost import look_at_lock
-from trainwiz.core.run.state import Attempt, RunState, newer_schema
+from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_fields
 from trainwiz.core.text import plain_text, text_in
 
 # recovery.json: what trainwiz changed by itself to get a run through; run.yaml stays what was planned.
@@ -65,16 +65,9 @@ def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
 
 
 def _recovery(entry: Any) -> Recovery | None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("attempt"), int):
-        return None
-    after, time_s, changes = entry.get("after_step"), entry.get("time_s"), entry.get("changes")
-    return Recovery(
-        entry["attempt"],
-        str(entry.get("because", "unknown")),
-        after if isinstance(after, int) else None,
-        float(time_s) if isinstance(time_s, int | float) else 0.0,
-        changes if isinstance(changes, dict) else {},
-    )
+    found = read_fields(Recovery, entry)
+    usual = {"because": "unknown", "after_step": None, "time_s": 0.0}
+    return Recovery(**{**usual, **found}) if "attempt" in found else None
 
 
 # The newest attempt of a run, with all that recovery has changed until then.

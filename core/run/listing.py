@@ -35,7 +35,7 @@ from trainwiz.core.run.folder import (
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
-from trainwiz.core.text import is_text, parse_json
+from trainwiz.core.text import parse_json
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
@@ -55,7 +55,8 @@ def registry_path() -> Path:
 def record_run(folder: RunFolder) -> None:
     """Remember that a run was started in `folder`. Raises nothing: a list is not worth a run."""
     path = registry_path()
-    line = _line({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
+    # Escaped: the name of a folder may hold bytes that are no text.
+    line = json.dumps({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -69,12 +70,7 @@ def record_run(folder: RunFolder) -> None:
         if is_long:
             # A start that is recorded at that very moment may be missed.
             kept = reversed(recorded_runs()[:KEPT_RUNS])
-            write_atomic(path, "".join(_line({"path": str(run.path)}) + "\n" for run in kept))
-
-
-def _line(document: Mapping[str, Any]) -> str:
-    line = json.dumps(document, ensure_ascii=False)
-    return line if is_text(line) else json.dumps(document)
+            write_atomic(path, "".join(json.dumps({"path": str(run.path)}) + "\n" for run in kept))
 
 
 def recorded_runs() -> list[RunFolder]:
@@ -191,8 +187,7 @@ def last_metrics(path: Path) -> dict[str, Any]:
 
 # find_run: the one run that a user means.
 
-MOST_SHOWN = 5
-LONGEST_SHOWN = 120
+MOST_SHOWN, LONGEST_SHOWN = 5, 120
 
 
 def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> RunFolder:
@@ -236,8 +231,7 @@ def _fitting(text: str, folders: list[RunFolder]) -> list[RunFolder]:
 
 def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
     names = [folder.path.name for folder in found]
-    if len(set(names)) < len(names):
-        names = [str(folder.path) for folder in found]
+    names = names if len(set(names)) == len(names) else [str(folder.path) for folder in found]
     shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
     message = tr("{text} fits {n} runs: {names}. Give more of the name.", text=_quoted(text), n=len(names), names=shown)
     return usage_error("ambiguous_run", text, message)
@@ -254,17 +248,16 @@ def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -
     names = [folder.path.name for folder in folders]
     near = [folder.path.name for folder in _fitting(text, folders)][:3] if is_name else []
     near = near or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    if not names:
+    shown = _quoted(text)
+    message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=shown)
+    if near:
+        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near))
+    elif not names:
         message = tr(
             "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one.",
-            text=_quoted(text),
+            text=shown,
             root=root,
         )
-    elif near:
-        guess = tr(" or ").join(near)
-        message = tr("There is no run {text}. Did you mean {guess}?", text=_quoted(text), guess=guess)
-    else:
-        message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=_quoted(text))
     return usage_error("no_such_run", text, message)
 
 
@@ -385,15 +378,15 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
     import yaml
     from trainwiz.core.config.yaml_text import load_yaml
 
+    message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)
+    document = None
     try:
         document = load_yaml(read_small(folder.run_yaml).decode())
     except OSError as error:
         message = tr("{path} cannot be read: {reason}.", path=folder.run_yaml, reason=os_reason(error))
-        raise usage_error("broken_run_yaml", str(folder.run_yaml), message) from None
     except (UnicodeDecodeError, yaml.YAMLError):
-        document = None
+        pass
     if not isinstance(document, dict):
-        message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)
         raise usage_error("broken_run_yaml", str(folder.run_yaml), message)
     return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
 
@@ -415,19 +408,13 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
 def _results(folder: RunFolder) -> dict[str, Any]:
     state, summary = read_state(folder), summarize_run(folder)
     outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
-    duration_s = None
+    found: dict[str, Any] = {name: outcome.get(name) for name, _ in RESULTS}
+    found |= {"status": state.status, "step": summary.step, "max_steps": summary.max_steps}
+    found |= {"last_loss": outcome.get("last_loss", summary.loss), "attempts": len(state.attempts)}
+    found |= {"engine": state.engine.get("actual"), "duration_s": None}
     if state.started_s is not None and state.ended_s is not None:
-        duration_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
-    return {
-        "status": state.status,
-        "step": summary.step,
-        "max_steps": summary.max_steps,
-        **{key: outcome.get(key) for key in ("first_loss", "eval_loss", "eval_perplexity", "eval_bleu")},
-        "last_loss": outcome.get("last_loss", summary.loss),
-        "duration_s": duration_s,
-        "engine": state.engine.get("actual"),
-        "attempts": len(state.attempts),
-    }
+        found["duration_s"] = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
+    return found
 
 
 # Removing a run: the only place of the product that deletes what it did not just make.
@@ -500,8 +487,7 @@ def _delete(path: Path) -> None:
         path.rename(hidden)
     except OSError:
         # A mount point, a name that gets too long, a closed parent: then where it stands.
-        shutil.rmtree(path)
-        return
+        hidden = path
     try:
         shutil.rmtree(hidden)
     except OSError:

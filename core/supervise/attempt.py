@@ -269,6 +269,16 @@ def begin_attempt(
     return chosen.path if chosen else None
 
 
+def close_attempt(state: RunState, ended: Ended, exit_code: int | None) -> None:
+    """Once for each; what stands there of an attempt that has ended stays."""
+    attempt = state.attempts[-1]
+    state.workers = []
+    if attempt.ended_s is None:
+        attempt.ended_s = time.time()
+        attempt.launcher_exit_code, attempt.status = exit_code, ended.status
+        attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
+
+
 def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to start from, and a sentence for each one that was renamed out of the way.
 
@@ -285,20 +295,11 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
     said = []
     for found in checkpoints:
         if found.problem is not None:
-            new = set_aside(found, "broken")
-            said.append(
-                tr(
-                    "{name} is not complete ({problem}); it is now {new}.",
-                    name=found.path.name,
-                    problem=found.problem,
-                    new=new.name,
-                )
-            )
+            names = {"name": found.path.name, "new": set_aside(found, "broken").name}
+            said.append(tr("{name} is not complete ({problem}); it is now {new}.", problem=found.problem, **names))
         elif chosen is not None and found.step > chosen.step:
-            new = set_aside(found, "later")
-            said.append(
-                tr("{name} comes after the one to resume from; it is now {new}.", name=found.path.name, new=new.name)
-            )
+            names = {"name": found.path.name, "new": set_aside(found, "later").name}
+            said.append(tr("{name} comes after the one to resume from; it is now {new}.", **names))
     if chosen is None:
         said.append(tr("There is no complete checkpoint: the training starts from the beginning."))
     return chosen, said
@@ -308,25 +309,18 @@ def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoin
     path = run.path / Path(resume).name if not Path(resume).is_absolute() else Path(resume)
     have = ", ".join(found.path.name for found in complete) or tr("none")
     if not path.is_dir():
-        raise CannotStart(
-            tr(
-                "There is no checkpoint {name} in {path}; complete ones: {names}.",
-                name=repr(resume),
-                path=run.path,
-                names=have,
-            )
+        form = tr(
+            "There is no checkpoint {name} in {path}; complete ones: {names}.",
+            name=repr(resume),
+            path=run.path,
+            names=have,
         )
+        raise CannotStart(form)
     found = inspect_checkpoint(path)
-    if found.problem is not None:
-        raise CannotStart(
-            tr(
-                "{name} is not complete ({problem}); complete ones: {names}.",
-                name=path.name,
-                problem=found.problem,
-                names=have,
-            )
-        )
-    return found
+    if found.problem is None:
+        return found
+    values = {"name": path.name, "problem": found.problem, "names": have}
+    raise CannotStart(tr("{name} is not complete ({problem}); complete ones: {names}.", **values))
 
 
 def put_away_last_attempt(run: RunFolder, number: int) -> None:

@@ -19,7 +19,7 @@ from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import RunLock, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, take_engine
+from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, close_attempt, take_engine
 from trainwiz.core.supervise.ending import Facts, how_it_ended
 
 LOOK_EVERY_S = 0.5
@@ -85,13 +85,10 @@ class KeptByHand:
             log_offset=0,
             oom_kills=0,
         )
-        state, attempt = self._state, self._state.attempts[-1]
-        ended = how_it_ended(self._run, facts)
-        state.status, state.exit = ended.status, ended.exit
+        state, ended = self._state, how_it_ended(self._run, facts)
+        state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
         state.outcome = read_json(self._run.file(OUTCOME_JSON))
-        state.ended_s = attempt.ended_s = time.time()
-        attempt.status, attempt.launcher_exit_code = state.status, exit_code
-        attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
+        close_attempt(state, ended, exit_code)
         self._write()
 
     def _end_now(self, number: int, frame: FrameType | None) -> None:

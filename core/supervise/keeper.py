@@ -19,6 +19,7 @@ from trainwiz.core.supervise.attempt import (
     NotWanted,
     Retrying,
     begin_attempt,
+    close_attempt,
     mark_log,
     not_written,
     spawn_launcher,
@@ -135,7 +136,7 @@ class Keeper:
         if not isinstance(follows, Retry):
             self.state.attempts[-1].not_retried = follows.why if follows else None
             return False
-        self._close_attempt(ended)
+        close_attempt(self.state, ended, self.launcher_exit_code)
         self.state.status, self.state.launcher = "starting", None
         self._write()
         log(f"attempt {len(self.state.attempts)} failed ({ended.exit.cause}); another follows: {follows.changes}")
@@ -301,19 +302,10 @@ class Keeper:
         self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, tr("Look into supervisor.log."))
         self._close()
 
-    def _close_attempt(self, ended: Ended) -> None:
-        """Once for each; what stands there of an attempt that has ended stays."""
-        attempt = self.state.attempts[-1]
-        self.state.workers = []
-        if attempt.ended_s is None:
-            attempt.ended_s = time.time()
-            attempt.launcher_exit_code, attempt.status = self.launcher_exit_code, ended.status
-            attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
-
     def _close(self) -> None:
         state = self.state
         if state.exit is not None:
-            self._close_attempt(Ended(state.status, state.exit))
+            close_attempt(state, Ended(state.status, state.exit), self.launcher_exit_code)
         state.ended_s = time.time()
         state.stop = self.stopping.to_json()
         write_last_state(self.run, state, self._write)
