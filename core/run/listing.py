@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ import platformdirs
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import ends_a_line, open_file, read_small
 from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
 from trainwiz.core.run.checkpoints import Checkpoint, list_checkpoints
 from trainwiz.core.run.folder import (
@@ -35,7 +36,6 @@ from trainwiz.core.run.folder import (
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
-from trainwiz.core.text import parse_json
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
@@ -75,25 +75,10 @@ def record_run(folder: RunFolder) -> None:
 
 def recorded_runs() -> list[RunFolder]:
     """The folders that still hold a run, the one started last first; lines that are broken are left out."""
-    recorded = (document.get("path") for document in _objects_from_the_end(registry_path(), MOST_BYTES))
+    recorded = (document.get("path") for document in objects_from_the_end(registry_path(), MOST_BYTES))
     texts = dict.fromkeys(text for text in recorded if isinstance(text, str))
     paths = [Path(text) for text in texts if text.startswith("/") and "\0" not in text]
     return [folder for folder in map(RunFolder, paths) if folder.is_run()]
-
-
-def _objects_from_the_end(path: Path, most_bytes: int) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON-lines file, the last first; what is none is passed over."""
-    try:
-        with open_file(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return
-    for line in reversed(lines):
-        with contextlib.suppress(ValueError):
-            document = parse_json(line)
-            if isinstance(document, dict):
-                yield document
 
 
 # Lists of runs: all of a folder, and those that were started elsewhere.
@@ -175,7 +160,7 @@ def summarize_run(folder: RunFolder) -> RunSummary:
 def last_metrics(path: Path) -> dict[str, Any]:
     """The last step and the last finite loss of metrics.jsonl, read from its end: {step?, loss?}."""
     found: dict[str, Any] = {}
-    for document in _objects_from_the_end(path, TAIL_BYTES):
+    for document in objects_from_the_end(path, TAIL_BYTES):
         if isinstance(document.get("step"), int):
             found.setdefault("step", document["step"])
         loss = document.get("loss")

@@ -63,29 +63,44 @@ def test_only_an_active_run_can_be_lost(status: str) -> None:
     assert why_lost(running(status=status), observation("gone")) is None
 
 
-def test_where_the_process_is_seen_no_clock_counts() -> None:
-    for heartbeat_s in (NOW - 1e6, NOW + 1e6, None):
-        assert why_lost(running(heartbeat_s=heartbeat_s), observation("alive")) is None
-        assert why_lost(running(heartbeat_s=heartbeat_s), observation("gone", written_s=NOW)) == "no_process"
+ELSEWHERE = "other boot-9 pid:[1]"
+BEFORE = {"machine": "node boot-1 pid:[1]", "heartbeat_s": NOW - 30}
+NEW_BOOT = {"boot_s": NOW - 10, "written_s": NOW - 30}
+RULE: list[tuple[dict[str, object], dict[str, object], str | None]] = [
+    # Where the process is seen no clock counts.
+    *(({"heartbeat_s": time_s}, {"process": "alive"}, None) for time_s in (NOW - 1e6, NOW + 1e6, None)),
+    *(({"heartbeat_s": time_s}, {"written_s": NOW}, "no_process") for time_s in (NOW - 1e6, NOW + 1e6, None)),
+    # After a restart nobody waits, in a container too, whose process numbers are others each time.
+    (BEFORE, {"process": "alive", **NEW_BOOT}, "restarted"),
+    ({**BEFORE, "machine": "node boot-1 pid:[7]"}, {"process": "alive", **NEW_BOOT}, "restarted"),
+    # Another computer of the same name is no restart, nor is a folder whose lock is still held.
+    (BEFORE, {"boot_s": NOW - 3600}, None),
+    ({**BEFORE, "machine": "other boot-1 pid:[1]"}, {"boot_s": NOW - 10}, None),
+    (BEFORE, {"lock": "held", "boot_s": NOW - 10}, None),
+    # A lock that is held is a sign of life; a wrong clock elsewhere does not make a run lost.
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW - 1e6}, {"lock": "held"}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW - 900}, {"written_s": NOW - 2}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW - 900}, {"written_s": NOW + 30}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW + 900}, {"lock": "unknown"}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW + 900}, {"lock": "free"}, "silent"),
+    # A process that may not be looked at counts as one elsewhere.
+    ({}, {"process": "hidden"}, None),
+    ({"heartbeat_s": NOW - 61}, {"process": "hidden", "lock": "held"}, None),
+    ({"heartbeat_s": NOW - 61}, {"process": "hidden"}, "silent"),
+    # A copy has no keeper; elsewhere the same path may be another folder.
+    ({"folder": "/runs/original"}, {"process": "alive", "elsewhere": True}, "copied"),
+    ({"folder": "/runs/original"}, {"process": "alive"}, None),
+    ({"folder": "/runs/original", "machine": ELSEWHERE}, {"process": "alive", "elsewhere": True}, None),
+]
+"""What the state says, what is seen, why it is lost."""
 
 
-def test_after_a_restart_nobody_waits() -> None:
-    then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
-    assert why_lost(then, observation("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
-    # In a container too, whose process numbers are others each time.
-    inside = replace(then, machine="node boot-1 pid:[7]")
-    assert why_lost(inside, observation("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
+@each(("said", "seen", "why"), RULE)
+def test_the_rule(said: dict[str, object], seen: dict[str, object], why: str | None) -> None:
+    assert why_lost(running(**said), observation(**seen)) == why
 
 
-def test_another_computer_of_the_same_name_is_no_restart() -> None:
-    then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
-    assert why_lost(then, observation(boot_s=NOW - 3600)) is None
-    assert why_lost(replace(then, machine="other boot-1 pid:[1]"), observation(boot_s=NOW - 10)) is None
-    # Nor is a folder on a server whose lock is still held, whatever the clocks say.
-    assert why_lost(then, observation(lock="held", boot_s=NOW - 10)) is None
-
-
-@pytest.mark.parametrize("machine", ["node boot-2 pid:[7]", "other boot-9 pid:[1]", "mac", ""])
+@each("machine", ["node boot-2 pid:[7]", "other boot-9 pid:[1]", "mac", ""])
 def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> None:
     """Another container of this computer, another computer on the same server, a system without boot ids."""
     far = running(machine=machine)
@@ -94,29 +109,6 @@ def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> 
     assert why_lost(replace(far, heartbeat_s=NOW - 61), observation("alive")) == "silent"
     assert why_lost(replace(far, heartbeat_s=None), observation()) == "silent"
     assert why_lost(replace(far, heartbeat_s=None), observation(written_s=None)) == "silent"
-
-
-def test_a_wrong_clock_elsewhere_does_not_make_a_run_lost() -> None:
-    behind = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 900)
-    assert why_lost(behind, observation(written_s=NOW - 2)) is None
-    assert why_lost(behind, observation(written_s=NOW + 30)) is None
-    ahead = replace(behind, heartbeat_s=NOW + 900)
-    assert why_lost(ahead, observation(lock="unknown")) is None
-    assert why_lost(ahead, observation(lock="free")) == "silent"
-
-
-def test_a_process_that_may_not_be_looked_at_counts_as_one_elsewhere() -> None:
-    assert why_lost(running(), observation("hidden")) is None
-    assert why_lost(running(heartbeat_s=NOW - 61), observation("hidden", lock="held")) is None
-    assert why_lost(running(heartbeat_s=NOW - 61), observation("hidden")) == "silent"
-
-
-def test_a_copy_has_no_keeper() -> None:
-    copy = running(folder="/runs/original")
-    assert why_lost(copy, observation("alive", elsewhere=True)) == "copied"
-    assert why_lost(copy, observation("alive", elsewhere=False)) is None
-    # Elsewhere the same path may be another folder.
-    assert why_lost(replace(copy, machine="other boot-9 pid:[1]"), observation("alive", elsewhere=True)) is None
 
 
 @pytest.mark.parametrize("why", ["copied", "no_process", "restarted", "silent"])
