@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.text import plain_text
+from trainwiz.core.run.state import read_fields
+from trainwiz.core.text import objects_in, plain_text
 
 # Cause: the codes of why a training ended. DESIGN.md names them; programs rely on them.
 
@@ -126,20 +128,9 @@ class Failure:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Failure:
         """Takes what is there: the file may come from a process that was dying."""
-        rank, time_s, step = document.get("rank"), document.get("time_s"), document.get("step")
-        trace, findings = document.get("traceback", ""), document.get("findings")
-        return cls(
-            rank=rank if isinstance(rank, int) else 0,
-            type=str(document.get("type", "Exception")),
-            message=str(document.get("message", "")),
-            traceback="".join(map(str, trace)) if isinstance(trace, list) else str(trace),
-            time_s=float(time_s) if isinstance(time_s, int | float) else float("inf"),
-            step=step if isinstance(step, int) else None,
-            codes=tuple(str(one.get("code")) for one in findings if isinstance(one, dict))
-            if isinstance(findings, list)
-            else (),
-            phase=phase if isinstance(phase := document.get("phase"), str) else None,
-        )
+        codes = [str(finding.get("code")) for finding in objects_in(document.get("findings"))]
+        unknown = {"rank": 0, "type": "Exception", "message": "", "traceback": "", "time_s": math.inf, "step": None}
+        return cls(**{**unknown, **read_fields(cls, {**document, "codes": codes})})
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,9 @@ def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     parameters in host RAM counts as "all", the nearest that a plan knows.
     """
     zero = document["zero_optimization"]
-    strategy = next((name for name, stage in ZERO_STAGES.items() if stage == zero.get("stage")), "zero2")
+    strategy: Strategy = "zero2"
+    for name, stage in ZERO_STAGES.items():
+        strategy = name if stage == zero.get("stage") else strategy
     optimizer = _device(zero, "offload_optimizer") != "none" or zero.get("cpu_offload") is True
     if strategy == "zero3" and _device(zero, "offload_param") != "none":
         return strategy, "all"

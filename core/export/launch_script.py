@@ -147,21 +147,16 @@ PLACEHOLDER = "NODE0"
 """Stands for the address of node 0 where nobody said it."""
 
 
-def node_command(config: RunConfig, folder: Path, node: int, main: Address) -> str:
-    """One line for a POSIX shell; `folder` is the run folder, the same path on all nodes."""
-    if config.engine.nodes == 1:
-        return shlex.quote(str(folder / LAUNCH_SH))
-    return joining_command(folder, node, main)
-
-
 def joining_command(folder: Path, node: int, main: Address) -> str:
-    """The same of a run of several nodes."""
+    """One line for a POSIX shell, in a run of several nodes; `folder` is the run folder, the same path on all of them."""
     return f"{shlex.quote(str(folder / LAUNCH_SH))} --node {node} --main {shlex.quote(str(main))}"
 
 
 def node_commands(config: RunConfig, folder: Path, main: Address) -> list[str]:
     """One for each node, from 0."""
-    return [node_command(config, folder, node, main) for node in range(config.engine.nodes)]
+    if config.engine.nodes == 1:
+        return [shlex.quote(str(folder / LAUNCH_SH))]
+    return [joining_command(folder, node, main) for node in range(config.engine.nodes)]
 
 
 # All files that a RunConfig stands for, as text.

@@ -20,7 +20,7 @@ from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import counted_oom_kills, kernel_oom_kills, read_log
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.export.accelerate import cpu_threads
-from trainwiz.core.export.launch_script import TRAINING_MODULE, joining_command, node_command
+from trainwiz.core.export.launch_script import TRAINING_MODULE, joining_command
 from trainwiz.core.language import tr
 from trainwiz.core.launch.start import changed_config, training_variables
 from trainwiz.core.nodes.address import (
@@ -446,7 +446,7 @@ def asked_of_others(run: RunFolder) -> Iterator[str]:
     if config.engine.nodes > 1:
         main = main_address(run.path)
         for node in range(1, config.engine.nodes):
-            command = node_command(config, run.path.resolve(), node, main)
+            command = joining_command(run.path.resolve(), node, main)
             yield tr(
                 "On machine {node}, within {seconds} s: {command}",
                 node=node,
