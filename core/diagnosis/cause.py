@@ -118,7 +118,7 @@ class Failure:
     codes: tuple[str, ...] = ()
     """Codes of the findings, where the error is one of trainwiz."""
     phase: str | None = None
-    """What the process was at (core.run.phase), where it says so."""
+    """What the process was at (core.run.attempts.Phase), where it says so."""
 
     @property
     def is_own(self) -> bool:

@@ -276,7 +276,7 @@ class NodeAttempt:
         return None
 
     def _kill(self) -> None:
-        """The launcher; what it started holds to it and to its keeper (core.supervise.lifeline)."""
+        """The launcher; what it started holds to it and to its keeper (core.supervise.ties)."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -217,7 +217,7 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
     index is there, the description of the model or adapter parses, torch files are whole zip archives,
     the random state of each process is there, and DeepSpeed's `latest` names a folder with the states
     of all ranks. A checkpoint of adapters alone is complete without the weights of their base. What
-    was saved by trainwiz is compared with its files.json as well (see `core.run.saved_files` for what
+    was saved by trainwiz is compared with its files.json as well (see above for what
     that sees); without one, large files are only looked into for halves of nothing but zeros.
     """
     named = CHECKPOINT_NAME.fullmatch(path.name)

@@ -168,7 +168,7 @@ class RunState:
     grace_s: float = 120.0
     """How long a graceful stop may take before what is left is killed: planned first, measured later."""
     window: dict[str, Any] | None = None
-    """Where grace_s comes from, a core.run.stop_window.StopWindow; None until something was measured."""
+    """Where grace_s comes from, a core.launch.actions.StopWindow; None until something was measured."""
     host: str | None = None
     machine: str | None = None
     folder: str | None = None
@@ -182,7 +182,7 @@ class RunState:
     engine: dict[str, Any] = field(default_factory=dict)
     """`planned` and `actual` as one word each, and all that engine.json says."""
     stop: dict[str, Any] | None = None
-    """{requested_s, reason, now} once somebody asked for a stop; `verified` once it is over: see core.supervise.verify."""
+    """{requested_s, reason, now} once somebody asked for a stop; `verified` once it is over: see core.supervise.ending.verify_gone."""
     outcome: dict[str, Any] | None = None
     exit: RunExit | None = None
     notes: list[str] = field(default_factory=list)

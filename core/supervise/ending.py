@@ -106,7 +106,7 @@ class Stopping:
 
     The first stop signal asks every training process (all ranks, for the others would wait for one
     that stopped alone) for a checkpoint and its end. A second one more than ONE_REQUEST_S later,
-    NOW_SIGNAL, or the end of the window (core.run.stop_window) ends everything at once; a save that is
+    NOW_SIGNAL, or the end of the window (core.launch.actions.StopWindow) ends everything at once; a save that is
     still being written then is waited for as long as it grows.
     """
 
@@ -118,7 +118,7 @@ class Stopping:
         self.now = False
         self.killed = False
         self.verified: dict[str, Any] | None = None
-        """What was found gone when it was over: see core.supervise.verify."""
+        """What was found gone when it was over: see `verify_gone`."""
         self._asked_at: float | None = None
         self._told: set[tuple[int, float]] = set()
         self._seen: dict[tuple[int, float], float] = {}

@@ -100,7 +100,7 @@ def run_processes(mark: str, keeper: int) -> set[int]:
     """All processes of the run but its keeper: the marked ones, and those below the keeper.
 
     A child that was started with an environment of its own carries no mark; where the keeper adopts
-    orphans (core.supervise.linux.become_subreaper), it is below it all the same.
+    orphans (`become_subreaper`), it is below it all the same.
     """
     below = {member.pid for member in tree_of(keeper) if not member.zombie}
     return (below | set(marked_processes(mark))) - {keeper}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.files import ends_a_line
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, Phase, PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
@@ -125,7 +125,12 @@ FIRST_STEP_S = 1_800.0
 """A first step that takes longer, and many times as long as planned, is worth a word."""
 PLANNED_TIMES = 20
 SAMPLES_MISSING_S = 60.0
-OWN_PACE: Mapping[Phase, str] = {"evaluating": "evaluation", "generating": "generation", "saving": "save"}
+OWN_PACE: Mapping[Phase, str] = {
+    "evaluating": mark("An evaluation has taken {time}; the longest before took {longest}."),
+    "generating": mark("The generation of texts has taken {time}; the longest before took {longest}."),
+    "saving": mark("A save has taken {time}; the longest before took {longest}."),
+}
+"""Work whose pace is known once it was done before -> what is said where it takes far longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +225,7 @@ def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
     lasts_s = observation.now_s - max(phase.since_s, since_s)
     if lasts_s <= STALLED_PAUSES * longest_s + STALLED_S:
         return
-    values = {"time": span_words(lasts_s), "longest": span_words(longest_s)}
-    text = tr("A save has taken {time}; the longest before took {longest}.", **values)
-    if phase.phase == "evaluating":
-        text = tr("An evaluation has taken {time}; the longest before took {longest}.", **values)
-    elif phase.phase == "generating":
-        text = tr("The generation of texts has taken {time}; the longest before took {longest}.", **values)
+    text = tr(OWN_PACE[phase.phase], time=span_words(lasts_s), longest=span_words(longest_s))
     yield Advice("stalled", "warning", text, tr("One of its processes, or the disk, may hang: the log may say which."))
 
 
