@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -56,8 +57,28 @@ def _is_of_the_kernel(descriptor: int) -> bool:
         return False
 
 
+def ends_a_line(path: Path) -> bool:
+    """True for an empty file too: a writer that was killed may have left half a line. Raises OSError."""
+    with open_file(path) as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
 ROWS = ".rows"
 """Rows on disk of a streamed run; built again when absent."""
+
+
+def bytes_below(folder: Path, *, on_disk: bool = False) -> int:
+    """Of all files below `folder`, or what they take of the disk; links are not followed, what goes meanwhile is none."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(root, name))  # noqa: PTH118 - half the time
+                total += found.st_blocks * 512 if on_disk else found.st_size
+    return total
 
 
 # A quick fingerprint of a file of any size: all of a small one, evenly spaced blocks of a large one.

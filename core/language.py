@@ -11,7 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gettext import NullTranslations
 
 LANGUAGES = ("en", "zh")
 LANGUAGE_VARIABLE = "TRAINWIZ_LANG"
@@ -19,15 +22,7 @@ LANGUAGE_VARIABLE = "TRAINWIZ_LANG"
 CATALOGUE = Path(__file__).parent / "locale"
 
 
-class Catalogue(Protocol):
-    """What gettext's translations can do."""
-
-    def gettext(self, message: str) -> str: ...
-
-    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str: ...
-
-
-_catalogue: Catalogue | None = None
+_catalogue: NullTranslations | None = None
 """None is English: nothing is loaded and nothing looked up."""
 _language = "en"
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ import orjson
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
+from trainwiz.core.text import parse_json
 
 READ_BYTES = 1024 * 1024
 """Most that one call reads, so that a file of any size is read in bounded memory."""
@@ -227,3 +228,18 @@ def _put_numbers(row: dict[str, Any]) -> None:
     for key, value in row.items():
         if isinstance(value, str) and value in _NON_FINITE:
             row[key] = _NON_FINITE[value]
+
+
+def objects_from_the_end(path: Path, most_bytes: int) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON-lines file, the last first; what is none is passed over."""
+    try:
+        with open_file(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            document = parse_json(line)
+            if isinstance(document, dict):
+                yield document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ LOG_LINES = (
     ("core/supervise/ending.py", "could not be added to the history"),
     ("core/supervise/ending.py", "could not be written"),
     ("core/supervise/recorder.py", "could not be sampled"),
-    ("core/supervise/watchers/watch.py", "could not be watched"),
+    ("core/supervise/watch.py", "could not be watched"),
     ("core/telemetry/advice_machine.py", "GPU is lost"),
     ("core/supervise/attempt.py", "resumes from"),
     ("core/supervise/attempt.py", "starts from the beginning"),
@@ -153,10 +153,11 @@ def test_options_and_commands_in_a_text_stay_what_can_be_typed(language: str) ->
         assert options <= set(catalogue.re.findall(r"--[a-z][a-z-]+", catalogue.translation_of(message) or text)), text
 
 
-def calls(path: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in catalogue.FUNCTIONS:
-            yield node
+@cache
+def calls(path: Path) -> list[ast.Call]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    named = (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    return [call for call in named if call.func.id in catalogue.FUNCTIONS]  # type: ignore[attr-defined]
 
 
 def test_only_literals_and_texts_of_tables_are_translated() -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import REPOSITORY, user_folders
 
 PROFILE = (REPOSITORY / "profiles" / "hardware" / "cpu-demo.yaml").read_text()
@@ -31,6 +33,7 @@ def contents(home: Path) -> dict[str, tuple[float, bytes]]:
     return {str(path): (path.stat().st_mtime, path.read_bytes()) for path in home.rglob("*") if path.is_file()}
 
 
+@pytest.mark.all
 def test_what_a_user_has_saved_is_neither_read_nor_written(tmp_path: Path) -> None:
     home, empty = tmp_path / "home", tmp_path / "empty"
     empty.mkdir()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ MAY_IMPORT = {"profiles": (), "core": ("core", "profiles"), "tui": ("core", "pro
 """Top folder -> which parts of trainwiz it may import. Imports run one way."""
 
 
+@cache
 def imported_modules(file: Path) -> set[str]:
     """Every module that a file imports, wherever in it the import stands."""
     names: set[str] = set()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.text import plain_text
+from trainwiz.core.run.state import read_fields
+from trainwiz.core.text import objects_in, plain_text
 
 # Cause: the codes of why a training ended. DESIGN.md names them; programs rely on them.
 
@@ -116,7 +118,7 @@ class Failure:
     codes: tuple[str, ...] = ()
     """Codes of the findings, where the error is one of trainwiz."""
     phase: str | None = None
-    """What the process was at (core.run.phase), where it says so."""
+    """What the process was at (core.run.attempts.Phase), where it says so."""
 
     @property
     def is_own(self) -> bool:
@@ -126,20 +128,9 @@ class Failure:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Failure:
         """Takes what is there: the file may come from a process that was dying."""
-        rank, time_s, step = document.get("rank"), document.get("time_s"), document.get("step")
-        trace, findings = document.get("traceback", ""), document.get("findings")
-        return cls(
-            rank=rank if isinstance(rank, int) else 0,
-            type=str(document.get("type", "Exception")),
-            message=str(document.get("message", "")),
-            traceback="".join(map(str, trace)) if isinstance(trace, list) else str(trace),
-            time_s=float(time_s) if isinstance(time_s, int | float) else float("inf"),
-            step=step if isinstance(step, int) else None,
-            codes=tuple(str(one.get("code")) for one in findings if isinstance(one, dict))
-            if isinstance(findings, list)
-            else (),
-            phase=phase if isinstance(phase := document.get("phase"), str) else None,
-        )
+        codes = [str(finding.get("code")) for finding in objects_in(document.get("findings"))]
+        unknown = {"rank": 0, "type": "Exception", "message": "", "traceback": "", "time_s": math.inf, "step": None}
+        return cls(**{**unknown, **read_fields(cls, {**document, "codes": codes})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +152,6 @@ class Settings:
 
     micro_batch: int | None = None
     accumulation: int | None = None
-    world_size: int | None = None
     workers: int | None = None
     sequence_length: int | None = None
     learning_rate: float | None = None
@@ -169,16 +159,6 @@ class Settings:
     checkpointing: bool | None = None
     again: tuple[str, ...] = ()
     """Arguments after `trainwiz` that plan the same run anew; empty where they are not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What state.json already says about the end."""
-
-    status: str
-    cause: str | None = None
-    message: str = ""
-    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +174,6 @@ class Evidence:
     kernel: KernelFacts = field(default_factory=KernelFacts)
     disk_free_bytes: int | None = None
     settings: Settings = field(default_factory=Settings)
-    recorded: Recorded | None = None
 
 
 # Diagnosis: the cause of an end, what proves it, and what can be done.

@@ -22,8 +22,7 @@ from trainwiz.core.diagnosis.cause import (
     of_error,
     of_signal,
 )
-from trainwiz.core.diagnosis.patterns import PATTERNS
-from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.patterns import PATTERNS, Place, remedies_for
 from trainwiz.core.diagnosis.scan import place_of_frame, signal_name
 from trainwiz.core.language import tr
 
@@ -118,13 +117,13 @@ PLACES: Mapping[str, str] = {
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """The cause of an end, from all that is known. `recorded` is not asked: see `core.diagnosis.of_run`."""
+    """The cause of an end, from all that is known."""
     failure = first_failure(evidence.failures)
     hit = first_hit(evidence.log)
     killed = own_signal(evidence.log)
     found = (
         _of_kernel(evidence, failure, hit)
-        or (_of_failure(failure, evidence) if failure is not None and not _is_partner(failure) else None)
+        or (_of_failure(failure, evidence) if failure is not None and not cause_of_failure(failure)[2] else None)
         or (_of_hit(hit, evidence) if hit is not None and not hit.consequence else None)
         or (_of_signal(killed, evidence) if killed is not None and killed[0] not in OF_THE_LAUNCHER else None)
         or (_of_failure(failure, evidence) if failure is not None else None)
@@ -134,25 +133,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         or _of_disk(evidence)
         or _of_exit_status(evidence)
     )
-    return (
-        replace(found, remedies=remedies_for(_remedied_as(found.cause, evidence), _place(evidence, found)))
-        if found.cause
-        else found
-    )
-
-
-def _remedied_as(cause: Cause, evidence: Evidence) -> Cause:
-    """What does not fit between machines is no setting: the sentence says what it is, and all of them start again."""
+    if found.cause is None:
+        return found
+    # What does not fit between machines is no setting: the sentence says what it is, and all of them start again.
     between_nodes = any(failure.type == "NodeProblem" for failure in evidence.failures)
-    return "node_lost" if between_nodes and cause == "config_mismatch" else cause
-
-
-def _place(evidence: Evidence, found: Diagnosis) -> Place:
-    return Place(evidence.run, evidence.settings, found.during)
-
-
-def _is_partner(failure: Failure) -> bool:
-    return cause_of_failure(failure)[2]
+    cause: Cause = "node_lost" if between_nodes and found.cause == "config_mismatch" else found.cause
+    return replace(found, remedies=remedies_for(cause, Place(evidence.run, evidence.settings, found.during)))
 
 
 def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
@@ -166,14 +152,16 @@ def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> 
     first = cause_of_failure(failure) if failure is not None else None
     if first is not None and not first[2] and first[0] not in ("dataloader_worker_killed", "host_oom"):
         return None
-    if first is None and hit is not None and not hit.consequence and _is_own(hit):
+    outside = ("dataloader_worker_killed", "host_oom", "python_error")
+    if first is None and hit is not None and not hit.consequence and hit.cause not in outside:
         return None
     proofs = [Proof(None, clean(line), KERNEL) for line in lines]
     if kernel.oom_kills:
         said = tr("the kernel killed {n} process(es) for memory", n=kernel.oom_kills)
         proofs.append(Proof(None, said, KERNEL))
     step = (failure.step if failure is not None else None) or evidence.log.step
-    return Diagnosis("host_oom", "high", of_cause("host_oom"), (*proofs, *_killed_lines(evidence)), step=step)
+    line = () if killed is None else (_proof(killed[1], evidence),)
+    return Diagnosis("host_oom", "high", of_cause("host_oom"), (*proofs, *line), step=step)
 
 
 def _of_card(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
@@ -185,10 +173,6 @@ def _of_card(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Di
     proofs = tuple(Proof(None, clean(line), KERNEL) for line in lines)
     rank = failure.rank if failure is not None else None
     return Diagnosis("gpu_lost", "high", of_cause("gpu_lost"), proofs, (), evidence.log.step, rank)
-
-
-def _is_own(hit: Hit) -> bool:
-    return hit.cause not in ("dataloader_worker_killed", "host_oom", "python_error")
 
 
 def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
@@ -223,24 +207,14 @@ def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
     if evidence.log.root_line is not None:
         proofs = (*proofs, _proof(evidence.log.root_line, evidence))
     message = of_error(hit.line.text) if hit.cause == "python_error" else of_cause(hit.cause, hit.line.text)
-    confidence: Confidence = (
-        "medium" if hit.consequence and hit.confidence == "high" and _others(hit, evidence) else hit.confidence
-    )
+    others_failed = any(other.cause != hit.cause for other in evidence.log.hits)
+    is_weaker = hit.consequence and hit.confidence == "high" and others_failed
+    confidence: Confidence = "medium" if is_weaker else hit.confidence
     # Lines without a prefix are those of the process that torchrun saw fail first, where no other is known.
     rank = evidence.log.root_rank if hit.line.rank is None and not hit.consequence else hit.line.rank
-    return Diagnosis(
-        hit.cause, confidence, message, proofs, (), evidence.log.step, rank, own_name(evidence), hit.during
-    )
-
-
-def _others(hit: Hit, evidence: Evidence) -> bool:
-    return any(other.cause != hit.cause for other in evidence.log.hits)
-
-
-def own_name(evidence: Evidence) -> str | None:
-    """The signal that ended a process, where that is known beside another cause."""
     killed = own_signal(evidence.log)
-    return killed[0] if killed is not None else None
+    name = killed[0] if killed is not None else None
+    return Diagnosis(hit.cause, confidence, message, proofs, (), evidence.log.step, rank, name, hit.during)
 
 
 def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
@@ -259,11 +233,6 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
     return Diagnosis(
         "unknown", "medium", of_signal(name, kernel_told=evidence.kernel.told), proofs, (), step, rank, name
     )
-
-
-def _killed_lines(evidence: Evidence) -> tuple[Proof, ...]:
-    killed = own_signal(evidence.log)
-    return () if killed is None else (_proof(killed[1], evidence),)
 
 
 def _of_metrics(evidence: Evidence) -> Diagnosis | None:

@@ -1,6 +1,6 @@
-"""PATTERNS: the sentences of frameworks and systems that speak for a cause, as data.
+"""Causes as data: PATTERNS, the sentences of frameworks and systems that speak for one, and REMEDIES.
 
-Each stands in the words that the library itself uses. A pattern of `ERRORS_ONLY` counts only in a line
+Each pattern stands in the words that the library itself uses. A pattern of `ERRORS_ONLY` counts only in a line
 that is an error (an exception, or logged as one): warnings and advice use the same words. The order is
 that of trust: of the patterns that fit one line the first counts, so the special ones stand first.
 """
@@ -8,9 +8,13 @@ that of trust: of the patterns that fit one line the first counts, so the specia
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from trainwiz.core.diagnosis.cause import Cause, Confidence
+from trainwiz.core.diagnosis.cause import Cause, Confidence, Remedy, Settings
+from trainwiz.core.language import mark, tr
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,3 +278,201 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _pattern("nccl_error", r"^(?:torch\.distributed\.)?Dist(?:Backend|Network)?Error\b", confidence="medium", consequence=True),
 )  # fmt: skip
+
+
+# What can be done about each cause: sentences, with a command of trainwiz where there is one.
+
+SMALLEST_LENGTH = 16
+RESUME, AGAIN = "resume", "again"
+"""The first word of a remedy's command: to go on with the run, or the same run anew with the words that follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The run that remedies are for: its name for commands, and its settings."""
+
+    run: str | None
+    settings: Settings
+    during: str | None = None
+
+    def remedy(self, text: str, *words: str) -> Remedy:
+        """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
+        if not words or (words[0] == RESUME and not self.run):
+            return Remedy(text)
+        if words[0] == RESUME:
+            return Remedy(text, f"trainwiz runs resume {self.run}")
+        if words[0] != AGAIN:
+            return Remedy(text, shlex.join(["trainwiz", *words]))
+        if not self.settings.again:
+            # A plan where the run's own choices are not known.
+            return Remedy(text, shlex.join(["trainwiz", "plan", *words[1:]]))
+        return Remedy(text, shlex.join(["trainwiz", *self.settings.again, *words[1:], "--yes"]))
+
+
+def remedies_for(cause: Cause, place: Place) -> tuple[Remedy, ...]:
+    """The best first."""
+    first = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else []
+    rest = [place.remedy(tr(text), *words) for text, *words in REMEDIES.get(cause, ())]
+    if cause == "node_lost":
+        command = f"trainwiz export {place.run} --script" if place.run else None
+        rest.append(Remedy(tr("See the command for each machine."), command))
+    return (*first, *rest)
+
+
+DOCTOR = (mark("See what is missing here."), "doctor")
+HARDWARE = (mark("See what the cards can do."), "hardware")
+REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
+    "host_oom": (
+        (mark("Stream the data instead of holding it in RAM."), AGAIN, "--set", "data.streaming=true"),
+        (mark("Close what else needs RAM, then go on."), RESUME),
+    ),
+    "disk_full": (
+        (mark("Free space on the disk of the run folder, then go on."), RESUME),
+        (mark("Keep only the newest checkpoint."), AGAIN, "--set", "checkpoint.keep=1"),
+    ),
+    "nccl_timeout": (
+        (mark("Look at the log of the rank that came last to the collective, then go on."), RESUME),
+        (mark("See what the machine is and what is missing."), "doctor"),
+    ),
+    "nccl_error": (
+        (mark("Go on from the newest checkpoint; this often passes."), RESUME),
+        (mark("Train on one GPU."), AGAIN, "--gpus", "0"),
+        (mark("If it comes back, set NCCL_P2P_DISABLE=1 before the command, and NCCL_DEBUG=INFO to see more."),),
+    ),
+    "bf16_unsupported": (
+        (mark("Compute in fp16 (on a GPU)."), AGAIN, "--precision", "fp16"),
+        (mark("Compute in fp32 (anywhere)."), AGAIN, "--precision", "fp32"),
+        HARDWARE,
+    ),
+    "flash_attention_missing": (
+        (mark("Use the attention of torch instead."), AGAIN, "--attention", "sdpa"),
+        DOCTOR,
+    ),
+    "dataloader_worker_killed": (
+        (mark("Lack of RAM is the usual reason. Close what else needs it, then go on."), RESUME),
+    ),
+    "shared_memory": (
+        (mark("Load the data without loader processes."), AGAIN, "--set", "data.workers=0"),
+        (mark("Give the container more shared memory (docker run --shm-size 8g), then go on."), RESUME),
+    ),
+    "deepspeed_mismatch": (
+        (mark('Set the named keys of the DeepSpeed file to "auto".'),),
+        (mark("Let trainwiz write the DeepSpeed settings."), AGAIN, "--set", "engine.deepspeed_file=null"),
+    ),
+    "port_in_use": (
+        (mark("Another job uses the port. Wait for its end, or simply go on."), RESUME),
+        (mark("See what trains here."), "monitor", "--once"),
+    ),
+    "nan_loss": (
+        (mark("Look at the data of that step: empty rows and labels without a token give such a loss."), RESUME),
+    ),
+    "missing_file": ((mark("Put back the file that the line names, then go on."), RESUME), DOCTOR),
+    "gpu_lost": (
+        (mark("Restart the machine, check power and cooling, then go on."), RESUME),
+        (mark("See whether all cards answer."), "hardware"),
+    ),
+    "node_lost": ((mark("Start all machines of the run again; it goes on from its newest checkpoint."), RESUME),),
+    "python_error": ((mark("Put right what the traceback names, then go on."), RESUME),),
+}
+"""Cause -> remedies as (sentence, words of the command); before them stand those that hang on the run's settings."""
+
+
+def smaller_batch(settings: Settings) -> tuple[int, int] | None:
+    """(micro-batch, accumulation) with at most half the micro-batch and exactly the same product; None where there is none."""
+    micro, accumulation = settings.micro_batch, settings.accumulation
+    if micro is None or accumulation is None or micro < 2:
+        return None
+    whole = micro * accumulation
+    smaller = next(size for size in range(micro // 2, 0, -1) if whole % size == 0)
+    return smaller, whole // smaller
+
+
+def _cuda_oom(place: Place) -> list[Remedy]:
+    if place.during == "evaluation":
+        text = tr("Evaluate with a smaller batch.")
+        return [place.remedy(text, AGAIN, "--set", "batch.eval_micro_batch_size=1")]
+    settings, found = place.settings, []
+    smaller = smaller_batch(settings)
+    if smaller is not None:
+        micro, accumulation = smaller
+        text = tr(
+            "Compute {micro} sequences at once and accumulate {accumulation}: the same batch in less memory.",
+            micro=micro,
+            accumulation=accumulation,
+        )
+        found.append(place.remedy(text, AGAIN, "--micro-batch", str(micro), "--accumulation", str(accumulation)))
+    elif settings.micro_batch is None:
+        text = tr("Halve the micro-batch (per_device_train_batch_size) and double the accumulation.")
+        found.append(place.remedy(text, AGAIN, "--micro-batch", "1"))
+    if not settings.checkpointing:
+        text = tr("Recompute activations: less memory, about a third more time.")
+        found.append(place.remedy(text, AGAIN, "--checkpointing"))
+    length = (settings.sequence_length or 0) // 2
+    if length >= SMALLEST_LENGTH:
+        text = tr("Train on shorter inputs: {length} tokens.", length=length)
+        found.append(place.remedy(text, AGAIN, "--length", str(length)))
+    return [*found, place.remedy(tr("See what else holds memory of the card."), "hardware")]
+
+
+def _fewer_workers(place: Place) -> list[Remedy]:
+    workers = (place.settings.workers or 0) // 2
+    text = tr("Use {n} loader processes.", n=workers) if workers else tr("Load the data without loader processes.")
+    return [place.remedy(text, AGAIN, "--set", f"data.workers={workers}")]
+
+
+def _nan(place: Place) -> list[Remedy]:
+    rate = place.settings.learning_rate
+    found = [Remedy(tr("Start again with a lower learning rate, from a checkpoint before it."))]
+    if rate is not None and rate > 0:
+        lower = f"{rate / 5:.1g}"
+        text = tr("Start again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
+        found = [place.remedy(text, AGAIN, "--learning-rate", lower)]
+    if place.settings.precision not in ("fp32", "tf32"):
+        found.append(place.remedy(tr("Compute in fp32."), AGAIN, "--precision", "fp32"))
+    return found
+
+
+def _config(place: Place) -> list[Remedy]:
+    if not place.settings.again:
+        return [Remedy(tr("Change the setting that the line names, then start again."))]
+    text = tr("Change the setting that the line names with --set, and look first.")
+    return [place.remedy(text, AGAIN, "--dry-run")]
+
+
+def _user_stop(place: Place) -> list[Remedy]:
+    return [place.remedy(tr("To go on:") if place.run else tr("Start it again from its newest checkpoint."), RESUME)]
+
+
+def _unknown(place: Place) -> list[Remedy]:
+    return [
+        place.remedy(tr("Read the end of the log. To go on:") if place.run else tr("Read the end of the log."), RESUME)
+    ]
+
+
+_OF_SETTINGS: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
+    "cuda_oom": _cuda_oom,
+    "host_oom": lambda place: [] if place.settings.workers == 0 else _fewer_workers(place),
+    "dataloader_worker_killed": _fewer_workers,
+    "nan_loss": _nan,
+    "config_mismatch": _config,
+    "user_stop": _user_stop,
+    "unknown": _unknown,
+}
+
+
+def settings_from(values: Mapping[str, Any], batch: Mapping[str, Any], again: tuple[str, ...]) -> Settings:
+    """From key paths of a RunConfig; `batch` is that of plan.json. A value of the wrong type counts as absent."""
+
+    def known(value: Any, *kinds: type) -> Any:
+        return value if isinstance(value, kinds) and not isinstance(value, bool) else None
+
+    return Settings(
+        micro_batch=known(values.get("batch.micro_batch_size", batch.get("micro_batch")), int),
+        accumulation=known(values.get("batch.gradient_accumulation_steps", batch.get("accumulation")), int),
+        workers=known(values.get("data.workers"), int),
+        sequence_length=known(values.get("batch.sequence_length", batch.get("sequence_length")), int),
+        learning_rate=known(values.get("training.learning_rate"), int, float),
+        precision=known(values.get("engine.precision"), str),
+        checkpointing=bool(values.get("engine.checkpointing")),
+        again=again,
+    )

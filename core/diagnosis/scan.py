@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from trainwiz.core.diagnosis.cause import Hit, Line, LogFacts
+from trainwiz.core.diagnosis.cause import Cause, Confidence, Hit, Line, LogFacts
 from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
 from trainwiz.core.text import plain_text
 
@@ -220,17 +220,17 @@ _SOURCE_LINE = re.compile(r"^\s{4,}\S|^(?:-+>)?\s*\d+ ")
 _TABLE_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)")
 
 
+@dataclass(slots=True)
 class _Traceback:
     """What is known of the traceback that one rank prints."""
 
-    def __init__(self) -> None:
-        self.open = False
-        self.ignored = False
-        self.aside = False
-        """Of a thread that dies with its process."""
-        self.chain = 0
-        self.chained = False
-        self.during: str | None = None
+    open: bool = False
+    ignored: bool = False
+    aside: bool = False
+    """Of a thread that dies with its process."""
+    chain: int = 0
+    chained: bool = False
+    during: str | None = None
 
 
 class LogScan:
@@ -242,7 +242,7 @@ class LogScan:
         self._chain = 0
         self._seen = 0
         self._progress = 0
-        self._hits: deque[tuple[int, Hit]] = deque(maxlen=None)
+        self._hits: deque[tuple[int, Hit]] = deque()
         self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
         self._tracebacks: dict[int | None, _Traceback] = {}
         self._prefixes: set[str] = set()
@@ -301,17 +301,14 @@ class LogScan:
             return
         here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
         self._see_launcher(here, text)
+        state = self._tracebacks[line.rank]
         if text[:1] not in "{'\"" and (pattern := _pattern_of(text, line.is_error)) is not None:
-            self._add(
-                Hit(
-                    pattern.cause, pattern.confidence, here, self._is_aside(line.rank, pattern), self._during(line.rank)
-                ),
-                line.rank,
-            )
-        elif _is_python_error(text, self._tracebacks[line.rank].open):
-            exception = Hit("python_error", "high", here, self._aside(line.rank), self._during(line.rank))
-            self._add(exception, line.rank)
-        self._close(line.rank, text)
+            self._add(state, pattern.cause, pattern.confidence, here, pattern.consequence)
+        elif _is_python_error(text, state.open):
+            self._add(state, "python_error", "high", here, False)
+        if state.open and not text[:1].isspace():
+            # An exception at the start of a line ends its traceback.
+            state.open = state.ignored = state.aside = False
 
     def facts(self) -> LogFacts:
         """What the lines so far say."""
@@ -395,34 +392,15 @@ class LogScan:
             return False
         return True
 
-    def _close(self, rank: int | None, text: str) -> None:
-        """An exception at the start of a line ends its traceback."""
-        state = self._tracebacks[rank]
-        if state.open and not text[:1].isspace():
-            state.open = state.ignored = state.aside = False
-
-    def _during(self, rank: int | None) -> str | None:
-        state = self._tracebacks[rank]
-        return state.during if state.open else None
-
-    def _aside(self, rank: int | None) -> bool:
-        state = self._tracebacks[rank]
-        return state.open and state.aside
-
-    def _is_aside(self, rank: int | None, pattern: Pattern) -> bool:
-        return pattern.consequence or self._aside(rank)
-
-    def _add(self, hit: Hit, rank: int | None) -> None:
-        state = self._tracebacks[rank]
+    def _add(self, state: _Traceback, cause: Cause, confidence: Confidence, here: Line, consequence: bool) -> None:
         self._seen += 1
         if state.ignored or len(self._hits) >= MOST_HITS:
             return
         if not state.open:
             self._chain += 1
-        chain = state.chain if state.open else self._chain
-        self._hits.append(
-            (self._progress, Hit(hit.cause, hit.confidence, hit.line, hit.consequence, hit.during, chain))
-        )
+        consequence = consequence or (state.open and state.aside)
+        during, chain = (state.during, state.chain) if state.open else (None, self._chain)
+        self._hits.append((self._progress, Hit(cause, confidence, here, consequence, during, chain)))
 
     def _see_end(self, number: int, text: str) -> bool:
         """Whether the line says that the training finished: what came before it did not hinder it."""
@@ -456,10 +434,8 @@ def _pattern_of(text: str, is_error: bool) -> Pattern | None:
     """The pattern of most trust that the line fits."""
     if not TELLING.search(text):
         return None
-    return next(
-        (one for one in PATTERNS if (is_error or not one.errors_only) and one.expression.search(text)),
-        None,
-    )
+    fitting = (known for known in PATTERNS if (is_error or not known.errors_only) and known.expression.search(text))
+    return next(fitting, None)
 
 
 def _is_python_error(text: str, in_traceback: bool) -> bool:

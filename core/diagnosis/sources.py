@@ -25,12 +25,10 @@ from trainwiz.core.diagnosis.cause import (
 )
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import kernel_facts, read_log
-from trainwiz.core.diagnosis.remedies import Place, remedies_for, settings_from
+from trainwiz.core.diagnosis.patterns import Place, remedies_for, settings_from
 from trainwiz.core.language import tr
-from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.plan.result import not_said_twice, set_words
-from trainwiz.core.run.advice import ADVICE_JSONL, AdviceFile
-from trainwiz.core.run.attempts import PHASE_JSON, cause_words, changes_now, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, PHASE_JSON, AdviceFile, cause_words, changes_now, read_phase
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.lost import boot_time_s
 from trainwiz.core.run.state import Attempt, RunState, read_state
@@ -161,7 +159,7 @@ def _recovered(newest: Attempt | None) -> Iterable[Proof]:
 
 def _advice(run: RunFolder) -> Iterable[Proof]:
     """What watchers say now."""
-    for row in AdviceFile(JsonLinesTail(run.file(ADVICE_JSONL))).read():
+    for row in AdviceFile.of(run).read():
         text = row.get("text") or row.get("message")
         if isinstance(text, str) and row.get("severity") in ("error", "warning"):
             yield Proof(None, clean(text), ADVICE_JSONL)

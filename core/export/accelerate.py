@@ -99,42 +99,43 @@ def visible_gpus(config: RunConfig) -> str | None:
     return "0" if config.engine.device == "cuda" and processes(config) == 1 else None
 
 
-def _of_every_run(config: RunConfig) -> Iterator[Variable]:
-    yield Variable(
+EVERY_RUN: tuple[tuple[str, str, str], ...] = (
+    (
         "CUDA_DEVICE_ORDER",
         "PCI_BUS_ID",
-        tr("CUDA's own order differs from the driver's, which names the GPUs elsewhere"),
-    )
-    yield Variable(
+        mark("CUDA's own order differs from the driver's, which names the GPUs elsewhere"),
+    ),
+    (
         POLICY,
         WAITING[POLICY],
-        tr("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
-    )
-    yield Variable(
+        mark("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
+    ),
+    (
         SPINS,
         WAITING[SPINS],
-        tr("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
-    )
-    yield Variable("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, tr("the logs of the run stay in its folder"))
-    yield Variable("PYTHONSAFEPATH", "1", tr("modules that lie in the run folder are not imported"))
-    yield Variable(
-        "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", tr("a checkpoint is read as tensors and values, never as code")
-    )
-    yield Variable("TOKENIZERS_PARALLELISM", "false", tr("the loader's processes are the parallelism"))
-    yield Variable(
+        mark("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
+    ),
+    ("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, mark("the logs of the run stay in its folder")),
+    ("PYTHONSAFEPATH", "1", mark("modules that lie in the run folder are not imported")),
+    ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", mark("a checkpoint is read as tensors and values, never as code")),
+    ("TOKENIZERS_PARALLELISM", "false", mark("the loader's processes are the parallelism")),
+    (
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
         str(SHUTDOWN_TIMEOUT_S),
-        tr("torchrun would kill the training 30 s after a stop, before its checkpoint is written"),
-    )
+        mark("torchrun would kill the training 30 s after a stop, before its checkpoint is written"),
+    ),
+)
+"""Name, value, reason."""
+
+
+def _of_every_run(config: RunConfig) -> Iterator[Variable]:
+    yield from (Variable(name, value, tr(reason)) for name, value, reason in EVERY_RUN)
     gpus = visible_gpus(config)
     if gpus is not None:
         yield Variable("CUDA_VISIBLE_DEVICES", gpus, _gpu_reason(config))
     if uses_deepspeed(config):
-        yield Variable(
-            "OMP_NUM_THREADS",
-            str(cpu_threads(config)),
-            tr("accelerate passes its number of threads on, but not to DeepSpeed"),
-        )
+        reason = tr("accelerate passes its number of threads on, but not to DeepSpeed")
+        yield Variable("OMP_NUM_THREADS", str(cpu_threads(config)), reason)
         if runs_on_cpu(config):
             yield Variable("DS_ACCELERATOR", "cpu", tr("DeepSpeed computes on the CPU"))
 

@@ -1,90 +1,22 @@
-"""RunConfig -> the JSON of DeepSpeed."""
+"""DeepSpeed's JSON: of a RunConfig, or a file of the user's own, which is read, judged and copied byte for byte."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.export.training_arguments import runs_on_cpu, solved, zero_stage
-
-# Names that DeepSpeed knows, and where transformers and accelerate fill in an "auto".
-
-MISPLACED = frozenset({"fp16", "bf16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing"})
-"""Sections of their own that are found inside `zero_optimization`, where DeepSpeed refuses them."""
-
-FILLED_IN = frozenset(
-    {
-        "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
-        "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
-        "optimizer.params.weight_decay", "scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr",
-        "scheduler.params.warmup_num_steps", "scheduler.params.total_num_steps", "zero_optimization.reduce_bucket_size",
-        "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
-        "zero_optimization.stage3_gather_16bit_weights_on_model_save", "zero_optimization.stage",
-        "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device",
-        "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path",
-    }
-)  # fmt: skip
-"""Where transformers (integrations/deepspeed.py) or accelerate (DeepSpeedPlugin) put a number in place of "auto"."""
-
-KNOWN_VERSION = "0.19"
-KNOWN_VERSION_NUMBERS = (0, 19)
-
-SECTION_KEYS: dict[str, frozenset[str]] = {
-    "zero_optimization": frozenset(
-        {
-            "allgather_bucket_size", "allgather_partitions", "allgather_sequential", "compute_grad_norm",
-            "contiguous_gradients", "cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory",
-            "elastic_checkpoint", "enable_sanity_checks", "gather_16bit_weights_on_model_save",
-            "ignore_unused_parameters", "leaf_module", "legacy_stage1", "load_from_fp32_weights",
-            "log_trace_cache_warnings", "max_live_parameters", "max_reuse_distance", "memory_efficient_linear",
-            "model_persistence_threshold", "module_granularity_threshold", "offload_optimizer", "offload_param",
-            "overlap_comm", "override_module_apply", "param_persistence_threshold", "parameter_alignment",
-            "pipeline_loading_checkpoint", "prefetch_bucket_size", "reduce_bucket_size", "reduce_scatter",
-            "round_robin_gradients", "save_muon_momentum_buffer_in_memory", "stage", "stage3_allgather_sequential",
-            "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
-            "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_model_persistence_threshold",
-            "stage3_module_granularity_threshold", "stage3_param_persistence_threshold",
-            "stage3_prefetch_bucket_size", "stage3_use_all_reduce_for_fetch_params", "sub_group_size",
-            "use_all_reduce_for_fetch_params", "use_multi_rank_bucket_allreduce", "zenflow",
-            "zero_hpz_partition_size", "zero_quantized_gradients", "zero_quantized_nontrainable_weights",
-            "zero_quantized_weights",
-        }
-    ),
-    "zero_optimization.offload_optimizer": frozenset(
-        {
-            "buffer_count", "cpuadam_cores_perc", "device", "fast_init", "nvme_path", "pin_memory",
-            "pipeline_read", "pipeline_write", "ratio", "super_offload",
-        }
-    ),
-    "zero_optimization.offload_param": frozenset(
-        {
-            "buffer_count", "buffer_size", "device", "max_in_cpu", "nvme_path", "pin_memory",
-        }
-    ),
-    "compile": frozenset(
-        {
-            "autoep_non_moe", "debug_log", "deepcompile", "double_buffer", "free_activation",
-            "free_activation_threshold", "keep_all_input_tensors", "keep_int_input_tensors",
-            "offload_activation", "offload_activation_pin_memory", "offload_opt_states",
-            "offload_parameters", "passes", "symmetric_memory", "sync_after_allgather", "sync_after_reduce",
-            "sync_before_allgather", "sync_before_reduce",
-        }
-    ),
-    "fp16": frozenset(
-        {
-            "auto_cast", "consecutive_hysteresis", "enabled", "fp16_master_weights_and_grads", "hysteresis",
-            "initial_scale_power", "loss_scale", "loss_scale_window", "min_loss_scale",
-        }
-    ),
-    "bf16": frozenset(
-        {
-            "bf16_master_weights_and_grads", "bf16_optimizer_states", "check_grad_overflow", "enabled",
-            "immediate_grad_update",
-        }
-    ),
-}  # fmt: skip
-"""Sections of DeepSpeed's JSON that refuse a key that they do not know, with the keys and old names that they take."""
-
+from trainwiz.core.config.values import Offload, Strategy
+from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
+from trainwiz.core.export.deepspeed_check import KEY, half_precision_sums, mismatches, problems
+from trainwiz.core.export.deepspeed_check import MISPLACED as MISPLACED
+from trainwiz.core.export.deepspeed_check import SECTION_KEYS as SECTION_KEYS
+from trainwiz.core.export.training_arguments import ZERO_STAGES, runs_on_cpu, solved, zero_stage
+from trainwiz.core.files import at_home, read_small
+from trainwiz.core.language import tr
+from trainwiz.core.text import parse_json
 
 # RunConfig -> the JSON of DeepSpeed.
 
@@ -150,3 +82,166 @@ def _optimizer(config: RunConfig) -> dict[str, Any]:
         return {"optimizer": {"type": "AdamW", "params": params}}
     untested: dict[str, Any] = {"zero_allow_untested_optimizer": True}
     return {**untested, "zero_force_ds_cpu_optimizer": False} if offloaded else untested
+
+
+# A file of the user's own.
+
+
+def read_deepspeed_file(path: Path) -> dict[str, Any]:
+    """The document. Raises UsageError with one sentence when it cannot be read or has no ZeRO section."""
+    return _parsed(_text(path), path)
+
+
+def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
+    """(engine.strategy, engine.offload) that a document of `read_deepspeed_file` stands for.
+
+    A stage that no strategy stands for (`problems` names it) counts as ZeRO-2. ZeRO-3 that keeps only the
+    parameters in host RAM counts as "all", the nearest that a plan knows.
+    """
+    zero = document["zero_optimization"]
+    strategy: Strategy = "zero2"
+    for name, stage in ZERO_STAGES.items():
+        strategy = name if stage == zero.get("stage") else strategy
+    optimizer = _device(zero, "offload_optimizer") != "none" or zero.get("cpu_offload") is True
+    if strategy == "zero3" and _device(zero, "offload_param") != "none":
+        return strategy, "all"
+    return strategy, "optimizer" if optimizer else "none"
+
+
+def settled_by_file(config: RunConfig) -> RunConfig:
+    """`config` with the strategy, the offload and (where it is open) the precision of its DeepSpeed file.
+
+    What the user chose beside the file stays: `deepspeed_file_findings` names the contradiction. A file that cannot
+    be read changes nothing; the same findings say why.
+    """
+    if config.engine.deepspeed_file is None:
+        return config
+    try:
+        document = read_deepspeed_file(at_home(Path(config.engine.deepspeed_file)))
+    except UsageError:
+        return config
+    strategy, offload = strategy_of(document)
+    values: dict[str, Any] = {"engine.strategy": strategy, "engine.offload": offload}
+    if config.engine.precision is None:
+        halves = [name for name in ("fp16", "bf16") if isinstance(document.get(name), Mapping)]
+        for name in halves:
+            if document[name].get("enabled") is True:
+                values["engine.precision"] = name
+    values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
+    return config.with_values(values, "solved", dict.fromkeys(values, tr("as your DeepSpeed file says")))
+
+
+def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
+    """Everything that is to be said about the file of `config`, errors and warnings; () without a file. Never raises.
+
+    `config` must be solved as for an export: the file is compared with the batch, the precision, ...
+    """
+    if config.engine.deepspeed_file is None:
+        return ()
+    path = at_home(Path(config.engine.deepspeed_file))
+    try:
+        document = read_deepspeed_file(path)
+    except UsageError as error:
+        return error.findings
+    return (
+        *problems(document, path),
+        *_other_strategy(document, config),
+        *mismatches(document, config),
+        *half_precision_sums(document, path, config),
+    )
+
+
+def checked_deepspeed_text(config: RunConfig) -> str | None:
+    """The text of the user's file for this run, unchanged, or None when there is none.
+
+    Raises UsageError with everything that forbids to use it.
+    """
+    if config.engine.deepspeed_file is None:
+        return None
+    errors = [finding for finding in deepspeed_file_findings(config) if finding.severity == "error"]
+    if errors:
+        raise UsageError(errors)
+    return _text(at_home(Path(config.engine.deepspeed_file)))
+
+
+def _text(path: Path) -> str:
+    # Bytes, because reading as text would change the ends of the lines.
+    try:
+        return read_small(path).decode("utf-8")
+    except OSError as error:
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        raise usage_error("missing_file", KEY, message) from None
+    except UnicodeDecodeError:
+        message = tr("The DeepSpeed file {path} is not UTF-8 text.", path=path)
+        raise usage_error("broken_file", KEY, message) from None
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        document = parse_json(text)
+        twice = _repeated_key(text)
+    except json.JSONDecodeError as error:
+        message = tr(
+            "{path}, line {line}, column {column}: this is not valid JSON ({reason}).",
+            path=path,
+            line=error.lineno,
+            column=error.colno,
+            reason=error.msg,
+        )
+        if _looks_commented(text, error.pos):
+            message = tr("{message} DeepSpeed takes no comments: remove them.", message=message)
+        raise usage_error("broken_file", KEY, message) from None
+    except ValueError as error:
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error)
+        raise usage_error("broken_file", KEY, message) from None
+    if twice is not None:
+        message = tr(
+            "The DeepSpeed file {path} has {name} twice in one section, which DeepSpeed refuses; keep one.",
+            path=path,
+            name=repr(twice),
+        )
+        raise usage_error("broken_file", KEY, message)
+    if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
+        message = tr("The DeepSpeed file {path} has no `zero_optimization` section, which accelerate needs.", path=path)
+        raise usage_error("broken_file", KEY, message)
+    return document
+
+
+def _looks_commented(text: str, position: int) -> bool:
+    return text[position : position + 1] in ("/", "#") or text[max(0, position - 1) : position] in ("/", "#")
+
+
+def _repeated_key(text: str) -> str | None:
+    found: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        found.extend(name for name in set(names) if names.count(name) > 1)
+
+    json.loads(text, object_pairs_hook=collect)
+    return found[0] if found else None
+
+
+def _device(zero: Mapping[str, Any], section: str) -> str:
+    part = zero.get(section)
+    device = part.get("device", "none") if isinstance(part, Mapping) else "none"
+    return str(device or "none")
+
+
+def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
+    wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
+    if config.engine.strategy is None or wanted == planned:
+        return []
+    message = tr(
+        "The DeepSpeed file is {wanted} where the run has {planned} (engine.strategy and "
+        "engine.offload); leave these out, or change the file.",
+        wanted=_words(*wanted),
+        planned=_words(*planned),
+    )
+    return [Finding("deepspeed_mismatch", "error", KEY, message)]
+
+
+def _words(strategy: str | None, offload: str) -> str:
+    if offload == "none":
+        return tr("{strategy} without offload", strategy=strategy)
+    return tr("{strategy} with offload {offload}", strategy=strategy, offload=offload)

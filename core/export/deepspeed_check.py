@@ -12,9 +12,86 @@ from typing import Any
 
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import Finding, Severity
-from trainwiz.core.export.deepspeed import FILLED_IN, KNOWN_VERSION, KNOWN_VERSION_NUMBERS, MISPLACED, SECTION_KEYS
 from trainwiz.core.export.training_arguments import mixed_precision, processes, solved
 from trainwiz.core.language import mark, tr
+
+# Names that DeepSpeed knows, and where transformers and accelerate fill in an "auto".
+
+MISPLACED = frozenset({"fp16", "bf16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing"})
+"""Sections of their own that are found inside `zero_optimization`, where DeepSpeed refuses them."""
+
+FILLED_IN = frozenset(
+    {
+        "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
+        "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
+        "optimizer.params.weight_decay", "scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr",
+        "scheduler.params.warmup_num_steps", "scheduler.params.total_num_steps", "zero_optimization.reduce_bucket_size",
+        "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
+        "zero_optimization.stage3_gather_16bit_weights_on_model_save", "zero_optimization.stage",
+        "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device",
+        "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path",
+    }
+)  # fmt: skip
+"""Where transformers (integrations/deepspeed.py) or accelerate (DeepSpeedPlugin) put a number in place of "auto"."""
+
+KNOWN_VERSION = "0.19"
+
+SECTION_KEYS: dict[str, frozenset[str]] = {
+    "zero_optimization": frozenset(
+        {
+            "allgather_bucket_size", "allgather_partitions", "allgather_sequential", "compute_grad_norm",
+            "contiguous_gradients", "cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory",
+            "elastic_checkpoint", "enable_sanity_checks", "gather_16bit_weights_on_model_save",
+            "ignore_unused_parameters", "leaf_module", "legacy_stage1", "load_from_fp32_weights",
+            "log_trace_cache_warnings", "max_live_parameters", "max_reuse_distance", "memory_efficient_linear",
+            "model_persistence_threshold", "module_granularity_threshold", "offload_optimizer", "offload_param",
+            "overlap_comm", "override_module_apply", "param_persistence_threshold", "parameter_alignment",
+            "pipeline_loading_checkpoint", "prefetch_bucket_size", "reduce_bucket_size", "reduce_scatter",
+            "round_robin_gradients", "save_muon_momentum_buffer_in_memory", "stage", "stage3_allgather_sequential",
+            "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
+            "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_model_persistence_threshold",
+            "stage3_module_granularity_threshold", "stage3_param_persistence_threshold",
+            "stage3_prefetch_bucket_size", "stage3_use_all_reduce_for_fetch_params", "sub_group_size",
+            "use_all_reduce_for_fetch_params", "use_multi_rank_bucket_allreduce", "zenflow",
+            "zero_hpz_partition_size", "zero_quantized_gradients", "zero_quantized_nontrainable_weights",
+            "zero_quantized_weights",
+        }
+    ),
+    "zero_optimization.offload_optimizer": frozenset(
+        {
+            "buffer_count", "cpuadam_cores_perc", "device", "fast_init", "nvme_path", "pin_memory",
+            "pipeline_read", "pipeline_write", "ratio", "super_offload",
+        }
+    ),
+    "zero_optimization.offload_param": frozenset(
+        {"buffer_count", "buffer_size", "device", "max_in_cpu", "nvme_path", "pin_memory"}
+    ),
+    "compile": frozenset(
+        {
+            "autoep_non_moe", "debug_log", "deepcompile", "double_buffer", "free_activation",
+            "free_activation_threshold", "keep_all_input_tensors", "keep_int_input_tensors",
+            "offload_activation", "offload_activation_pin_memory", "offload_opt_states",
+            "offload_parameters", "passes", "symmetric_memory", "sync_after_allgather", "sync_after_reduce",
+            "sync_before_allgather", "sync_before_reduce",
+        }
+    ),
+    "fp16": frozenset(
+        {
+            "auto_cast", "consecutive_hysteresis", "enabled", "fp16_master_weights_and_grads", "hysteresis",
+            "initial_scale_power", "loss_scale", "loss_scale_window", "min_loss_scale",
+        }
+    ),
+    "bf16": frozenset(
+        {
+            "bf16_master_weights_and_grads", "bf16_optimizer_states", "check_grad_overflow", "enabled",
+            "immediate_grad_update",
+        }
+    ),
+}  # fmt: skip
+"""Sections of DeepSpeed's JSON that refuse a key that they do not know, with the keys and old names that they take."""
+
+
+# What a document says against itself, and against a run.
 
 KEY = "engine.deepspeed_file"
 ADAMW_NAMES = ("adam", "adamw")
@@ -61,74 +138,64 @@ class Expected:
 
 def problems(document: Mapping[str, Any], path: Path) -> list[Finding]:
     """What DeepSpeed or accelerate would refuse in any run; keys that they may not know are warnings."""
+    refused = [Finding("deepspeed_not_usable", "error", KEY, text) for text in _refused(document, path)]
+    severity: Severity = "warning" if _newer_deepspeed() else "error"
+    code = "deepspeed_unknown_key" if severity == "warning" else "deepspeed_not_usable"
+    return [*refused, *(Finding(code, severity, KEY, text) for text in _unknown_keys(document, path))]
+
+
+def _refused(document: Mapping[str, Any], path: Path) -> Iterator[str]:
     zero = document["zero_optimization"]
-    found: list[Finding] = []
-
-    def say(message: str, severity: Severity = "error") -> None:
-        code = "deepspeed_unknown_key" if severity == "warning" else "deepspeed_not_usable"
-        found.append(Finding(code, severity, KEY, message))
-
     stage = zero.get("stage", 0)
-    if not isinstance(stage, int) or isinstance(stage, bool) or stage not in (1, 2, 3):
-        shown = tr("no stage") if "stage" not in zero else tr("stage {value}", value=repr(stage))
-        say(
-            tr(
-                "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; "
-                "write 1 or 2, or leave --deepspeed out.",
-                path=path,
-                what=shown,
-            )
+    if type(stage) is not int or stage not in (1, 2, 3):
+        yield tr(
+            "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; "
+            "write 1 or 2, or leave --deepspeed out.",
+            path=path,
+            what=tr("stage {value}", value=repr(stage)) if "stage" in zero else tr("no stage"),
         )
     for section in ("offload_optimizer", "offload_param"):
-        if isinstance(zero.get(section), Mapping) and zero[section].get("device") == "nvme":
-            say(
-                tr(
-                    "The DeepSpeed file {path} keeps {section} on NVMe, which trainwiz cannot plan; use the device cpu.",
-                    path=path,
-                    section=section,
-                )
+        if _at(zero, f"{section}.device") == "nvme":
+            yield tr(
+                "The DeepSpeed file {path} keeps {section} on NVMe, which trainwiz cannot plan; use the device cpu.",
+                path=path,
+                section=section,
             )
     for name in sorted(MISPLACED & set(zero)):
-        say(
-            tr(
-                "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, where DeepSpeed refuses it; "
-                "move it out by one level.",
-                path=path,
-                name=name,
-            )
+        yield tr(
+            "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, where DeepSpeed refuses it; "
+            "move it out by one level.",
+            path=path,
+            name=name,
         )
     for place in _autos(document, ""):
         if place not in FILLED_IN:
-            say(
-                tr(
-                    'The DeepSpeed file {path} has "auto" for {place}, which nothing fills in; '
-                    "write a value or leave it out.",
-                    path=path,
-                    place=place,
-                )
+            yield tr(
+                'The DeepSpeed file {path} has "auto" for {place}, which nothing fills in; '
+                "write a value or leave it out.",
+                path=path,
+                place=place,
             )
     if document.get("train_batch_size") is None and document.get("train_micro_batch_size_per_gpu") is None:
-        say(
-            tr(
-                'The DeepSpeed file {path} names no batch; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".',
-                path=path,
-            )
+        yield tr(
+            'The DeepSpeed file {path} names no batch; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".',
+            path=path,
         )
     kind = _at(document, "scheduler.type")
     if document.get("scheduler") is not None and kind not in SCHEDULERS:
-        say(
-            tr(
-                "The DeepSpeed file {path} has the scheduler {kind}; a run knows {names}, or leave `scheduler` out.",
-                path=path,
-                kind=repr(kind),
-                names=", ".join(SCHEDULERS),
-            )
+        yield tr(
+            "The DeepSpeed file {path} has the scheduler {kind}; a run knows {names}, or leave `scheduler` out.",
+            path=path,
+            kind=repr(kind),
+            names=", ".join(SCHEDULERS),
         )
+
+
+def _unknown_keys(document: Mapping[str, Any], path: Path) -> Iterator[str]:
     for place, known in SECTION_KEYS.items():
         section = _at(document, place)
         unknown = set(section) - known - MISPLACED if isinstance(section, Mapping) else set()
         for name in sorted(map(str, unknown)):
-            near = difflib.get_close_matches(name, known, n=1)
             message = tr(
                 "The DeepSpeed file {path} has `{name}` in `{place}`, which DeepSpeed {version} does not know.",
                 path=path,
@@ -136,10 +203,8 @@ def problems(document: Mapping[str, Any], path: Path) -> list[Finding]:
                 place=place,
                 version=KNOWN_VERSION,
             )
-            if near:
-                message = tr("{message} Did you mean {guess}?", message=message, guess=near[0])
-            say(message, "warning" if _newer_deepspeed() else "error")
-    return found
+            near = difflib.get_close_matches(name, known, n=1)
+            yield tr("{message} Did you mean {guess}?", message=message, guess=near[0]) if near else message
 
 
 def _newer_deepspeed() -> bool:
@@ -148,7 +213,9 @@ def _newer_deepspeed() -> bool:
         numbers = metadata.version("deepspeed").split(".")[:2]
     except metadata.PackageNotFoundError:
         return False
-    return tuple(int(number) for number in numbers if number.isdigit()) > KNOWN_VERSION_NUMBERS
+    return [int(number) for number in numbers if number.isdigit()] > [
+        int(number) for number in KNOWN_VERSION.split(".")
+    ]
 
 
 def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:

@@ -15,8 +15,7 @@ from trainwiz.core.export.accelerate import (
     launch_environment,
     run_variables,
 )
-from trainwiz.core.export.deepspeed import deepspeed_config
-from trainwiz.core.export.deepspeed_file import checked_deepspeed_text
+from trainwiz.core.export.deepspeed import checked_deepspeed_text, deepspeed_config
 from trainwiz.core.language import tr
 from trainwiz.core.nodes.address import Address
 from trainwiz.core.run.folder import ACCELERATE_YAML, DEEPSPEED_JSON, LAUNCH_SH
@@ -29,7 +28,6 @@ __all__ = ["launch_command", "launch_environment", "launch_script"]
 TRAINING_MODULE = "trainwiz.core.training"
 NODES_MODULE = "trainwiz.core.nodes"
 EXAMPLE = "./launch.sh --resume checkpoint-500"
-
 NODE_EXAMPLE = "./launch.sh --node 1 --main 10.0.0.1:29500"
 
 STOP = """\
@@ -49,20 +47,9 @@ def launch_command(config: RunConfig) -> list[str]:
     """
     if config.engine.nodes > 1:
         return ["python", "-m", NODES_MODULE, "."]
-    return [
-        "accelerate",
-        "launch",
-        "--config_file",
-        ACCELERATE_YAML,
-        # Any free port: two jobs on the default one collide.
-        "--main_process_port",
-        "0",
-        "--num_cpu_threads_per_process",
-        str(cpu_threads(config)),
-        "-m",
-        TRAINING_MODULE,
-        ".",
-    ]
+    # Any free port: two jobs on the default one collide.
+    launch = ["accelerate", "launch", "--config_file", ACCELERATE_YAML, "--main_process_port", "0"]
+    return [*launch, "--num_cpu_threads_per_process", str(cpu_threads(config)), "-m", TRAINING_MODULE, "."]
 
 
 def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> str:
@@ -74,10 +61,15 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
     """
     lines = [
         "#!/bin/sh",
-        _comment(_header(config)),
-        _comment(tr("Arguments are passed on, for example: {command}", command=_example(config))),
+        comment(_header(config)),
+        comment(
+            tr(
+                "Arguments are passed on, for example: {command}",
+                command=NODE_EXAMPLE if config.engine.nodes > 1 else EXAMPLE,
+            )
+        ),
         "set -eu",
-        _comment(tr("An exported CDPATH would lead a relative path elsewhere.")),
+        comment(tr("An exported CDPATH would lead a relative path elsewhere.")),
         'CDPATH=\'\' cd -- "$(dirname -- "$0")"',
         STOP,
         _stop_unless("[ -f run.yaml ]", 2, tr("run.yaml is not beside it; start it in its run folder")),
@@ -97,10 +89,6 @@ def _header(config: RunConfig) -> str:
     return tr("trainwiz run {name}: starts it by hand, without supervisor or monitor.", name=config.name)
 
 
-def _example(config: RunConfig) -> str:
-    return NODE_EXAMPLE if config.engine.nodes > 1 else EXAMPLE
-
-
 def _exec(config: RunConfig) -> list[str]:
     """Several machines meet first: each runs this script with its own number, and one of them keeps the run."""
     several = config.engine.nodes > 1
@@ -117,7 +105,7 @@ def _needs(needs: list[tuple[str, str]]) -> list[str]:
     if not needs:
         return []
     lines = [
-        _comment(tr("What the run reads outside this folder; copied to another machine, the folder needs them there."))
+        comment(tr("What the run reads outside this folder; copied to another machine, the folder needs them there."))
     ]
     for key, path in needs:
         message = tr("{path} is not here ({key} in run.yaml); copy it there, or change {key}", path=path, key=key)
@@ -133,18 +121,18 @@ def _exports(config: RunConfig) -> list[str]:
     lines: list[str] = []
     for variable in run_variables(config):
         reason = variable.reason
-        lines.append(_comment(tr("{sentence}.", sentence=f"{reason[:1].upper()}{reason[1:]}")))
+        lines.append(comment(tr("{sentence}.", sentence=f"{reason[:1].upper()}{reason[1:]}")))
         if variable.name == "CUDA_VISIBLE_DEVICES" and variable.value:
             gpus = variable.value if _plain(variable.value) else "0"
             lines.append(f': "${{CUDA_VISIBLE_DEVICES:={gpus}}}"; export CUDA_VISIBLE_DEVICES')
         else:
             lines.append(f"export {variable.name}={shlex.quote(variable.value)}")
     left = found_at_meeting(config)
-    lines += [_comment(tr("{name} is not set here: {reason}.", name=one.name, reason=one.reason)) for one in left]
+    lines += [comment(tr("{name} is not set here: {reason}.", name=one.name, reason=one.reason)) for one in left]
     return [*lines, ""]
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
     return f"# {plain_text(text)}"
 
 
@@ -159,21 +147,16 @@ PLACEHOLDER = "NODE0"
 """Stands for the address of node 0 where nobody said it."""
 
 
-def node_command(config: RunConfig, folder: Path, node: int, main: Address) -> str:
-    """One line for a POSIX shell; `folder` is the run folder, the same path on all nodes."""
-    if config.engine.nodes == 1:
-        return shlex.quote(str(folder / LAUNCH_SH))
-    return joining_command(folder, node, main)
-
-
 def joining_command(folder: Path, node: int, main: Address) -> str:
-    """The same of a run of several nodes."""
+    """One line for a POSIX shell, in a run of several nodes; `folder` is the run folder, the same path on all of them."""
     return f"{shlex.quote(str(folder / LAUNCH_SH))} --node {node} --main {shlex.quote(str(main))}"
 
 
 def node_commands(config: RunConfig, folder: Path, main: Address) -> list[str]:
     """One for each node, from 0."""
-    return [node_command(config, folder, node, main) for node in range(config.engine.nodes)]
+    if config.engine.nodes == 1:
+        return [shlex.quote(str(folder / LAUNCH_SH))]
+    return [joining_command(folder, node, main) for node in range(config.engine.nodes)]
 
 
 # All files that a RunConfig stands for, as text.

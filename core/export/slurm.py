@@ -11,6 +11,7 @@ from pathlib import Path
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.export.accelerate import cpu_threads
+from trainwiz.core.export.launch_script import comment
 from trainwiz.core.export.training_arguments import runs_on_cpu
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import LAUNCH_SH
@@ -73,30 +74,31 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Slurm
         "#!/bin/bash",
         *_directives(config, folder, planned, order, limit, notice),
         "",
-        *(_comment(text) for text in _assumptions(planned, order)),
+        *(comment(text) for text in _assumptions(planned, order)),
         "set -u",
         f"run={shlex.quote(str(folder))}",
         *_meeting_point(config),
         "",
-        _comment(
+        comment(
             tr("Slurm sends USR1 before the limit: the step is finished, a checkpoint is saved, the job requeued.")
         ),
         "requeue=",
         "save() {",
         "    requeue=yes; caught=yes",
-        _comment_in(
+        "    "
+        + comment(
             tr("A signal to srun would kill the step half a minute later; the keeper of the run is on this node.")
         ),
         '    trainwiz runs stop "$run"',
-        _comment_in(tr("What had not begun, or does not end, is ended here.")),
+        "    " + comment(tr("What had not begun, or does not end, is ended here.")),
         '    sleep 5; kill -TERM "${!:-}" 2>/dev/null',
         "}",
         "trap save USR1",
         "",
-        _comment(tr("One task a node; launch.sh starts a process for each GPU. A run that was begun goes on.")),
+        comment(tr("One task a node; launch.sh starts a process for each GPU. A run that was begun goes on.")),
         _srun(config),
         "steps=$!",
-        _comment(tr("A trapped signal ends `wait`; the training is still saving then.")),
+        comment(tr("A trapped signal ends `wait`; the training is still saving then.")),
         "while :; do",
         '    caught=; wait "$steps"; code=$?',
         '    [ -n "$caught" ] || break',
@@ -190,7 +192,7 @@ def _assumptions(planned: Planned, order: SlurmOrder) -> Iterator[str]:
 def _meeting_point(config: RunConfig) -> Iterator[str]:
     if config.engine.nodes == 1:
         return
-    yield _comment(
+    yield comment(
         tr("Node 0 is the first of the job; the port follows from the job's number, so that two jobs do not meet.")
     )
     yield 'host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
@@ -216,19 +218,7 @@ def _word(option: str, value: str) -> str:
 def _in_directive(folder: Path, name: str) -> str:
     """A file in `folder`, whose `name` may hold what sbatch puts in for %; it cuts at spaces as a shell does."""
     text = f"{str(folder).replace('%', '%%')}/{name}"
-    return text if _safe(text) else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _safe(text: str) -> bool:
-    return re.fullmatch(r"[\w@%+=:,./-]+", text) is not None
-
-
-def _comment(text: str) -> str:
-    return f"# {plain_text(text)}"
-
-
-def _comment_in(text: str) -> str:
-    return f"    {_comment(text)}"
+    return text if re.fullmatch(r"[\w@%+=:,./-]+", text) else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _clock(seconds: float) -> str:

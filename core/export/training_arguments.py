@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.values import Strategy
 from trainwiz.core.run.folder import DEEPSPEED_JSON
 
 # What every export asks of a RunConfig: that the plan has filled it in, and which engine it means.
 
 T = TypeVar("T")
 
-ZERO_STAGES: dict[str, int] = {"zero1": 1, "zero2": 2, "zero3": 3}
+ZERO_STAGES: dict[Strategy, int] = {"zero1": 1, "zero2": 2, "zero3": 3}
 
 
 def solved(value: T | None, key: str) -> T:
@@ -26,7 +27,7 @@ def solved(value: T | None, key: str) -> T:
 
 def zero_stage(config: RunConfig) -> int | None:
     """The ZeRO stage, or None where DeepSpeed is not used."""
-    return ZERO_STAGES.get(solved(config.engine.strategy, "engine.strategy"))
+    return ZERO_STAGES.get(cast(Strategy, solved(config.engine.strategy, "engine.strategy")))
 
 
 def uses_deepspeed(config: RunConfig) -> bool:

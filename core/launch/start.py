@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,8 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import ProcessId, machine_identity, stat_fields, this_process
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.supervise.attempt import CannotRenew, not_written, renew
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.recovery import Setup
+from trainwiz.core.supervise.attempt import CannotStart, not_written, renew
+from trainwiz.core.supervise.recovery import Setup, StartOrder
 from trainwiz.core.text import parse_json
 
 # start_run: hand a run folder to a detached keeper.
@@ -101,8 +101,8 @@ def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
     """
     try:
         renew(renewing, {})
-    except (CannotRenew, OSError) as error:
-        said = str(error) if isinstance(error, CannotRenew) else not_written(os_reason(error))
+    except (CannotStart, OSError) as error:
+        said = str(error) if isinstance(error, CannotStart) else not_written(os_reason(error))
         raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), said)) from None
 
 
@@ -282,7 +282,7 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
     return {
         "command": own_launcher(launch_command(config)),
         "environment": training_variables(config, os.environ),
-        "setup": setup.to_json() if setup else None,
+        "setup": asdict(setup) if setup else None,
     }
 
 

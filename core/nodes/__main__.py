@@ -13,8 +13,8 @@ from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.launch.start import changed_config
 from trainwiz.core.nodes.address import NodeProblem, keep_address, main_address
-from trainwiz.core.nodes.attempt import LOADING, TRAINING, NodeAttempt, NodeOrder, accelerate_command, write_problem
 from trainwiz.core.nodes.handshake import data_of, introduce
+from trainwiz.core.nodes.node import LOADING, TRAINING, NodeAttempt, NodeOrder, accelerate_command, write_problem
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 

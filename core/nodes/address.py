@@ -35,7 +35,7 @@ _NOWHERE = "192.0.2.1"
 
 
 class NodeProblem(TrainwizError):
-    """One sentence with its code, as one of core.diagnosis or of `core.diagnosis.of_failure.CAUSE_OF_CODE`."""
+    """One sentence with its code, as one of core.diagnosis or of `core.diagnosis.diagnose.CAUSE_OF_CODE`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(Finding(code, "error", "engine.nodes", message), EXIT_TRAINING_FAILED)

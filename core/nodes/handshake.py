@@ -259,6 +259,12 @@ def data_of(config: RunConfig, folder: Path) -> dict[str, Any]:
 
 def refuse_unlike(mine: Handshake, other: Handshake, name: str) -> None:
     """Raises NodeProblem where `other`, called `name`, would not train the same as this node."""
+    versions = [
+        f"{library} {plain_text(other.versions.get(library), 40)} ≠ {version}"
+        for library, version in mine.versions.items()
+        if other.versions.get(library) != version
+    ]
+    data = _data_apart(mine.data, other.data)
     if other.processes != mine.processes:
         message = tr(
             "{name} starts {n} processes and node 0 starts {mine}: all nodes need the same number of GPUs.",
@@ -266,27 +272,21 @@ def refuse_unlike(mine: Handshake, other: Handshake, name: str) -> None:
             n=other.processes,
             mine=mine.processes,
         )
-        raise NodeProblem("config_mismatch", message)
-    versions = [
-        f"{library} {plain_text(other.versions.get(library), 40)} ≠ {version}"
-        for library, version in mine.versions.items()
-        if other.versions.get(library) != version
-    ]
-    if versions:
+    elif versions:
         message = tr(
             "{name} has other versions than node 0 ({versions}): install the same on all nodes.",
             name=name,
             versions=", ".join(versions),
         )
-        raise NodeProblem("config_mismatch", message)
-    data = _data_apart(mine.data, other.data)
-    if data:
+    elif data:
         message = tr(
             "{name} has other data than node 0 ({differences}): give all nodes the same files at the same path.",
             name=name,
             differences=plain_text("; ".join(data), LONGEST_SAID),
         )
-        raise NodeProblem("config_mismatch", message)
+    else:
+        return
+    raise NodeProblem("config_mismatch", message)
 
 
 def _data_apart(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -170,7 +170,7 @@ def gather_config(
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
     from trainwiz.core.data.columns import detect_columns
-    from trainwiz.core.export.deepspeed_file import settled_by_file
+    from trainwiz.core.export.deepspeed import settled_by_file
 
     config = build_config(profile, request.overrides, request.name)
     model, findings = gather_model(config)
@@ -233,7 +233,7 @@ def with_data(known: Gathered, data: DataSummary | None, findings: tuple[Finding
 
 def plan_gathered(gathered: Gathered, evidence: Evidence = NO_EVIDENCE) -> Plan:
     """The plan of what was gathered; reads nothing but a DeepSpeed file of the user's."""
-    from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
+    from trainwiz.core.export.deepspeed import deepspeed_file_findings
 
     plan = make_plan(
         gathered.machine,

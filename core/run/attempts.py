@@ -1,4 +1,4 @@
-"""The attempts of a run: what recovery changed, what the training does now, why a start is refused."""
+"""What a run says of itself: its attempts, what recovery changed, what it does now, what ails it, why no start."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any, Literal, cast, get_args
 
 from trainwiz.core.errors import NO_ROOM
 from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
 from trainwiz.core.run.lost import look_at_lock
-from trainwiz.core.run.state import Attempt, RunState, newer_schema
-from trainwiz.core.text import plain_text
+from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_fields
+from trainwiz.core.text import plain_text, text_in
 
 # recovery.json: what trainwiz changed by itself to get a run through; run.yaml stays what was planned.
 #
@@ -25,7 +26,7 @@ from trainwiz.core.text import plain_text
 #
 # `changes` of an entry are all differences from run.yaml that hold from that attempt on, not only the
 # new ones. The keeper of the run is the only writer. Reading needs no configuration: see
-# `core.config.effective` for the RunConfig that an attempt really has.
+# `core.config.build.with_recovery` for the RunConfig that an attempt really has.
 
 RECOVERY_JSON = "recovery.json"
 FORMAT = "trainwiz.recovery/1"
@@ -64,16 +65,9 @@ def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
 
 
 def _recovery(entry: Any) -> Recovery | None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("attempt"), int):
-        return None
-    after, time_s, changes = entry.get("after_step"), entry.get("time_s"), entry.get("changes")
-    return Recovery(
-        entry["attempt"],
-        str(entry.get("because", "unknown")),
-        after if isinstance(after, int) else None,
-        float(time_s) if isinstance(time_s, int | float) else 0.0,
-        changes if isinstance(changes, dict) else {},
-    )
+    found = read_fields(Recovery, entry)
+    usual = {"because": "unknown", "after_step": None, "time_s": 0.0}
+    return Recovery(**{**usual, **found}) if "attempt" in found else None
 
 
 # The newest attempt of a run, with all that recovery has changed until then.
@@ -255,24 +249,21 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
     newer = newer_schema(run, read_json(run.state_json) or {})
     if newer:
         return tr("{problem} Update trainwiz to go on with {name}.", problem=newer, name=name)
+    words = {"name": name, "typed": typed}
     if state.status == "stopping":
-        return tr(
-            "{name} is being stopped. When it has ended, go on with: trainwiz runs resume {typed}",
-            name=name,
-            typed=typed,
-        )
+        return tr("{name} is being stopped. When it has ended, go on with: trainwiz runs resume {typed}", **words)
+    if state.is_active and state.host in (None, platform.node()):
+        return runs_already(run)
     if state.is_active:
-        return _active(run, state)
+        return tr("{name} runs already on {host}. Watch it with: trainwiz monitor {typed}", host=state.host, **words)
     if resume and state.status == "finished":
         return tr("{name} has finished; there is nothing to resume.", name=name)
     if not lock_is_mine and look_at_lock(run.path) == "held":
         return being_cleared_up(run)
     if not resume and state.status != "prepared":
+        status = tr(state.status)
         return tr(
-            "{name} was started before ({status}). Go on with: trainwiz runs resume {typed}",
-            name=name,
-            status=tr(state.status),
-            typed=typed,
+            "{name} was started before ({status}). Go on with: trainwiz runs resume {typed}", status=status, **words
         )
     return None
 
@@ -286,13 +277,83 @@ def being_cleared_up(run: RunFolder) -> str:
     )
 
 
-def _active(run: RunFolder, state: RunState) -> str:
-    name, typed = run.path.name, name_for_commands(run.path)
-    if state.host is None or state.host == platform.node():
-        return tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=name, typed=typed)
-    return tr(
-        "{name} runs already on {host}. Watch it with: trainwiz monitor {typed}",
-        name=name,
-        host=state.host,
-        typed=typed,
-    )
+def runs_already(run: RunFolder) -> str:
+    typed = name_for_commands(run.path)
+    return tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=run.path.name, typed=typed)
+
+
+# Advice: one line about a run, with its level.
+
+AdviceLevel = Literal["ok", "note", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One line of the advice panel."""
+
+    code: str
+    level: AdviceLevel
+    text: str
+    remedy: str | None = None
+    """What to do about it, as a sentence or a command."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"code": self.code, "severity": self.level, "text": self.text, "remedy": self.remedy}
+
+
+# Advice that the run record carries: written by whoever watches the run, shown without knowing by whom.
+
+ADVICE_JSONL = "advice.jsonl"
+"""In a run folder, one object a line: `{time_s, code, severity, text, remedy, where}`.
+
+`severity` is error, warning, note or ok; `text` is a sentence; `remedy` a sentence or a command, or
+absent. A later line with the same `code` and `where` takes the place of an earlier one, and one with
+`"severity": "cleared"` takes it away.
+"""
+MOST_ADVICE = 50
+LONGEST_TEXT = 1_000
+LEVELS: Mapping[str, AdviceLevel] = {"error": "error", "warning": "warning", "note": "note", "ok": "ok"}
+
+
+class AdviceFile:
+    """advice.jsonl of one run; each look reads what is new of its tail."""
+
+    @classmethod
+    def of(cls, run: RunFolder) -> AdviceFile:
+        return cls(JsonLinesTail(run.file(ADVICE_JSONL)))
+
+    def __init__(self, tail: JsonLinesTail) -> None:
+        self._tail = tail
+        self._resets = 0
+        self._standing: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    def read(self) -> list[Mapping[str, Any]]:
+        """What stands now, the newest MOST_ADVICE."""
+        rows = self._tail.read_new()
+        if self._tail.resets != self._resets:
+            self._resets = self._tail.resets
+            self._standing.clear()
+        for row in rows:
+            key = str(row.get("code") or row.get("text")), str(row.get("where"))
+            self._standing.pop(key, None)
+            if row.get("severity") != "cleared":
+                self._standing[key] = row
+        while len(self._standing) > MOST_ADVICE:
+            del self._standing[next(iter(self._standing))]
+        return list(self._standing.values())
+
+
+def advice_of(recorded: Iterable[Any]) -> Iterable[Advice]:
+    """Objects with `text` (or `message`) and perhaps `severity` (or `level`), `code` and `remedy`; others are passed over."""
+    for item in recorded:
+        if not isinstance(item, Mapping):
+            continue
+        text = text_in(item.get("text")) or text_in(item.get("message"))
+        if text is None:
+            continue
+        level = LEVELS.get(str(item.get("severity") or item.get("level")), "note")
+        remedy = item.get("remedy")
+        if isinstance(remedy, Mapping):
+            remedy = text_in(remedy.get("text")) or text_in(remedy.get("command"))
+        code, cure = plain_text(item.get("code") or "recorded", 80), text_in(remedy)
+        yield Advice(code, level, plain_text(text, LONGEST_TEXT), cure and plain_text(cure, LONGEST_TEXT))

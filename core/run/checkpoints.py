@@ -7,14 +7,13 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.files import open_at_once, open_file, read_small, sampled_digest
-from trainwiz.core.language import tr
+from trainwiz.core.files import MOST_BYTES, open_at_once, open_file, read_small, sampled_digest
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.text import parse_json
 
@@ -128,7 +127,7 @@ def seal(checkpoint: Path) -> int:
     Raises OSError. Without it the folder is judged by its headers alone.
     """
     files: dict[str, dict[str, Any]] = {}
-    for path in _files(checkpoint):
+    for path in sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != FILES_JSON):
         _to_disk(path)
         name = path.relative_to(checkpoint).as_posix()
         files[name] = {"bytes": path.stat().st_size, "sample": sampled_digest(path)}
@@ -159,15 +158,6 @@ def changed_file(checkpoint: Path) -> str | None:
     return None
 
 
-def size_on_disk(checkpoint: Path) -> int:
-    """Bytes of all its files."""
-    return sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
-
-
-def _files(checkpoint: Path) -> Iterator[Path]:
-    yield from (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != FILES_JSON)
-
-
 def _to_disk(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -183,6 +173,7 @@ ADAPTER_WEIGHTS = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
 PICKLED_WEIGHTS = frozenset({"pytorch_model.bin", "adapter_model.bin"})
 PROGRESS_JSON = "progress.json"
 """What the training writes into each checkpoint: its counts, and by how many processes it was saved."""
+TRAINER_STATE = "trainer_state.json"
 MOST_STATE_BYTES = 512 * 2**20
 
 
@@ -202,10 +193,9 @@ def list_checkpoints(folder: RunFolder) -> list[Checkpoint]:
 
     A file or a link to nothing under such a name counts, as broken: it stands where a save will want to write.
     """
-    if not folder.path.is_dir():
-        return []
-    paths = [path for path in folder.path.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)]
-    return sorted((inspect_checkpoint(path) for path in paths), key=lambda found: (found.step, found.modified_s))
+    paths = folder.path.iterdir() if folder.path.is_dir() else ()
+    named = [path for path in paths if CHECKPOINT_NAME.fullmatch(path.name)]
+    return sorted(map(inspect_checkpoint, named), key=lambda found: (found.step, found.modified_s))
 
 
 def newest_complete(folder: RunFolder) -> Path | None:
@@ -227,18 +217,17 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
     index is there, the description of the model or adapter parses, torch files are whole zip archives,
     the random state of each process is there, and DeepSpeed's `latest` names a folder with the states
     of all ranks. A checkpoint of adapters alone is complete without the weights of their base. What
-    was saved by trainwiz is compared with its files.json as well (see `core.run.saved_files` for what
+    was saved by trainwiz is compared with its files.json as well (see above for what
     that sees); without one, large files are only looked into for halves of nothing but zeros.
     """
     named = CHECKPOINT_NAME.fullmatch(path.name)
     step = int(named.group(1)) if named else -1
     try:
         modified_s = path.stat().st_mtime
-        document = _trainer_state(path / "trainer_state.json")
-        if isinstance(document, str):
-            return Checkpoint(path, step, modified_s, document)
-        step = document["global_step"]
-        return Checkpoint(path, step, modified_s, _problem(path))
+        held = _step_of(path)
+        if isinstance(held, str):
+            return Checkpoint(path, step, modified_s, held)
+        return Checkpoint(path, held, modified_s, _problem(path))
     except OSError as error:
         return Checkpoint(path, step, 0.0, tr("it cannot be read: {reason}", reason=os_reason(error)))
 
@@ -253,50 +242,51 @@ def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
     return checkpoint.path.rename(target)
 
 
-def _trainer_state(path: Path) -> dict[str, Any] | str:
+def _object_in(path: Path, missing: str, other: str, most: int = MOST_BYTES) -> dict[str, Any] | str:
+    """The JSON object of a file, or one sentence: `missing`, or `other` for what is no object. Raises OSError."""
     try:
-        document = parse_json(read_small(path, MOST_STATE_BYTES))
+        document = parse_json(read_small(path, most))
     except FileNotFoundError:
-        return tr("{name} is missing: the save was cut short", name="trainer_state.json")
-    except OSError as error:
-        return tr("{name} cannot be read: {reason}", name="trainer_state.json", reason=os_reason(error))
+        return tr(missing, name=path.name)
     except ValueError:
-        return tr("{name} is not whole", name="trainer_state.json")
-    step = document.get("global_step") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        return tr("{name} names no step", name="trainer_state.json")
-    return document
+        return tr("{name} is not whole", name=path.name)
+    return document if isinstance(document, dict) else tr(other, name=path.name)
+
+
+def _step_of(path: Path) -> int | str:
+    """The step that a checkpoint holds, or one sentence."""
+    names_no_step = mark("{name} names no step")
+    try:
+        missing = mark("{name} is missing: the save was cut short")
+        document = _object_in(path / TRAINER_STATE, missing, names_no_step, MOST_STATE_BYTES)
+    except OSError as error:
+        return tr("{name} cannot be read: {reason}", name=TRAINER_STATE, reason=os_reason(error))
+    if isinstance(document, str):
+        return document
+    step = document.get("global_step")
+    return step if type(step) is int and step >= 0 else tr(names_no_step, name=TRAINER_STATE)
 
 
 def _problem(path: Path) -> str | None:
-    changed = changed_file(path)
-    if changed:
-        return changed
     names = {entry.name for entry in path.iterdir()}
-    deepspeed = "latest" in names
-    for check in (_weights_problem, _description_problem, _torch_files_problem, _random_state_problem):
-        problem = check(path, names)
-        if problem:
-            return problem
-    if deepspeed:
+    checks = (_weights_problem, _description_problem, _torch_files_problem, _random_state_problem, _optimizer_problem)
+    return changed_file(path) or next((found for check in checks if (found := check(path, names))), None)
+
+
+def _optimizer_problem(path: Path, names: set[str]) -> str | None:
+    if "latest" in names:
         return _deepspeed_problem(path)
     if not any(name.startswith("optimizer") for name in names):
         return tr("the state of the optimizer is missing")
-    if "scheduler.pt" not in names:
-        return tr("{name} is missing", name="scheduler.pt")
-    return None
+    return None if "scheduler.pt" in names else tr("{name} is missing", name="scheduler.pt")
 
 
 def _weights_problem(path: Path, names: set[str]) -> str | None:
-    for name in sorted(names):
-        if name.endswith(".safetensors"):
-            problem = safetensors_problem(path / name)
-            if problem:
-                return problem
-        if name.endswith(".index.json"):
-            missing = _missing_shards(path / name)
-            if missing:
-                return missing
+    for ending, check in ((".safetensors", safetensors_problem), (".index.json", _missing_shards)):
+        if found := next(
+            (found for name in sorted(names) if name.endswith(ending) and (found := check(path / name))), None
+        ):
+            return found
     if "adapter_config.json" in names and not names & ADAPTER_WEIGHTS:
         return tr("the weights of the adapter are missing")
     weights = [name for name in names if name.endswith(".safetensors") or name in PICKLED_WEIGHTS]
@@ -310,14 +300,9 @@ def _description_problem(path: Path, names: set[str]) -> str | None:
     """The JSON that says which model or adapter the weights belong to: without it they cannot be loaded back."""
     if not any(name.endswith(".safetensors") or name in PICKLED_WEIGHTS for name in names):
         return None
-    description = "adapter_config.json" if names & ADAPTER_WEIGHTS else "config.json"
-    try:
-        document = parse_json(read_small(path / description))
-    except FileNotFoundError:
-        return tr("{name} is missing", name=description)
-    except ValueError:
-        return tr("{name} is not whole", name=description)
-    return None if isinstance(document, dict) else tr("{name} holds no settings", name=description)
+    description = path / ("adapter_config.json" if names & ADAPTER_WEIGHTS else "config.json")
+    found = _object_in(description, mark("{name} is missing"), mark("{name} holds no settings"))
+    return found if isinstance(found, str) else None
 
 
 def _missing_shards(path: Path) -> str | None:
@@ -332,12 +317,8 @@ def _missing_shards(path: Path) -> str | None:
 
 
 def _torch_files_problem(path: Path, names: set[str]) -> str | None:
-    for name in sorted(names):
-        if name.endswith((".pt", ".pth")) or name in (*PICKLED_WEIGHTS, "optimizer.bin"):
-            problem = zip_problem(path / name, name)
-            if problem:
-                return problem
-    return None
+    torch_files = (n for n in sorted(names) if n.endswith((".pt", ".pth")) or n in (*PICKLED_WEIGHTS, "optimizer.bin"))
+    return next((found for name in torch_files if (found := zip_problem(path / name, name))), None)
 
 
 def _random_state_problem(path: Path, names: set[str]) -> str | None:
@@ -352,11 +333,7 @@ def _random_state_problem(path: Path, names: set[str]) -> str | None:
 
 def saved_by(path: Path) -> int:
     """By how many processes a checkpoint was saved, as it says itself; 0 where it does not say."""
-    try:
-        document = parse_json(read_small(path / PROGRESS_JSON))
-    except (OSError, ValueError):
-        return 0
-    count = document.get("world_size") if isinstance(document, dict) else None
+    count = (read_json(path / PROGRESS_JSON) or {}).get("world_size")
     return count if isinstance(count, int) and count > 0 else 0
 
 
@@ -366,10 +343,9 @@ def _deepspeed_problem(path: Path) -> str | None:
     if not tag or Path(tag).name != tag or not folder.is_dir():
         return tr("DeepSpeed's folder {name} is missing", name=repr(tag))
     files = sorted(entry.name for entry in folder.iterdir())
-    for name in files:
-        problem = zip_problem(folder / name, f"{tag}/{name}") if name.endswith(".pt") else None
-        if problem:
-            return problem
+    torch_files = (name for name in files if name.endswith(".pt"))
+    if found := next((found for name in torch_files if (found := zip_problem(folder / name, f"{tag}/{name}"))), None):
+        return found
     if not any(name.endswith("model_states.pt") for name in files):
         return tr("the model's states in {name} are missing", name=tag)
     ranks = sorted({int(rank) for name in files for rank in re.findall(r"rank_(\d+)_mp_rank_\d+_optim_states", name)})

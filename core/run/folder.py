@@ -117,71 +117,40 @@ RUN_MARK_VARIABLE = "TRAINWIZ_RUN_MARK"
 """Environment variable that the supervisor sets and every process of the run inherits."""
 
 
+class _Named:
+    """What lies under this name in a run folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: Any, owner: Any) -> Path:
+        return Path(run.path / self.name)
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """One run folder: the only contract between launcher, training process and viewers."""
 
     path: Path
 
+    run_yaml = _Named(RUN_YAML)
+    plan_json = _Named(PLAN_JSON)
+    state_json = _Named(STATE_JSON)
+    metrics_jsonl = _Named(METRICS_JSONL)
+    system_jsonl = _Named(SYSTEM_JSONL)
+    train_log = _Named(TRAIN_LOG)
+    engine_json = _Named(ENGINE_JSON)
+    """Written by rank 0 of the training: which engine really runs. The supervisor copies it into state.json."""
+    final_model = _Named(FINAL_MODEL)
+    tokenizer = _Named(TOKENIZER)
+    base_model = _Named(BASE_MODEL)
+    adapter = _Named(ADAPTER)
+    trace = _Named(TRACE)
+    rows = _Named(ROWS)
+    generations_jsonl = _Named(GENERATIONS)
+
     def file(self, name: str) -> Path:
         return self.path / name
-
-    @property
-    def run_yaml(self) -> Path:
-        return self.path / RUN_YAML
-
-    @property
-    def plan_json(self) -> Path:
-        return self.path / PLAN_JSON
-
-    @property
-    def state_json(self) -> Path:
-        return self.path / STATE_JSON
-
-    @property
-    def metrics_jsonl(self) -> Path:
-        return self.path / METRICS_JSONL
-
-    @property
-    def system_jsonl(self) -> Path:
-        return self.path / SYSTEM_JSONL
-
-    @property
-    def train_log(self) -> Path:
-        return self.path / TRAIN_LOG
-
-    @property
-    def engine_json(self) -> Path:
-        """Written by rank 0 of the training: which engine really runs. The supervisor copies it into state.json."""
-        return self.path / ENGINE_JSON
-
-    @property
-    def final_model(self) -> Path:
-        return self.path / FINAL_MODEL
-
-    @property
-    def tokenizer(self) -> Path:
-        return self.path / TOKENIZER
-
-    @property
-    def base_model(self) -> Path:
-        return self.path / BASE_MODEL
-
-    @property
-    def adapter(self) -> Path:
-        return self.path / ADAPTER
-
-    @property
-    def trace(self) -> Path:
-        return self.path / TRACE
-
-    @property
-    def rows(self) -> Path:
-        return self.path / ROWS
-
-    @property
-    def generations_jsonl(self) -> Path:
-        return self.path / GENERATIONS
 
     def failure_json(self, rank: int) -> Path:
         """Written by a training process that dies of an exception."""

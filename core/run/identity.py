@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -79,7 +79,7 @@ class Identity:
         write_json_atomic(path, {"format": FORMAT, **self.to_json()})
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("time_s", "settings", "loaded", "earlier", "accepted")}
+        return asdict(self)
 
     @classmethod
     def read(cls, path: Path) -> Identity | None:
@@ -89,7 +89,10 @@ class Identity:
         if document.get("format") != FORMAT or not settings:
             return None
         time_s = document.get("time_s")
-        lists = {name: [entry for entry in document.get(name) or [] if isinstance(entry, dict)] for name in LISTS}
+        lists = {
+            name: [entry for entry in document.get(name) or [] if isinstance(entry, dict)]
+            for name in ("earlier", "accepted")
+        }
         return cls(settings, loaded, float(time_s) if isinstance(time_s, int | float) else 0.0, **lists)
 
     def is_of(self, other: Identity) -> bool:
@@ -109,16 +112,12 @@ class Identity:
             self.accepted += [{"time_s": time.time(), "part": one.part, "what": one.text} for one in found]
 
 
-LISTS = ("earlier", "accepted")
-
-
 def recorded_identity(folder: RunFolder, checkpoint: Path | None) -> Identity | None:
     """What a resume has to match: the record of the run, or of a checkpoint that is from another one."""
     of_run = Identity.read(folder.file(IDENTITY_JSON))
     of_checkpoint = Identity.read(checkpoint / IDENTITY_JSON) if checkpoint is not None else None
-    if of_run is None or (of_checkpoint is not None and not of_checkpoint.is_of(of_run)):
-        return of_checkpoint or of_run
-    return of_run
+    is_other = of_checkpoint is not None and of_run is not None and not of_checkpoint.is_of(of_run)
+    return of_checkpoint if is_other else of_run or of_checkpoint
 
 
 def compare(recorded: Values, now: Values) -> list[Difference]:
@@ -201,7 +200,7 @@ def _text(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
-# The identity of a run as its settings and files are now: see core.run.identity.
+# The identity of a run as its settings and files are now.
 
 SEQUENCES = mark("sequences of a step")
 POSITION = mark("place in the data")
@@ -220,15 +219,8 @@ OF_DATA = ("data.validation_rows", "data.concatenate", "data.min_characters", "d
 OF_MODEL = ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets")
 OF_TOKENIZER = ("model.source_language", "model.target_language")
 OF_SOURCE = (
-    "format",
-    "split",
-    "subset",
-    "text_column",
-    "target_column",
-    "max_rows",
-    "min_characters",
-    "max_characters",
-)
+    "format", "split", "subset", "text_column", "target_column", "max_rows", "min_characters", "max_characters",
+)  # fmt: skip
 
 
 def sequences_of_a_step(config: RunConfig, world_size: int) -> int:

@@ -1,4 +1,4 @@
-"""Lists of runs, wherever they lie, and the one that a user means."""
+"""Runs: all of a folder and those elsewhere, the one that a user means, one in detail, several compared, one removed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,34 @@ import fcntl
 import json
 import math
 import os
+import re
+import shlex
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.files import open_file
-from trainwiz.core.language import tr
-from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
-from trainwiz.core.run.state import RunStatus, read_state
-from trainwiz.core.text import is_text, parse_json
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
+from trainwiz.core.files import ends_a_line, open_file, read_small
+from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import objects_from_the_end
+from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
+from trainwiz.core.run.checkpoints import Checkpoint, list_checkpoints
+from trainwiz.core.run.folder import (
+    DEFAULT_ROOT,
+    LAUNCH_SH,
+    OUTCOME_JSON,
+    RunFolder,
+    name_for_commands,
+    read_json,
+    write_atomic,
+)
+from trainwiz.core.run.lost import RunLock
+from trainwiz.core.run.state import RunState, RunStatus, read_state
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
@@ -40,75 +55,30 @@ def registry_path() -> Path:
 def record_run(folder: RunFolder) -> None:
     """Remember that a run was started in `folder`. Raises nothing: a list is not worth a run."""
     path = registry_path()
-    line = _line({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
+    # Escaped: the name of a folder may hold bytes that are no text.
+    line = json.dumps({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
-            _lock(file.fileno())
+            with contextlib.suppress(OSError):
+                # Some file systems know no locks.
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A writer that was killed may have left half a line.
-            file.write(b"\n" * (not _ends_whole(path)) + line.encode() + b"\n")
-        _shorten(path)
-
-
-def _line(document: Mapping[str, Any]) -> str:
-    line = json.dumps(document, ensure_ascii=False)
-    return line if is_text(line) else json.dumps(document)
+            file.write(b"\n" * (not ends_a_line(path)) + line.encode() + b"\n")
+        with open_file(path) as file:
+            is_long = sum(1 for _ in file) > MOST_LINES
+        if is_long:
+            # A start that is recorded at that very moment may be missed.
+            kept = reversed(recorded_runs()[:KEPT_RUNS])
+            write_atomic(path, "".join(json.dumps({"path": str(run.path)}) + "\n" for run in kept))
 
 
 def recorded_runs() -> list[RunFolder]:
-    """The folders that still hold a run, the one started last first."""
-    newest_first = dict.fromkeys(reversed(_paths(registry_path())))
-    return [folder for folder in map(RunFolder, newest_first) if folder.is_run()]
-
-
-def _paths(path: Path) -> list[Path]:
-    """In the order of the file; lines that are broken are left out."""
-    try:
-        with open_file(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_BYTES))
-            lines = file.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            document = parse_json(line)
-        except ValueError:
-            continue
-        recorded = document.get("path") if isinstance(document, dict) else None
-        if isinstance(recorded, str) and recorded.startswith("/") and "\0" not in recorded:
-            found.append(Path(recorded))
-    return found
-
-
-def _shorten(path: Path) -> None:
-    """Once in a while write the list anew; a start that is recorded at that very moment may be missed."""
-    with open_file(path) as file:
-        lines = sum(1 for _ in file)
-    if lines <= MOST_LINES:
-        return
-    kept = list(reversed([folder.path for folder in recorded_runs()[:KEPT_RUNS]]))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        text = "".join(_line({"path": str(one)}) + "\n" for one in kept)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _ends_whole(path: Path) -> bool:
-    with open_file(path) as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return True
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def _lock(descriptor: int) -> None:
-    """As long as the file is open; without it where the file system knows no locks."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """The folders that still hold a run, the one started last first; lines that are broken are left out."""
+    recorded = (document.get("path") for document in objects_from_the_end(registry_path(), MOST_BYTES))
+    texts = dict.fromkeys(text for text in recorded if isinstance(text, str))
+    paths = [Path(text) for text in texts if text.startswith("/") and "\0" not in text]
+    return [folder for folder in map(RunFolder, paths) if folder.is_run()]
 
 
 # Lists of runs: all of a folder, and those that were started elsewhere.
@@ -141,14 +111,17 @@ class RunSummary:
 
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     """Every run folder directly below `root`, the newest first. A missing or closed root holds no runs."""
-    runs = [summarize_run(folder) for folder in run_folders(root)]
-    return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
+    return _newest_first(run_folders(root))
 
 
 def list_runs_elsewhere(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     """The runs of this user that do not lie below `root` and are still there, the newest first."""
     here = {folder.path.resolve() for folder in run_folders(root)}
-    runs = [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in here]
+    return _newest_first(folder for folder in recorded_runs() if folder.path.resolve() not in here)
+
+
+def _newest_first(folders: Iterable[RunFolder]) -> list[RunSummary]:
+    runs = map(summarize_run, folders)
     return sorted(runs, key=lambda run: (run.created_s or 0.0, run.name), reverse=True)
 
 
@@ -186,20 +159,8 @@ def summarize_run(folder: RunFolder) -> RunSummary:
 
 def last_metrics(path: Path) -> dict[str, Any]:
     """The last step and the last finite loss of metrics.jsonl, read from its end: {step?, loss?}."""
-    try:
-        with open_file(path) as file:
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return {}
     found: dict[str, Any] = {}
-    for line in reversed(lines):
-        try:
-            document = parse_json(line)
-        except ValueError:
-            continue
-        if not isinstance(document, dict):
-            continue
+    for document in objects_from_the_end(path, TAIL_BYTES):
         if isinstance(document.get("step"), int):
             found.setdefault("step", document["step"])
         loss = document.get("loss")
@@ -211,8 +172,7 @@ def last_metrics(path: Path) -> dict[str, Any]:
 
 # find_run: the one run that a user means.
 
-MOST_SHOWN = 5
-LONGEST_SHOWN = 120
+MOST_SHOWN, LONGEST_SHOWN = 5, 120
 
 
 def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> RunFolder:
@@ -256,8 +216,7 @@ def _fitting(text: str, folders: list[RunFolder]) -> list[RunFolder]:
 
 def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
     names = [folder.path.name for folder in found]
-    if len(set(names)) < len(names):
-        names = [str(folder.path) for folder in found]
+    names = names if len(set(names)) == len(names) else [str(folder.path) for folder in found]
     shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
     message = tr("{text} fits {n} runs: {names}. Give more of the name.", text=_quoted(text), n=len(names), names=shown)
     return usage_error("ambiguous_run", text, message)
@@ -274,15 +233,249 @@ def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -
     names = [folder.path.name for folder in folders]
     near = [folder.path.name for folder in _fitting(text, folders)][:3] if is_name else []
     near = near or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    if not names:
+    shown = _quoted(text)
+    message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=shown)
+    if near:
+        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near))
+    elif not names:
         message = tr(
             "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one.",
-            text=_quoted(text),
+            text=shown,
             root=root,
         )
-    elif near:
-        guess = tr(" or ").join(near)
-        message = tr("There is no run {text}. Did you mean {guess}?", text=_quoted(text), guess=guess)
-    else:
-        message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=_quoted(text))
     return usage_error("no_such_run", text, message)
+
+
+# RunDescription: one run with all that its folder says of it, for `trainwiz runs show`.
+
+SET_ASIDE_NAME = re.compile(r"(broken|later)-checkpoint-(\d+)(-\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A checkpoint that was renamed out of the way; it is not deleted by anybody but the user."""
+
+    name: str
+    why: str
+    """broken: it was not complete. later: the training went on from an earlier one."""
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunDescription:
+    summary: RunSummary
+    state: RunState
+    checkpoints: tuple[Checkpoint, ...]
+    set_aside: tuple[SetAside, ...]
+    phase: PhaseNow | None
+    """What the training does now; None for a run that is not active."""
+    advice: tuple[Mapping[str, Any], ...]
+    """What watchers recorded and did not take back, as lines of advice.jsonl."""
+    recoveries: tuple[Recovery, ...]
+    """The starts that trainwiz made by itself."""
+    batch: Mapping[str, Any]
+    """That of plan.json: what the changes of an attempt are compared with."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `trainwiz runs show --json`."""
+        return {
+            **self.summary.to_json(),
+            "state": self.state.to_json(),
+            "checkpoints": [{**asdict(found), "path": found.path.name} for found in self.checkpoints],
+            "set_aside": [asdict(found) for found in self.set_aside],
+            "phase": asdict(self.phase) if self.phase else None,
+            "advice": list(self.advice),
+            "recoveries": [asdict(recovery) for recovery in self.recoveries],
+        }
+
+
+def describe_run(folder: RunFolder) -> RunDescription:
+    """Reads only; what cannot be read is absent."""
+    state = read_state(folder)
+    batch = (read_json(folder.plan_json) or {}).get("batch")
+    return RunDescription(
+        summary=summarize_run(folder),
+        state=state,
+        checkpoints=tuple(list_checkpoints(folder)),
+        set_aside=_set_aside(folder),
+        phase=read_phase(folder) if state.is_active else None,
+        advice=tuple(AdviceFile.of(folder).read()),
+        recoveries=tuple(read_recoveries(folder)),
+        batch=batch if isinstance(batch, dict) else {},
+    )
+
+
+def _set_aside(folder: RunFolder) -> tuple[SetAside, ...]:
+    """The checkpoints that were renamed, by step."""
+    try:
+        matches = [SET_ASIDE_NAME.fullmatch(path.name) for path in folder.path.iterdir()]
+    except OSError:
+        return ()
+    found = [SetAside(match[0], match[1], int(match[2])) for match in matches if match]
+    return tuple(sorted(found, key=lambda aside: (aside.step, aside.name)))
+
+
+# Comparing runs: where their settings differ, and what came out.
+
+LEFT_OUT = ("origins", "name", "schema_version")
+
+RESULTS: tuple[tuple[str, str], ...] = (
+    ("status", mark("status")),
+    ("step", mark("step")),
+    ("max_steps", mark("of steps")),
+    ("first_loss", mark("first loss")),
+    ("last_loss", mark("last loss")),
+    ("eval_loss", mark("evaluation loss")),
+    ("eval_perplexity", mark("perplexity")),
+    ("eval_bleu", "BLEU"),
+    ("duration_s", mark("seconds")),
+    ("engine", mark("engine")),
+    ("attempts", mark("attempts")),
+)
+
+
+def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
+    """{runs: [names], settings: {key path: [value of each]} where they differ, planned: {key path: [value of each]}
+    where recovery changed one, results: {name: [value of each]}}.
+
+    The settings are those of the newest attempt. Raises UsageError for fewer than two runs, and for a run.yaml that
+    cannot be read.
+    """
+    if len(folders) < 2:
+        raise usage_error("too_few_runs", "runs", tr("Name two runs or more to compare."))
+    planned = [_settings(folder) for folder in folders]
+    changes = [changes_now(folder) for folder in folders]
+    # Key paths as they stand: a run.yaml of another version, which no RunConfig takes, can be compared too.
+    settings = [one | changed for one, changed in zip(planned, changes, strict=True)]
+    keys = list(dict.fromkeys(key for one in settings for key in one))
+    rows = {key: [one.get(key) for one in settings] for key in keys}
+    results = [_results(folder) for folder in folders]
+    return {
+        "runs": [folder.path.name for folder in folders],
+        "settings": {key: values for key, values in rows.items() if any(value != values[0] for value in values[1:])},
+        "planned": {key: [one.get(key) for one in planned] for key in dict.fromkeys(chain(*changes))},
+        "results": {key: [one[key] for one in results] for key, _ in RESULTS},
+    }
+
+
+def _settings(folder: RunFolder) -> dict[str, Any]:
+    # Lists and the keeper need no YAML.
+    import yaml
+    from trainwiz.core.config.yaml_text import load_yaml
+
+    message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)
+    document = None
+    try:
+        document = load_yaml(read_small(folder.run_yaml).decode())
+    except OSError as error:
+        message = tr("{path} cannot be read: {reason}.", path=folder.run_yaml, reason=os_reason(error))
+    except (UnicodeDecodeError, yaml.YAMLError):
+        pass
+    if not isinstance(document, dict):
+        raise usage_error("broken_run_yaml", str(folder.run_yaml), message)
+    return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
+
+
+def _flat(node: Any, path: str) -> dict[str, Any]:
+    children: list[tuple[str, Any]]
+    if isinstance(node, dict) and node:
+        children = [(str(key), value) for key, value in node.items()]
+    elif isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        children = [(str(number), value) for number, value in enumerate(node)]
+    else:
+        return {path: node}
+    found: dict[str, Any] = {}
+    for key, value in children:
+        found |= _flat(value, f"{path}.{key}" if path else key)
+    return found
+
+
+def _results(folder: RunFolder) -> dict[str, Any]:
+    state, summary = read_state(folder), summarize_run(folder)
+    outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
+    found: dict[str, Any] = {name: outcome.get(name) for name, _ in RESULTS}
+    found |= {"status": state.status, "step": summary.step, "max_steps": summary.max_steps}
+    found |= {"last_loss": outcome.get("last_loss", summary.loss), "attempts": len(state.attempts)}
+    found |= {"engine": state.engine.get("actual"), "duration_s": None}
+    if state.started_s is not None and state.ended_s is not None:
+        found["duration_s"] = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
+    return found
+
+
+# Removing a run: the only place of the product that deletes what it did not just make.
+
+LOCK_PATIENCE_S = 1.0
+"""Readers hold the lock for a moment."""
+
+
+def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
+    """Raises UsageError when the folder is no run, is active, or holds the place that the user works in.
+
+    `lock`: what the caller itself holds.
+    """
+    path, code, message = folder.path, "not_removable", ""
+    if path.is_symlink():
+        code, typed = "not_a_run", shlex.quote(str(path.resolve()))
+        message = tr(
+            "{path} is a link and is not removed. The run that it leads to goes with: trainwiz runs remove {typed}",
+            path=path,
+            typed=typed,
+        )
+    elif not (
+        folder.run_yaml.is_file()
+        and folder.state_json.is_file()
+        and (folder.plan_json.is_file() or folder.file(LAUNCH_SH).is_file())
+    ):
+        code, message = "not_a_run", tr("{path} is not removed: it is not a run folder of trainwiz.", path=path)
+    else:
+        for place, what in ((Path.cwd(), tr("the folder you work in")), (Path.home(), tr("your home folder"))):
+            if place.resolve().is_relative_to(path.resolve()):
+                message = tr("{path} is not removed: {what} is inside it.", path=path, what=what)
+    state = read_state(folder, lock=lock)
+    if not message and state.is_active:
+        code, words = "run_is_active", {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
+        message = tr("{name} is {status}; stop it first: trainwiz runs stop {typed}", **words)
+        if state.status == "stopping":
+            message = tr("{name} is being stopped; remove it when it has ended.", name=path.name)
+    if message:
+        raise usage_error(code, str(path), message)
+
+
+def remove_run(folder: RunFolder) -> None:
+    """Delete the folder of a run with all that is in it; follows no link out of it.
+
+    Raises UsageError as check_removable does, and when it is being started at this moment;
+    CannotRunError when it cannot be deleted whole.
+    """
+    check_removable(folder)
+    path = folder.path
+    try:
+        lock = RunLock.take(path, wait_s=LOCK_PATIENCE_S)
+        if lock is None:
+            message = tr("{name} is being started or cleared up; try again.", name=path.name)
+            raise usage_error("run_is_active", str(path), message)
+        try:
+            # It may have been started while we waited.
+            check_removable(folder, lock)
+            _delete(path)
+        finally:
+            lock.release()
+    except OSError as error:
+        message = tr("{path} could not be removed whole: {reason}.", path=path, reason=os_reason(error))
+        raise CannotRunError(Finding("not_removable", "error", str(path), message)) from None
+
+
+def _delete(path: Path) -> None:
+    """Out of sight in one step: half a run is never found, and a start at this moment finds none."""
+    hidden = path.with_name(f".{path.name}.removing")
+    try:
+        path.rename(hidden)
+    except OSError:
+        # A mount point, a name that gets too long, a closed parent: then where it stands.
+        hidden = path
+    try:
+        shutil.rmtree(hidden)
+    except OSError:
+        with contextlib.suppress(OSError):
+            hidden.rename(path)
+        raise

@@ -9,11 +9,12 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import moment_words
@@ -42,7 +43,7 @@ class ProcessId:
     start_ticks: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"pid": self.pid, "create_time": self.create_time, "start_ticks": self.start_ticks}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, document: Any) -> ProcessId | None:
@@ -156,10 +157,7 @@ def machine_identity() -> str:
 
 
 def this_process() -> ProcessId:
-    found = identify(os.getpid())
-    if found is None:
-        return ProcessId(os.getpid(), 0.0)
-    return found
+    return identify(os.getpid()) or ProcessId(os.getpid(), 0.0)
 
 
 # The lock of a run folder: one keeper at a time, held by the kernel, gone with its processes.
@@ -247,20 +245,6 @@ restarted: its computer was started again since. silent: it cannot be seen, and 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A computer, its boot, and the process numbers that can be seen: what `machine_identity` puts in words."""
-
-    host: str
-    boot: str = ""
-    pids: str = ""
-
-    @classmethod
-    def of(cls, identity: str) -> Place:
-        host, boot, pids, *_ = [*identity.split(" "), "", ""]
-        return cls(host, boot, pids)
-
-
-@dataclass(frozen=True, slots=True)
 class Observation:
     """What a reader of a run folder can see. The functions are asked only where the rule needs them."""
 
@@ -284,7 +268,7 @@ class Observation:
             now_s=time.time() if now_s is None else now_s,
             process=look_for,
             lock=lambda: look_at_lock(run.path) if lock is None else lock.seen_by_holder,
-            written_s=lambda: _written_s(run.state_json),
+            written_s=lambda: run.state_json.stat().st_mtime if is_file(run.state_json) else None,
             is_elsewhere=lambda recorded: _is_elsewhere(run.path, recorded),
             boot_s=boot_time_s,
         )
@@ -333,10 +317,15 @@ def lost_words(why: Why, state: RunState, folder: Path) -> str:
 
 def _was_restarted(state: RunState, observation: Observation) -> bool:
     """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
-    then, now = Place.of(state.machine or ""), Place.of(observation.machine)
-    if not then.boot or not now.boot or then.boot == now.boot or then.host != now.host:
+    (host_then, boot_then), (host, boot) = _host_and_boot(state.machine or ""), _host_and_boot(observation.machine)
+    if not boot_then or not boot or boot_then == boot or host_then != host:
         return False
     return state.heartbeat_s is not None and state.heartbeat_s < observation.boot_s()
+
+
+def _host_and_boot(identity: str) -> list[str]:
+    """Of what `machine_identity` gives."""
+    return [*identity.split(" "), ""][:2]
 
 
 def _is_silent(state: RunState, observation: Observation, lock: LockSeen) -> bool:
@@ -349,13 +338,6 @@ def _is_silent(state: RunState, observation: Observation, lock: LockSeen) -> boo
         return False
     # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
     return lock == "free" or age_s is None or age_s > 0
-
-
-def _written_s(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
 
 
 def _is_elsewhere(folder: Path, recorded: str) -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
-from trainwiz.core.run.lost import HEARTBEAT_LOST_S, Observation, ProcessId, RunLock, lost_words, why_lost
+from trainwiz.core.run.lost import Observation, ProcessId, RunLock, lost_words, why_lost
 from trainwiz.core.text import parse_json
 
 # The states of a run.
@@ -101,8 +102,6 @@ def was_trained(run: RunFolder) -> bool:
 # The keeper of a run (core/supervise) is the only writer while it lives; `prepare_run` writes the first
 # state. A reader never writes: it applies the rule for lost runs (core/run/lost.py) to what it shows.
 
-__all__ = ["HEARTBEAT_EVERY_S", "HEARTBEAT_LOST_S", "Attempt", "RunExit", "RunState", "read_state", "write_state"]
-
 HEARTBEAT_EVERY_S = 2.0
 
 
@@ -120,17 +119,9 @@ class RunExit:
 
     @classmethod
     def from_json(cls, document: Any) -> RunExit | None:
-        """A value of the wrong type counts as absent."""
-        if not isinstance(document, dict) or not isinstance(document.get("code"), int):
-            return None
-        cause, remedy, evidence = document.get("cause"), document.get("remedy"), document.get("evidence")
-        return cls(
-            document["code"],
-            cause if isinstance(cause, str) else None,
-            str(document.get("message", "")),
-            remedy if isinstance(remedy, str) else None,
-            tuple(map(str, evidence)) if isinstance(evidence, list) else (),
-        )
+        """None without a code."""
+        found = read_fields(cls, document)
+        return cls(**{"message": "", "cause": None, **found}) if "code" in found else None
 
 
 @dataclass(slots=True)
@@ -177,7 +168,7 @@ class RunState:
     grace_s: float = 120.0
     """How long a graceful stop may take before what is left is killed: planned first, measured later."""
     window: dict[str, Any] | None = None
-    """Where grace_s comes from, a core.run.stop_window.StopWindow; None until something was measured."""
+    """Where grace_s comes from, a core.launch.actions.StopWindow; None until something was measured."""
     host: str | None = None
     machine: str | None = None
     folder: str | None = None
@@ -191,7 +182,7 @@ class RunState:
     engine: dict[str, Any] = field(default_factory=dict)
     """`planned` and `actual` as one word each, and all that engine.json says."""
     stop: dict[str, Any] | None = None
-    """{requested_s, reason, now} once somebody asked for a stop; `verified` once it is over: see core.supervise.verify."""
+    """{requested_s, reason, now} once somebody asked for a stop; `verified` once it is over: see core.supervise.ending.verify_gone."""
     outcome: dict[str, Any] | None = None
     exit: RunExit | None = None
     notes: list[str] = field(default_factory=list)
@@ -211,64 +202,47 @@ class RunState:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> RunState:
-        """Reads what it knows and lets newer keys be. A value of the wrong type counts as absent."""
-        state = cls()
-        if document.get("status") in get_args(RunStatus):
-            state.status = cast(RunStatus, document["status"])
-        for key in ("name", "profile", "model", "task", "host", "machine", "folder", "mark"):
-            if isinstance(document.get(key), str):
-                setattr(state, key, document[key])
-        for key in ("created_s", "started_s", "ended_s", "heartbeat_s", "grace_s"):
-            if isinstance(document.get(key), int | float):
-                setattr(state, key, float(document[key]))
-        if isinstance(document.get("max_steps"), int):
-            state.max_steps = document["max_steps"]
-        for key in ("stop", "outcome", "engine", "window"):
-            if isinstance(document.get(key), dict):
-                setattr(state, key, document[key])
-        state.supervisor = ProcessId.from_json(document.get("supervisor"))
-        state.launcher = ProcessId.from_json(document.get("launcher"))
-        workers = document.get("workers")
-        if isinstance(workers, list):
-            state.workers = [found for found in map(ProcessId.from_json, workers) if found is not None]
-        attempts = document.get("attempts")
-        if isinstance(attempts, list):
-            state.attempts = [found for found in map(_attempt, attempts) if found is not None]
-        if isinstance(document.get("notes"), list):
-            state.notes = [str(note) for note in document["notes"]]
-        if isinstance(document.get("advice"), list):
-            state.advice = [item for item in document["advice"] if isinstance(item, dict)]
-        state.exit = RunExit.from_json(document.get("exit"))
-        return state
+        """Reads what it knows and lets newer keys be."""
+        return cls(**read_fields(cls, document))
 
 
 def _attempt(document: Any) -> Attempt | None:
-    """None without number and time; any other value of the wrong type counts as absent."""
-    if not isinstance(document, dict):
-        return None
-    number, started_s = document.get("number"), document.get("started_s")
-    if not isinstance(number, int) or not isinstance(started_s, int | float):
-        return None
-    attempt = Attempt(number, float(started_s))
-    kinds: dict[str, type] = {
-        "resume": str,
-        "status": str,
-        "log_offset": int,
-        "launcher_exit_code": int,
-        "exit": dict,
-        "because": str,
-        "signal": str,
-        "changes": dict,
-        "not_retried": str,
-    }
-    for key, kind in kinds.items():
-        if isinstance(document.get(key), kind):
-            setattr(attempt, key, document[key])
-    if isinstance(document.get("ended_s"), int | float):
-        attempt.ended_s = float(document["ended_s"])
-    if isinstance(document.get("set_aside"), list):
-        attempt.set_aside = [str(sentence) for sentence in document["set_aside"]]
-    return attempt
+    """None without number and time."""
+    found = read_fields(Attempt, document)
+    return Attempt(**found) if {"number", "started_s"} <= found.keys() else None
+
+
+def _of(*kinds: type) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kinds) else None
+
+
+def _list_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: [found for found in map(read, value) if found is not None] if isinstance(value, list) else None
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "str": _of(str),
+    "int": _of(int),
+    "float": lambda value: float(value) if isinstance(value, int | float) else None,
+    "dict[str, Any]": _of(dict),
+    "list[str]": _list_of(str),
+    "tuple[str, ...]": lambda value: tuple(map(str, value)) if isinstance(value, list) else None,
+    "list[dict[str, Any]]": _list_of(_of(dict)),
+    "RunStatus": lambda value: value if value in get_args(RunStatus) else None,
+    "RunExit": RunExit.from_json,
+    "ProcessId": ProcessId.from_json,
+    "list[ProcessId]": _list_of(ProcessId.from_json),
+    "list[Attempt]": _list_of(_attempt),
+}
+"""Type of a field, as it is written -> what reads it out of JSON; None for a value of another type."""
+
+
+def read_fields(kind: type, document: Any) -> dict[str, Any]:
+    """The fields of a dataclass that a document has. A value of the wrong type counts as absent."""
+    known = document if isinstance(document, dict) else {}
+    readers = {field.name: _READERS[str(field.type).removesuffix(" | None")] for field in dataclasses.fields(kind)}
+    found = {name: read(known[name]) for name, read in readers.items() if name in known}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLock | None = None) -> RunState:

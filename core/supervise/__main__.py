@@ -19,9 +19,9 @@ from trainwiz.core.run.attempts import being_cleared_up, why_not_start
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.supervise.attempt import CannotResume
+from trainwiz.core.supervise.attempt import CannotStart
 from trainwiz.core.supervise.keeper import Keeper
-from trainwiz.core.supervise.order import StartOrder
+from trainwiz.core.supervise.recovery import StartOrder
 from trainwiz.core.supervise.ties import kill_marked
 
 LOCK_PATIENCE_S = 10.0
@@ -41,7 +41,7 @@ def main() -> int:
     os.chdir("/")
     try:
         keeper = _take_over(run, order)
-    except CannotResume as error:
+    except CannotStart as error:
         return _answer("cannot_resume", str(error))
     except OSError as error:
         return _answer(

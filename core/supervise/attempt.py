@@ -1,4 +1,4 @@
-"""The start of an attempt: folder, files, launcher; and the next one after a failure."""
+"""The start of an attempt: folder, files, launcher, the engine that runs; and the next one after a failure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.language import tr
+from trainwiz.core.errors import Finding
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.attempts import Recovery, changes_now, read_recoveries, write_recoveries
-from trainwiz.core.run.checkpoints import Checkpoint, inspect_checkpoint, list_checkpoints, set_aside
+from trainwiz.core.run.checkpoints import (
+    Checkpoint,
+    complete_checkpoints,
+    inspect_checkpoint,
+    list_checkpoints,
+    set_aside,
+)
 from trainwiz.core.run.folder import (
     ADAPTER,
     ATTEMPTS,
@@ -27,12 +34,12 @@ from trainwiz.core.run.folder import (
     RUN_MARK_VARIABLE,
     TOKENIZER,
     RunFolder,
+    read_json,
 )
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.supervise.ending import Ended
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.recovery import End, Retry, Setup, Situation, decide
+from trainwiz.core.supervise.recovery import End, Retry, Setup, Situation, StartOrder, decide
 from trainwiz.core.supervise.ties import KEEPER_VARIABLE, die_with_parent, keeper_value
 
 # Starting the launcher below the keeper.
@@ -97,8 +104,8 @@ MAY_TAKE_S = 300.0
 LOOK_EVERY_S = 0.25
 
 
-class CannotRenew(Exception):
-    """One sentence."""
+class CannotStart(Exception):
+    """One sentence: why an attempt cannot begin."""
 
 
 class NotWanted(Exception):
@@ -110,7 +117,7 @@ def renew(
 ) -> dict[str, Any]:
     """What the child says: {"command", "environment", "setup"}. `environment` is added to this process's own.
 
-    Raises CannotRenew, NotWanted once `goes_on` says no, and OSError.
+    Raises CannotStart, NotWanted once `goes_on` says no, and OSError.
     """
     pipe = subprocess.PIPE
     variables = {**os.environ, **environment}
@@ -135,9 +142,9 @@ def renew(
         answer = dict(json.loads(said))
     except (ValueError, TypeError):
         last = (complaints.strip().splitlines() or [tr("it said nothing")])[-1]
-        raise CannotRenew(not_written(last)) from None
+        raise CannotStart(not_written(last)) from None
     if "error" in answer:
-        raise CannotRenew(str(answer["error"]))
+        raise CannotStart(str(answer["error"]))
     return answer
 
 
@@ -156,7 +163,7 @@ def _all_it_says(child: subprocess.Popen[str], goes_on: Callable[[], bool]) -> t
                 raise NotWanted from None
             if time.monotonic() > deadline:
                 message = tr("The files of the next attempt were not written in time; it is not started.")
-                raise CannotRenew(message) from None
+                raise CannotStart(message) from None
 
 
 # Retrying: what the keeper remembers and does between a failed attempt and the next one that it starts by itself.
@@ -192,7 +199,7 @@ class Retrying:
     def prepare(self, attempt: int, because: str, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
         """Write recovery.json and the exported files; the order of the next attempt.
 
-        Raises CannotRenew, OSError, and NotWanted as soon as `goes_on` says no; recovery.json is as before then.
+        Raises CannotStart, OSError, and NotWanted as soon as `goes_on` says no; recovery.json is as before then.
         """
         before = read_recoveries(self.run)
         changes = {**changes_now(self.run), **retry.changes}
@@ -201,7 +208,7 @@ class Retrying:
         write_recoveries(self.run, [*before, entry])
         try:
             order = self._renewed(retry, goes_on)
-        except (CannotRenew, NotWanted, OSError):
+        except (CannotStart, NotWanted, OSError):
             write_recoveries(self.run, before)
             raise
         self._starts += int(retry.counts)
@@ -225,14 +232,10 @@ class Retrying:
 
 def _newest_step(run: RunFolder) -> int:
     """Step of the newest complete checkpoint; -1 without one."""
-    return max((found.step for found in list_checkpoints(run) if found.problem is None), default=-1)
+    return max((found.step for found in complete_checkpoints(run)), default=-1)
 
 
 # What happens to the run folder before each start of the training.
-
-
-class CannotResume(Exception):
-    """One sentence for the user."""
 
 
 def begin_attempt(
@@ -241,7 +244,7 @@ def begin_attempt(
     """Prepare the folder for a start by this process and note it in `state` as `starting`; writes no state.
 
     `because`: the cause for which the keeper starts it by itself. Returns the checkpoint to go on from.
-    Raises CannotResume and OSError.
+    Raises CannotStart and OSError.
     """
     number = len(state.attempts) + 1
     for attempt in state.attempts:
@@ -266,11 +269,21 @@ def begin_attempt(
     return chosen.path if chosen else None
 
 
+def close_attempt(state: RunState, ended: Ended, exit_code: int | None) -> None:
+    """Once for each; what stands there of an attempt that has ended stays."""
+    attempt = state.attempts[-1]
+    state.workers = []
+    if attempt.ended_s is None:
+        attempt.ended_s = time.time()
+        attempt.launcher_exit_code, attempt.status = exit_code, ended.status
+        attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
+
+
 def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to start from, and a sentence for each one that was renamed out of the way.
 
     Broken ones become `broken-checkpoint-N`. When an older one is asked for, those after it become
-    `later-checkpoint-N`, because the new training would write over them. Raises CannotResume.
+    `later-checkpoint-N`, because the new training would write over them. Raises CannotStart.
     """
     if resume is None:
         return None, []
@@ -282,20 +295,11 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
     said = []
     for found in checkpoints:
         if found.problem is not None:
-            new = set_aside(found, "broken")
-            said.append(
-                tr(
-                    "{name} is not complete ({problem}); it is now {new}.",
-                    name=found.path.name,
-                    problem=found.problem,
-                    new=new.name,
-                )
-            )
+            names = {"name": found.path.name, "new": set_aside(found, "broken").name}
+            said.append(tr("{name} is not complete ({problem}); it is now {new}.", problem=found.problem, **names))
         elif chosen is not None and found.step > chosen.step:
-            new = set_aside(found, "later")
-            said.append(
-                tr("{name} comes after the one to resume from; it is now {new}.", name=found.path.name, new=new.name)
-            )
+            names = {"name": found.path.name, "new": set_aside(found, "later").name}
+            said.append(tr("{name} comes after the one to resume from; it is now {new}.", **names))
     if chosen is None:
         said.append(tr("There is no complete checkpoint: the training starts from the beginning."))
     return chosen, said
@@ -305,25 +309,18 @@ def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoin
     path = run.path / Path(resume).name if not Path(resume).is_absolute() else Path(resume)
     have = ", ".join(found.path.name for found in complete) or tr("none")
     if not path.is_dir():
-        raise CannotResume(
-            tr(
-                "There is no checkpoint {name} in {path}; complete ones: {names}.",
-                name=repr(resume),
-                path=run.path,
-                names=have,
-            )
+        form = tr(
+            "There is no checkpoint {name} in {path}; complete ones: {names}.",
+            name=repr(resume),
+            path=run.path,
+            names=have,
         )
+        raise CannotStart(form)
     found = inspect_checkpoint(path)
-    if found.problem is not None:
-        raise CannotResume(
-            tr(
-                "{name} is not complete ({problem}); complete ones: {names}.",
-                name=path.name,
-                problem=found.problem,
-                names=have,
-            )
-        )
-    return found
+    if found.problem is None:
+        return found
+    values = {"name": path.name, "problem": found.problem, "names": have}
+    raise CannotStart(tr("{name} is not complete ({problem}); complete ones: {names}.", **values))
 
 
 def put_away_last_attempt(run: RunFolder, number: int) -> None:
@@ -345,3 +342,82 @@ def put_away_last_attempt(run: RunFolder, number: int) -> None:
         while target.exists():
             target, again = folder / f"{path.stem}-{again}{path.suffix}", again + 1
         path.rename(target)
+
+
+# The engine that was planned and the one that runs: a difference is a finding.
+
+FAMILIES: Mapping[str, frozenset[str]] = {
+    "adamw_torch": frozenset({"AdamW", "DeepSpeedCPUAdam", "FusedAdam"}),
+    "adamw_torch_fused": frozenset({"AdamW", "DeepSpeedCPUAdam", "FusedAdam"}),
+    "adafactor": frozenset({"Adafactor"}),
+    "sgd": frozenset({"SGD"}),
+    "adamw_bnb_8bit": frozenset({"AdamW", "AdamW8bit"}),
+    "paged_adamw_8bit": frozenset({"AdamW", "AdamW8bit", "PagedAdamW8bit"}),
+}
+"""Setting -> classes that are it, each engine's own included (bitsandbytes calls its 8-bit AdamW AdamW too)."""
+
+NAMES = {
+    "actual": mark("The engine"),
+    "world_size": mark("The number of processes"),
+    "device": mark("The device"),
+    "precision": mark("The precision"),
+    "optimizer": mark("The optimizer"),
+    "attention": mark("The attention"),
+    "compile": "torch.compile",
+    "adapter": mark("The adapter"),
+}
+
+
+def take_engine(state: RunState, run: RunFolder) -> bool:
+    """Copy engine.json into the state, with `findings` about what differs from the plan. False while it is not there."""
+    engine = read_json(run.engine_json)
+    if engine is None:
+        return False
+    state.engine.update({key: value for key, value in engine.items() if not key.startswith("planned")})
+    steps = engine.get("max_steps")
+    if isinstance(steps, int) and steps > 0:
+        # Only the training process knows how many samples joined texts make with a tokenizer of their own.
+        state.max_steps = steps
+    state.engine["findings"] = [finding.to_json() for finding in engine_findings(state.engine)]
+    return True
+
+
+def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """One warning for each difference between `planned`, `planned_values` and what runs; values not planned are no difference."""
+    values = engine.get("planned_values")
+    planned = {**(values if isinstance(values, Mapping) else {}), "actual": engine.get("planned")}
+    return tuple(
+        Finding(
+            "engine_not_as_planned",
+            "warning",
+            f"engine.{'planned' if key == 'actual' else key}",
+            tr(
+                "{what} is {actual} and was planned as {planned}.",
+                what=tr(name),
+                actual=_said(engine[key]),
+                planned=_said(planned[key]),
+            ),
+        )
+        for key, name in NAMES.items()
+        if key in engine and planned.get(key) is not None and not _agrees(key, planned[key], engine)
+    )
+
+
+def _agrees(key: str, planned: Any, engine: Mapping[str, Any]) -> bool:
+    actual = engine[key]
+    if key == "device":
+        return str(actual).split(":")[0] == str(planned)
+    if key == "optimizer":
+        return str(actual) in FAMILIES.get(str(planned), {str(actual)})
+    if key == "precision" and engine.get("zero_stage") is not None:
+        # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
+        return str(actual).removesuffix("-true") == str(planned).removesuffix("-true")
+    if key == "adapter":
+        return str(actual or "none") == str(planned)
+    return bool(actual == planned)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return tr("on") if value else tr("off")
+    return tr("none") if value is None else str(value)

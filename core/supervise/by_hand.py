@@ -13,14 +13,14 @@ from types import FrameType
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window
-from trainwiz.core.run.checkpoints import list_checkpoints
-from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, name_for_commands, read_json
+from trainwiz.core.run.attempts import runs_already
+from trainwiz.core.run.checkpoints import complete_checkpoints
+from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import RunLock, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.attempt import CannotResume, begin_attempt
-from trainwiz.core.supervise.ending import Facts, last_word
-from trainwiz.core.supervise.order import take_engine
+from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, close_attempt, take_engine
+from trainwiz.core.supervise.ending import Facts, how_it_ended
 
 LOOK_EVERY_S = 0.5
 HEARTBEAT_EVERY_S = 10.0
@@ -58,7 +58,7 @@ class KeptByHand:
         try:
             begin_attempt(run, state, str(resume) if resume else None, mark=None)
             write_state(run, state)
-        except CannotResume as error:
+        except CannotStart as error:
             raise usage_error("cannot_resume", str(resume), str(error)) from None
         record_run(run)
         kept = cls(run, state, lock, is_asked_to_stop)
@@ -85,12 +85,10 @@ class KeptByHand:
             log_offset=0,
             oom_kills=0,
         )
-        state, attempt = self._state, self._state.attempts[-1]
-        state.status, state.exit = last_word(self._run, facts)
+        state, ended = self._state, how_it_ended(self._run, facts)
+        state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
         state.outcome = read_json(self._run.file(OUTCOME_JSON))
-        state.ended_s = attempt.ended_s = time.time()
-        attempt.status, attempt.launcher_exit_code = state.status, exit_code
-        attempt.exit = {"code": state.exit.code, "cause": state.exit.cause, "message": state.exit.message}
+        close_attempt(state, ended, exit_code)
         self._write()
 
     def _end_now(self, number: int, frame: FrameType | None) -> None:
@@ -161,13 +159,11 @@ def _lock(run: RunFolder) -> RunLock:
 
 
 def _active(run: RunFolder) -> UsageError:
-    name = name_for_commands(run.path)
-    message = tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=run.path.name, typed=name)
-    return usage_error("run_is_active", str(run.path), message)
+    return usage_error("run_is_active", str(run.path), runs_already(run))
 
 
 def _refuse_overwriting(run: RunFolder) -> None:
-    checkpoints = [found for found in list_checkpoints(run) if found.problem is None]
+    checkpoints = complete_checkpoints(run)
     if checkpoints:
         message = tr(
             "{name} was trained before, up to step {step}; nothing is overwritten. "

@@ -1,13 +1,16 @@
-"""How a run ended, and whether everything of it is gone."""
+"""How a run ends: who asked for a stop and how patiently, the last word, and whether everything of it is gone."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from trainwiz.core.diagnosis.cause import Failure, KernelFacts, of_signal
@@ -16,152 +19,181 @@ from trainwiz.core.diagnosis.log_file import counted_oom_kills
 from trainwiz.core.diagnosis.log_file import kernel_oom_kills as kernel_oom_kills
 from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
-from trainwiz.core.files import read_small
+from trainwiz.core.files import bytes_below, read_small
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.launch.actions import LAST_FILE
+from trainwiz.core.run.checkpoints import CHECKPOINT_NAME, newest_complete
 from trainwiz.core.run.folder import (
     NODES,
     OUTCOME_JSON,
+    PARTIAL,
     STOPPED_BY,
     RunFolder,
     name_for_commands,
     read_json,
     write_in_place,
 )
+from trainwiz.core.run.lost import ProcessId
 from trainwiz.core.run.state import RunExit, RunState, RunStatus
-from trainwiz.core.supervise.order import log
-from trainwiz.core.supervise.ties import run_processes
+from trainwiz.core.supervise.recorder import GIB, GpuCheck, GpuLedger
+from trainwiz.core.supervise.ties import log, run_processes, send
+from trainwiz.core.telemetry.processes import trainers_below
 from trainwiz.core.text import plain_text
 
-# GpuLedger: what the run holds on each GPU, so that after its end one can look whether all of it was given back.
+# SaveProgress: whether a save under way still moves, so that the end of a stop's patience does not cut it.
 
-LEAST_BYTES = 256 * 1024**2
-"""Below this a card is not one that the run computes on: a CUDA context alone is larger."""
-RELEASE_TAKES_AT_MOST_S = 15.0
-"""A driver gives the memory of a killed process back after seconds, not at once."""
-LOOK_EVERY_S = 0.5
-DRIVER_ANSWERS_WITHIN_S = 10.0
-GIB = 1024**3
-
-Verdict = Literal["free", "held", "unclear", "not_checked"]
-Sample = Callable[[], tuple[list[dict[str, Any]], dict[str, str]]]
-"""GpuSampler.sample."""
+STALLED_AFTER_S = 60.0
+"""A save that has written nothing for so long is not waited for: its disk hangs, or there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCheck:
-    """What a look at the GPUs after the end of a run found."""
-
-    verdict: Verdict
-    """free: our processes are gone from the cards, or, where the driver names only those of the machine (in a
-    container), the cards hold no more than before the run; unclear: such a card holds more."""
-    held_bytes: int
-    """What the run held before its end."""
-    pids_left: tuple[int, ...] = ()
-    reason: str = ""
-    """One sentence for every verdict but `free`."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "held_bytes": self.held_bytes,
-            "pids_left": list(self.pids_left),
-            "reason": self.reason,
-        }
+ENDS_WITHIN_S = 15.0
+"""After a save that outlasted the patience, its processes still have to end."""
 
 
-class GpuLedger:
-    """Is told of each line of system.jsonl, in the thread that samples."""
+class SaveProgress:
+    """Looks at what is half written in a run folder: checkpoints without their last file, and `*.partial`."""
 
-    def __init__(self) -> None:
-        self._before: dict[str, int] = {}
-        self._grown: dict[str, int] = {}
-        self._ours: dict[str, int] = {}
-        self._pids: set[int] = set()
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._seen: dict[str, int] = {}
+        self._moved_at: float | None = None
 
-    def note(self, row: Mapping[str, Any]) -> None:
-        """One sample. The first one that shows a card is taken for what it held before the run."""
-        own = {process["pid"] for process in row.get("processes") or ()}
-        for gpu in row.get("gpus") or ():
-            uuid, used = gpu.get("uuid"), gpu.get("memory_used_bytes")
-            if uuid is None or used is None:
-                continue
-            grown = used - self._before.setdefault(uuid, used)
-            ours = {one["pid"]: one.get("memory_used_bytes") or 0 for one in gpu.get("processes") or ()}
-            ours = {pid: held for pid, held in ours.items() if pid in own}
-            # What was held last is remembered: samples go on for a moment after all is given back.
-            if grown >= LEAST_BYTES:
-                self._grown[uuid] = grown
-            if any(ours.values()):
-                self._ours[uuid] = sum(ours.values())
-            self._pids |= ours.keys()
+    def moves(self) -> bool:
+        """Whether something half written has grown within the last STALLED_AFTER_S; the first look counts as growth.
 
-    @property
-    def held(self) -> dict[str, int]:
-        """uuid -> bytes that the run held; by the growth of a card where the driver does not name our processes."""
-        return dict(self._ours or self._grown)
+        True for ENDS_WITHIN_S more when it is whole.
+        """
+        now, found = self._clock(), self._half_written()
+        if found and (self._moved_at is None or any(size != self._seen.get(name) for name, size in found.items())):
+            self._moved_at = now
+        self._seen = found
+        patience_s = STALLED_AFTER_S if found else ENDS_WITHIN_S
+        return self._moved_at is not None and now - self._moved_at <= patience_s
 
-    def check(self, sample: Sample, *, patience_s: float = RELEASE_TAKES_AT_MOST_S) -> GpuCheck | None:
-        """Look until all is given back, `patience_s` at most; None where the run held nothing on any GPU."""
-        held, pids = self.held, frozenset(self._pids)
-        if not held and not pids:
+    def _half_written(self) -> dict[str, int]:
+        """Name -> bytes so far."""
+        try:
+            paths = [path for path in self._folder.iterdir() if _is_half_written(path)]
+        except OSError:
+            return {}
+        return {path.name: bytes_below(path) for path in paths}
+
+
+def _is_half_written(path: Path) -> bool:
+    if path.name.endswith(PARTIAL):
+        return path.is_dir()
+    return CHECKPOINT_NAME.fullmatch(path.name) is not None and not (path / LAST_FILE).exists()
+
+
+# Stopping: who asked, how patiently, and what is done about it.
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+NOW_SIGNAL = signal.SIGUSR1
+"""Ends at once, however soon after a stop signal."""
+
+ONE_REQUEST_S = 3.0
+"""Stop signals within this time are one request: two people who press stop at once, neither of whom has seen the
+other's, or the SIGTERM and SIGHUP with which a session ends. A checkpoint must not be lost to that."""
+EXEC_TAKES_AT_MOST_S = 0.3
+LAUNCHER_MAY_LINGER_S = 10.0
+PREPARING_MAY_LINGER_S = 5.0
+"""A training that has not begun reads its rows, perhaps for many minutes: it has nothing to save and is not waited for."""
+
+
+class Stopping:
+    """The state of a stop.
+
+    The first stop signal asks every training process (all ranks, for the others would wait for one
+    that stopped alone) for a checkpoint and its end. A second one more than ONE_REQUEST_S later,
+    NOW_SIGNAL, or the end of the window (core.launch.actions.StopWindow) ends everything at once; a save that is
+    still being written then is waited for as long as it grows.
+    """
+
+    def __init__(self, owner: ProcessId | None = None) -> None:
+        self.owner = owner
+        self.reason: str | None = None
+        self.requested_s: float | None = None
+        """Seconds since the epoch."""
+        self.now = False
+        self.killed = False
+        self.verified: dict[str, Any] | None = None
+        """What was found gone when it was over: see `verify_gone`."""
+        self._asked_at: float | None = None
+        self._told: set[tuple[int, float]] = set()
+        self._seen: dict[tuple[int, float], float] = {}
+        self._last_trainer = time.monotonic()
+        self._pipe = -1
+
+    def listen(self) -> int:
+        """Take over the signals; returns a descriptor that becomes readable with each, child exits included."""
+        self._pipe, write_end = os.pipe()
+        os.set_blocking(self._pipe, False)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_stop)
+        signal.signal(NOW_SIGNAL, self._on_now)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        return self._pipe
+
+    def drain(self) -> None:
+        """Forget the wake-ups so far."""
+        try:
+            while os.read(self._pipe, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        insists = self._asked_at is not None and time.monotonic() - self._asked_at > ONE_REQUEST_S
+        self.ask("you" if number == signal.SIGTERM else signal.Signals(number).name, now=insists)
+
+    def _on_now(self, number: int, frame: FrameType | None) -> None:
+        self.ask("you", now=True)
+
+    def ask(self, reason: str, now: bool = False) -> None:
+        """Note the request; `heed` acts on it."""
+        if self.reason is None:
+            self.reason, self.requested_s, self._asked_at = reason, time.time(), time.monotonic()
+        self.now = self.now or now
+
+    def heed(
+        self, keeper_pid: int, starting: bool, grace_s: float, saves: Callable[[], bool] = lambda: False
+    ) -> Literal["wait", "kill"]:
+        """Do what the request asks for at this moment; "kill" when the patience is over.
+
+        `starting`: no training process has said yet that it trains, so there is nothing to save. `saves`
+        is asked once the patience is over: whether a save still grows.
+        """
+        if self.reason is None and self.owner is not None and not self.owner.is_alive():
+            self.ask(mark("the end of the command that started it"))
+        if self._asked_at is None:
+            return "wait"
+        now = time.monotonic()
+        if self.now or (now - self._asked_at > grace_s and not saves()):
+            self.killed = True
+            return "kill"
+        trainers = trainers_below(keeper_pid)
+        for process in trainers:
+            self._last_trainer = now
+            # A child that is between fork and exec would lose the signal.
+            key = (process.pid, process.start_ticks or process.create_time)
+            if key not in self._told and now - self._seen.setdefault(key, now) >= EXEC_TAKES_AT_MOST_S:
+                send(process.pid, signal.SIGTERM)
+                self._told.add(key)
+        nothing_to_save = starting and not self._told
+        if not trainers and (nothing_to_save or now - self._last_trainer > LAUNCHER_MAY_LINGER_S):
+            return "kill"
+        if starting and now - self._asked_at > PREPARING_MAY_LINGER_S:
+            return "kill"
+        return "wait"
+
+    def to_json(self) -> dict[str, Any] | None:
+        if self.reason is None:
             return None
-        deadline = time.monotonic() + patience_s
-        while True:
-            found = self._look(sample, held, pids)
-            if found.verdict in ("free", "not_checked") or time.monotonic() > deadline:
-                return found
-            time.sleep(LOOK_EVERY_S)
-
-    def _look(self, sample: Sample, held: Mapping[str, int], pids: frozenset[int]) -> GpuCheck:
-        total = sum(held.values())
-        gpus, problem = _in_time(sample)
-        if problem is not None:
-            return GpuCheck(
-                "not_checked", total, reason=tr("The GPUs could not be looked at: {reason}.", reason=problem)
-            )
-        left = {
-            one["pid"]: one.get("memory_used_bytes") or 0
-            for gpu in gpus
-            for one in gpu.get("processes") or ()
-            if one["pid"] in pids
-        }
-        if left:
-            reason = tr(
-                "Process {pids} is still named on a GPU, with {amount} GiB: look at it with nvidia-smi.",
-                pids=", ".join(map(str, left)),
-                amount=f"{sum(left.values()) / GIB:.1f}",
-            )
-            return GpuCheck("held", total, tuple(left), reason)
-        unread = sorted(set(held) - {gpu.get("uuid") for gpu in gpus if gpu.get("memory_used_bytes") is not None})
-        if unread:
-            reason = tr("{gpu} could not be looked at: the driver does not answer for it.", gpu=unread[0])
-            return GpuCheck("not_checked", total, reason=reason)
-        return GpuCheck("free", total) if pids else self._compared(gpus, held, total)
-
-    def _compared(self, gpus: Sequence[Mapping[str, Any]], held: Mapping[str, int], total: int) -> GpuCheck:
-        for gpu in gpus:
-            more = gpu["memory_used_bytes"] - self._before[gpu["uuid"]] if gpu.get("uuid") in held else 0
-            if more >= LEAST_BYTES:
-                reason = tr(
-                    "GPU {index} holds {amount} GiB more than before the run; the driver does not say whose it is.",
-                    index=gpu.get("index"),
-                    amount=f"{more / GIB:.1f}",
-                )
-                return GpuCheck("unclear", total, reason=reason)
-        return GpuCheck("free", total)
-
-
-def _in_time(sample: Sample) -> tuple[list[dict[str, Any]], str | None]:
-    """A sample, or why there is none."""
-    # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
-    from trainwiz.core.hardware.nvml import Unreadable, in_time
-
-    try:
-        gpus, unavailable = in_time(sample, DRIVER_ANSWERS_WITHIN_S)
-    except Unreadable as error:
-        return [], error.reason
-    return gpus, unavailable.get("gpus")
+        document = {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}
+        return document if self.verified is None else {**document, "verified": self.verified}
 
 
 # After a stop: is every process of the run gone, and its GPU memory given back? One sentence, and the facts.
@@ -174,7 +206,7 @@ def verify_gone(mark: str, keeper: int, spare: Collection[int], ledger: GpuLedge
     """
     left = sorted(run_processes(mark, keeper) - set(spare))
     gpu = _check(ledger)
-    return {"processes_left": left, "gpu": gpu.to_json() if gpu else None, "text": verified_words(left, gpu)}
+    return {"processes_left": left, "gpu": asdict(gpu) if gpu else None, "text": verified_words(left, gpu)}
 
 
 def _check(ledger: GpuLedger) -> GpuCheck | None:
@@ -274,12 +306,6 @@ class Ended:
     """Of a failure: the signal with which the launcher or a training process was ended from outside."""
 
 
-def last_word(run: RunFolder, facts: Facts) -> tuple[RunStatus, RunExit]:
-    """The final status of the attempt, and one sentence about it."""
-    ended = how_it_ended(run, facts)
-    return ended.status, ended.exit
-
-
 def stopped_between(run: RunFolder, facts: Facts) -> Ended:
     """A stop that came after a failed attempt and before the next."""
     return Ended("stopped", _stopped(run, facts, {}))
@@ -332,9 +358,8 @@ def _finished(outcome: dict[str, Any]) -> str:
 
 
 def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:
-    newest = newest_complete(run)
     kept = tr("There is no checkpoint yet.")
-    if newest:
+    if newest := newest_complete(run):
         kept = tr("{name} is the newest complete checkpoint.", name=newest.name)
     return RunExit(
         code=EXIT_STOPPED,

@@ -15,31 +15,31 @@ from trainwiz.core.run.folder import OUTCOME_JSON, FolderPlace, RunFolder, read_
 from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
 from trainwiz.core.supervise.attempt import (
-    CannotRenew,
-    CannotResume,
+    CannotStart,
     NotWanted,
     Retrying,
     begin_attempt,
+    close_attempt,
     mark_log,
     not_written,
     spawn_launcher,
+    take_engine,
 )
 from trainwiz.core.supervise.ending import (
     Ended,
     Facts,
+    SaveProgress,
+    Stopping,
     how_it_ended,
     kernel_oom_kills,
     stopped_between,
     verify_gone,
     write_last_state,
 )
-from trainwiz.core.supervise.guard import Guard
-from trainwiz.core.supervise.order import StartOrder, log, log_exception, take_engine
 from trainwiz.core.supervise.recorder import Recorder
-from trainwiz.core.supervise.recovery import Retry
-from trainwiz.core.supervise.stopping import SaveProgress, Stopping
-from trainwiz.core.supervise.ties import become_subreaper, kill_marked, reap, run_processes
-from trainwiz.core.supervise.watchers.watch import Watch
+from trainwiz.core.supervise.recovery import Retry, StartOrder
+from trainwiz.core.supervise.ties import Guard, become_subreaper, kill_marked, log, log_exception, reap, run_processes
+from trainwiz.core.supervise.watch import Watch
 from trainwiz.core.telemetry.processes import trainers_below
 
 LOOK_EVERY_S = 0.5
@@ -70,7 +70,7 @@ class Keeper:
         self._oom_kills = kernel_oom_kills()
 
     def begin(self) -> None:
-        """Prepare the folder and say `starting`. Raises CannotResume and OSError; nothing runs yet."""
+        """Prepare the folder and say `starting`. Raises CannotStart and OSError; nothing runs yet."""
         self._wakeup = self.stopping.listen()
         self.state.notes += self.order.notes
         self._begin_attempt()
@@ -99,7 +99,7 @@ class Keeper:
                 self.stopping.verified = verify_gone(self.order.mark, os.getpid(), self._spared(), recorder.ledger)
             self._write_last_word(ended)
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
-            self._end_with(self._why_it_failed(error))
+            self._end_with(error)
         finally:
             watch.stop()
             recorder.stop()
@@ -125,7 +125,7 @@ class Keeper:
         self._watch()
         self._clear_up(gently=self.launcher_exit_code == 0)
         self._look_at_place()
-        self._read_engine()
+        take_engine(self.state, self.run)
         return how_it_ended(self.run, self._facts())
 
     def _goes_on_after(self, ended: Ended) -> bool:
@@ -136,7 +136,7 @@ class Keeper:
         if not isinstance(follows, Retry):
             self.state.attempts[-1].not_retried = follows.why if follows else None
             return False
-        self._close_attempt(ended)
+        close_attempt(self.state, ended, self.launcher_exit_code)
         self.state.status, self.state.launcher = "starting", None
         self._write()
         log(f"attempt {len(self.state.attempts)} failed ({ended.exit.cause}); another follows: {follows.changes}")
@@ -153,7 +153,7 @@ class Keeper:
             self._begin_attempt(cause, ended.killed_by)
         except NotWanted:
             return False
-        except (CannotRenew, CannotResume, OSError) as error:
+        except (CannotStart, OSError) as error:
             # What did not begin is no attempt.
             del self.state.attempts[had:]
             self.state.attempts[-1].not_retried = (
@@ -225,7 +225,7 @@ class Keeper:
         started_s = time.thread_time()
         self.state.workers = trainers_below(os.getpid())
         if self.state.engine.get("actual") is None:
-            self._read_engine()
+            take_engine(self.state, self.run)
         if self.state.status == "starting" and self._training_speaks():
             self.state.status = "running"
         renew_window(self.state, self._window)
@@ -238,9 +238,6 @@ class Keeper:
 
     def _training_speaks(self) -> bool:
         return self.run.engine_json.exists() or _size(self.run.metrics_jsonl) > self._metrics_bytes
-
-    def _read_engine(self) -> None:
-        take_engine(self.state, self.run)
 
     def _write(self) -> bool:
         self.state.heartbeat_s = time.time()
@@ -294,32 +291,21 @@ class Keeper:
         self.state.status, self.state.exit = ended.status, ended.exit
         self._close()
 
-    def _why_it_failed(self, error: Exception) -> str:
-        if isinstance(error, OSError) and self.launcher is None:
-            return tr("The training could not be started: {reason}.", reason=error)
-        log_exception()
-        said = f"{type(error).__name__}: {error}"
-        return tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said)
-
-    def _end_with(self, message: str) -> None:
+    def _end_with(self, error: Exception) -> None:
+        message = tr("The training could not be started: {reason}.", reason=error)
+        if not isinstance(error, OSError) or self.launcher is not None:
+            log_exception()
+            said = f"{type(error).__name__}: {error}"
+            message = tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said)
         self._kill()
         self.state.status = "failed"
         self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, tr("Look into supervisor.log."))
         self._close()
 
-    def _close_attempt(self, ended: Ended) -> None:
-        """Once for each; what stands there of an attempt that has ended stays."""
-        attempt = self.state.attempts[-1]
-        self.state.workers = []
-        if attempt.ended_s is None:
-            attempt.ended_s = time.time()
-            attempt.launcher_exit_code, attempt.status = self.launcher_exit_code, ended.status
-            attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
-
     def _close(self) -> None:
         state = self.state
         if state.exit is not None:
-            self._close_attempt(Ended(state.status, state.exit))
+            close_attempt(state, Ended(state.status, state.exit), self.launcher_exit_code)
         state.ended_s = time.time()
         state.stop = self.stopping.to_json()
         write_last_state(self.run, state, self._write)

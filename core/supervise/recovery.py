@@ -1,12 +1,14 @@
-"""What follows a failure: another start with what has to be changed, or the end. Pure: decides, and does nothing."""
+"""What a keeper is to start, and what follows a failure: another start with changes, or the end. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from trainwiz.core.language import tr
+from trainwiz.core.run.lost import ProcessId
 
 MICRO = "batch.micro_batch_size"
 ACCUMULATION = "batch.gradient_accumulation_steps"
@@ -37,15 +39,49 @@ class Setup:
     def changed(self, changes: Mapping[str, Any]) -> Setup:
         """As the next attempt has it."""
         names = {key.rpartition(".")[2]: value for key, value in changes.items()}
-        return replace(self, **{field.name: names[field.name] for field in fields(self) if field.name in names})
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return replace(self, **{known.name: names[known.name] for known in fields(self) if known.name in names})
 
     @classmethod
     def from_json(cls, document: Any) -> Setup | None:
         """None for null. Raises TypeError for what is no setup."""
         return None if document is None else cls(**document)
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
+    """What a front end hands to the keeper that it starts, as JSON on the keeper's stdin: the keeper never has to load
+    the configuration itself."""
+
+    command: list[str]
+    """The launcher with its arguments; it runs in the run folder, and the keeper adds --resume."""
+    mark: str
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that are added to those of the front end."""
+    system_every_s: float = 1.0
+    resume: str | None = None
+    """None from the beginning, "auto" the newest complete checkpoint, else the name of one."""
+    owner: ProcessId | None = None
+    """The foreground command that the run is tied to: the run is stopped when it is gone."""
+    setup: Setup | None = None
+    """What a start by itself may change; None: the keeper never starts the training again."""
+    renew: list[str] = field(default_factory=list)
+    """The command that writes the exported files again for changed settings and prints the launcher's `command`,
+    `environment` and `setup` as JSON; none: the next attempt is started as this one was."""
+
+    accept: list[str] = field(default_factory=list)
+    """Parts of the run's identity that may differ from its record (core.run.identity)."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences for the record of the run: what was accepted."""
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> StartOrder:
+        """Raises ValueError, TypeError or KeyError when the text is not an order."""
+        document: dict[str, Any] = json.loads(text)
+        owner, setup = ProcessId.from_json(document["owner"]), Setup.from_json(document["setup"])
+        return cls(**{**document, "owner": owner, "setup": setup})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""The ties of a run's processes: marks, lifeline, Linux process controls."""
+"""The ties of a run's processes: Linux process controls, marks, the guard, the lifeline; and the keeper's log."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
@@ -98,7 +100,7 @@ def run_processes(mark: str, keeper: int) -> set[int]:
     """All processes of the run but its keeper: the marked ones, and those below the keeper.
 
     A child that was started with an environment of its own carries no mark; where the keeper adopts
-    orphans (core.supervise.linux.become_subreaper), it is below it all the same.
+    orphans (`become_subreaper`), it is below it all the same.
     """
     below = {member.pid for member in tree_of(keeper) if not member.zombie}
     return (below | set(marked_processes(mark))) - {keeper}
@@ -139,6 +141,79 @@ def reap() -> dict[int, int]:
         if pid == 0:
             return ended
         ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+# The guard: a tiny process that outlives a killed keeper just long enough to clear up after it.
+
+FAREWELL = b"."
+GUARD_PATIENCE_S = 30.0
+
+
+class Guard:
+    """Forked from the keeper; sleeps on a pipe that only the keeper holds open.
+
+    The pipe closes without a farewell when the keeper is killed: the guard then kills every process
+    that carries the run's mark, whatever session or parent it has by now, and ends. It is a session
+    of its own, so that a signal to the keeper's group does not reach it, and it holds the run's
+    lock (inherited by fork) until all is cleared up.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        self.pid, self._pipe = _fork(mark)
+
+    def is_alive(self, ended: dict[int, int]) -> bool:
+        """False once the keeper has collected its exit."""
+        return self.pid not in ended
+
+    def replace(self) -> None:
+        """A new guard in place of one that was killed."""
+        os.close(self._pipe)
+        self.pid, self._pipe = _fork(self.mark)
+
+    def dismiss(self) -> None:
+        """The run ended in good order: the guard ends without doing anything."""
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, FAREWELL)
+        os.close(self._pipe)
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return
+
+
+def _fork(mark: str) -> tuple[int, int]:
+    read_end, write_end = os.pipe()
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(read_end)
+        return pid, write_end
+    try:
+        os.close(write_end)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+        if os.read(read_end, 1) != FAREWELL:
+            kill_marked(mark, spare={os.getpid(), keeper}, patience_s=GUARD_PATIENCE_S)
+    finally:
+        os._exit(0)
+
+
+# The keeper's own log (supervisor.log is its stderr): never a reason to fail.
+
+
+def log(text: str) -> None:
+    """One line with its time. A full disk loses the line, not the keeper."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        sys.stderr.flush()
+
+
+def log_exception() -> None:
+    """The traceback of the exception that is being handled."""
+    log(traceback.format_exc().rstrip())
 
 
 # The lifeline of a training process: it never outlives its launcher or its keeper.

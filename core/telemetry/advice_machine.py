@@ -16,8 +16,7 @@ from trainwiz.core.estimate.host import (
     workers_for,
 )
 from trainwiz.core.language import tr, trn
-from trainwiz.core.run.advice import Advice, AdviceLevel, advice_of
-from trainwiz.core.run.attempts import PhaseNow
+from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.advice_training import (
     LossTrend,

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainwiz.core.language import tr, trn
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.attempts import PhaseNow
-from trainwiz.core.run.state import HEARTBEAT_LOST_S
+from trainwiz.core.run.attempts import Advice, PhaseNow
+from trainwiz.core.run.lost import HEARTBEAT_LOST_S
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.snapshot import Planned
 from trainwiz.core.telemetry.words import span_words

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, LogFacts, Proof, of_cause
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
-from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.trainer_state import TRAINER_STATE, NewestState, TrainerState, state_files, value_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.lines import TextTail
-from trainwiz.core.run.advice import Advice
+from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.advice_machine import LEVELS, advise
@@ -355,7 +355,7 @@ def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
 def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
     """The last loss of the training is no number."""
     from trainwiz.core.diagnosis.cause import Diagnosis, Proof, Settings, of_cause
-    from trainwiz.core.diagnosis.remedies import Place, remedies_for
+    from trainwiz.core.diagnosis.patterns import Place, remedies_for
     from trainwiz.core.telemetry.foreign import loss_name
 
     name = loss_name(snapshot.metrics)

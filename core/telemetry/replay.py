@@ -18,7 +18,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import ByteTail, JsonLinesTail, TextTail
-from trainwiz.core.run.advice import ADVICE_JSONL, AdviceFile
+from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.telemetry.run_source import MetricsFile, RunSource

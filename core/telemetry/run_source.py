@@ -10,8 +10,7 @@ from typing import Any
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import allowed
 from trainwiz.core.lines import JsonLinesTail, TextTail, share_read
-from trainwiz.core.run.advice import ADVICE_JSONL, AdviceFile
-from trainwiz.core.run.attempts import PhaseNow, attempt_words, newest_attempt, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, newest_attempt, read_phase
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state
 from trainwiz.core.telemetry.advice_machine import advise

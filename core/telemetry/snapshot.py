@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.attempts import PhaseNow
+from trainwiz.core.run.attempts import Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace

@@ -22,7 +22,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
 from trainwiz.core.errors import NO_ROOM, CannotRunError, Finding, os_reason
 from trainwiz.core.language import tr
-from trainwiz.core.run.advice import ADVICE_JSONL
+from trainwiz.core.run.attempts import ADVICE_JSONL
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.training.phases import phases

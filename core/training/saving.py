@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from trainwiz.core.errors import NO_ROOM, os_reason, usage_error
+from trainwiz.core.files import bytes_below
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, seal, size_on_disk
+from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, seal
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints, disk_full
 from trainwiz.core.training.engine import numbers_in
@@ -68,7 +69,7 @@ class CheckpointSaver:
         if not self._accelerator.is_main_process:
             return 0
         complete = complete_checkpoints(self._folder)
-        return int(MARGIN * (size_on_disk(complete[-1].path) if complete else planned_bytes))
+        return int(MARGIN * (bytes_below(complete[-1].path) if complete else planned_bytes))
 
     def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
         """Whether every process has written its part; what is left of a failed save is removed."""

@@ -11,7 +11,7 @@ import pytest
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import UsageError
-from trainwiz.core.export.deepspeed_file import read_deepspeed_file
+from trainwiz.core.export.deepspeed import read_deepspeed_file
 from trainwiz.core.run.checkpoints import inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.run.listing import list_runs

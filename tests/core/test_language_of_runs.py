@@ -12,13 +12,13 @@ import pytest
 from trainwiz.core import language
 from trainwiz.core.diagnosis.cause import CAUSES, SENTENCES, Evidence, Failure
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.remedies import Place, remedies_for
+from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
 from trainwiz.core.launch.actions import launch_line
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
 from trainwiz.core.run.state import STATUS_WORDS, RunState, RunStatus, read_state, write_state
-from trainwiz.core.supervise.ending import Facts, last_word
+from trainwiz.core.supervise.ending import Facts, how_it_ended
 from trainwiz.core.telemetry.advice_machine import gpu_advice
 from trainwiz.core.telemetry.snapshot import GpuReading
 
@@ -68,7 +68,8 @@ def test_how_a_run_ended_is_a_sentence_in_the_language_and_codes_beside_it(tmp_p
         log_offset=0,
         oom_kills=0,
     )
-    status, ending = last_word(run, facts)
+    ended = how_it_ended(run, facts)
+    status, ending = ended.status, ended.exit
     assert (status, ending.cause) == ("stopped", "user_stop")
     assert is_chinese(ending.message) and "command" not in ending.message
     write_state(run, RunState(name="r", status=status, exit=ending))

@@ -13,7 +13,7 @@ from trainwiz.core.catalog.model_config import read_config
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import read_yaml
 from trainwiz.core.errors import UsageError
-from trainwiz.core.export.deepspeed_file import deepspeed_file_findings
+from trainwiz.core.export.deepspeed import deepspeed_file_findings
 from trainwiz.core.files import MOST_BYTES, read_small
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
@@ -89,15 +89,8 @@ def watch_run(folder: Path, put: Callable[[Path], None]) -> None:
     """Each file that a monitor reads of a run, one after the other in the place of the true one."""
     write_run(folder)
     for name in (
-        *("run.yaml", "plan.json", "state.json", "metrics.jsonl", "system.jsonl", "train.log", "notes.jsonl"),
-        *(
-            "phase.json",
-            "recovery.json",
-            "outcome.json",
-            "engine.json",
-            "advice.jsonl",
-            "checkpoint-4/trainer_state.json",
-        ),
+        *("run.yaml", "plan.json", "state.json", "metrics.jsonl", "system.jsonl", "train.log", "phase.json"),
+        *("recovery.json", "outcome.json", "engine.json", "advice.jsonl", "checkpoint-4/trainer_state.json"),
     ):
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -146,8 +139,7 @@ def test_no_monitor_waits_for_what_is_no_file(tmp_path: Path, kind: str, watch: 
 
 OF_THE_KERNEL_OR_OUR_OWN = (
     *("core/hardware/", "core/diagnosis/log_file.py", "core/run/lost.py", "core/supervise/ties.py"),
-    *("core/telemetry/processes.py", "core/telemetry/processes.py", "core/telemetry/processes.py"),
-    *("core/training/probe_trainer.py", "core/training/thread_rest.py", "core/training/faults.py"),
+    *("core/telemetry/processes.py", "core/training/probe_trainer.py"),
     *("core/catalog/gpus.py", "core/catalog/models.py", "core/plan/environment.py", "core/files.py"),
 )
 """They read /proc and /sys, what is installed with the program, or what they have just written."""

@@ -8,6 +8,7 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,50 +50,44 @@ def kinds(seen: Observation) -> list[str]:
     return [problem.kind for problem in judge(seen)]
 
 
-def test_a_good_outcome_is_good() -> None:
-    assert judge(good()) == []
-
-
-def test_a_process_that_is_left_is_an_orphan() -> None:
-    seen = good()
-    seen.orphans = ["4711: python -m trainwiz.core.training ."]
-    assert kinds(seen) == ["orphan"]
-
-
-def test_a_resume_before_the_newest_save_loses_steps() -> None:
-    seen = good()
-    seen.starts = [Start(1, 0, (3, 6)), Start(2, 3, (6, 9))]
-    assert kinds(seen) == ["lost_steps"]
+TRACEBACK = 'Traceback (most recent call last):\n  File "x.py"\nKeyError: 1'
+BY_THE_FRONT = replace(KILLED, target="front", how="SIGTERM")
+STOPPED = End("stopped", "user_stop", last_step=7)
+EARLY = [Start(1, 0, (3, 6)), Start(2, 3, (6, 9))]
+CASES: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, []),
+    ({"orphans": ["4711: python -m trainwiz.core.training ."]}, ["orphan"]),
+    ({"starts": EARLY}, ["lost_steps"]),
     # Unless the fault itself destroyed that save.
-    seen.damaged = frozenset({6})
-    assert kinds(seen) == []
+    ({"starts": EARLY, "damaged": frozenset({6})}, []),
+    ({"fault": BY_THE_FRONT, "end": STOPPED}, ["lost_steps"]),
+    ({"fault": BY_THE_FRONT, "end": replace(STOPPED, on_purpose_at_once=True)}, []),
+    ({"differences": ["final_model/model.safetensors: a differs by 1e-06 of 1"]}, ["wrong_resume"]),
+    ({"compared": 0}, ["wrong_resume"]),
+    ({"shown": {"runs show": TRACEBACK}}, ["traceback"]),
+    ({"end": End("stopped", "user_stop", "Stopped by you.")}, ["ending"]),
+    ({"end": End("running")}, ["ending"]),
+    ({"end": End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL.")}, ["diagnosis"]),
+    ({"end": End("failed", "unknown", "The training ended with exit code 1.")}, ["diagnosis"]),
+    ({"end": End("finished", failed=(("disk_full", "The disk is full."),))}, ["diagnosis"]),
+    ({"diagnosed": "unknown"}, []),
+    ({"diagnosed": "cuda_oom"}, ["diagnosis"]),
+    ({"last": End("failed", "python_error", "KeyError")}, ["ending"]),
+    ({"codes": {"start": 1, "resume": 0, "diagnose": -11}}, ["ending"]),
+    (
+        {"fault": replace(KILLED, target="front"), "end": replace(STOPPED, last_step=6), "codes": {"start": -9}},
+        [],
+    ),
+]
+"""What is otherwise than in a good outcome, and what the judge must call it."""
 
 
-def test_a_graceful_stop_without_its_checkpoint_loses_steps() -> None:
+@each(("changes", "called"), CASES)
+def test_each_bad_outcome_is_called_by_its_name(changes: dict[str, Any], called: list[str]) -> None:
     seen = good()
-    seen.fault = replace(KILLED, target="front", how="SIGTERM")
-    seen.end = End("stopped", "user_stop", last_step=7)
-    assert kinds(seen) == ["lost_steps"]
-    seen.end = replace(seen.end, on_purpose_at_once=True)
-    assert kinds(seen) == []
-
-
-def test_another_tensor_is_a_wrong_resume() -> None:
-    seen = good()
-    seen.differences = ["final_model/model.safetensors: a differs by 1e-06 of 1"]
-    assert kinds(seen) == ["wrong_resume"]
-
-
-def test_what_was_not_compared_is_not_right() -> None:
-    seen = good()
-    seen.compared = 0
-    assert kinds(seen) == ["wrong_resume"]
-
-
-def test_a_traceback_on_the_screen_is_seen() -> None:
-    seen = good()
-    seen.shown["runs show"] = 'Traceback (most recent call last):\n  File "x.py"\nKeyError: 1'
-    assert kinds(seen) == ["traceback"]
+    for name, value in changes.items():
+        setattr(seen, name, value)
+    assert kinds(seen) == called
 
 
 def test_a_hang_is_seen_and_nothing_more_is_asked_of_it() -> None:
@@ -100,47 +95,6 @@ def test_a_hang_is_seen_and_nothing_more_is_asked_of_it() -> None:
     seen.hung = ["the run did not end in 150 s: it is running"]
     seen.end = End("running")
     assert "hang" in kinds(seen) and "ending" not in kinds(seen)
-
-
-@each(
-    ("end", "kind"),
-    [
-        (End("stopped", "user_stop", "Stopped by you."), "ending"),
-        (End("running"), "ending"),
-        (End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL."), "diagnosis"),
-        (End("failed", "unknown", "The training ended with exit code 1."), "diagnosis"),
-        (End("finished", failed=(("disk_full", "The disk is full."),)), "diagnosis"),
-    ],
-)
-def test_a_wrong_end_or_cause_is_seen(end: End, kind: str) -> None:
-    seen = good()
-    seen.end = end
-    assert kinds(seen) == [kind]
-
-
-def test_another_cause_of_diagnose_is_seen() -> None:
-    seen = good()
-    seen.diagnosed = "unknown"
-    assert kinds(seen) == []
-    seen.diagnosed = "cuda_oom"
-    assert kinds(seen) == ["diagnosis"]
-
-
-def test_a_run_that_cannot_be_taken_up_again_is_seen() -> None:
-    seen = good()
-    seen.last = End("failed", "python_error", "KeyError")
-    assert kinds(seen) == ["ending"]
-
-
-def test_a_command_that_dies_is_seen_and_one_that_was_hit_is_not() -> None:
-    seen = good()
-    seen.codes["diagnose"] = -11
-    assert kinds(seen) == ["ending"]
-    hit = good()
-    hit.fault = replace(KILLED, target="front")
-    hit.end = End("stopped", "user_stop", last_step=6)
-    hit.codes = {"start": -9}
-    assert kinds(hit) == []
 
 
 def test_a_real_process_with_the_mark_is_found_and_cleared_up() -> None:

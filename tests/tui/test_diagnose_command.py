@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.run.advice import ADVICE_JSONL
-from trainwiz.core.run.attempts import Recovery, write_phase, write_recoveries
+from trainwiz.core.run.attempts import ADVICE_JSONL, Recovery, write_phase, write_recoveries
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state

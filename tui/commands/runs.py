@@ -10,12 +10,21 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.files import bytes_below
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.checkpoints import list_checkpoints
-from trainwiz.core.run.description import RESULTS, check_removable, compare_runs, remove_run, size_bytes
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.identity import PARTS
-from trainwiz.core.run.listing import RunSummary, find_run, list_runs, list_runs_elsewhere
+from trainwiz.core.run.listing import (
+    RESULTS,
+    RunSummary,
+    check_removable,
+    compare_runs,
+    find_run,
+    list_runs,
+    list_runs_elsewhere,
+    remove_run,
+)
 from trainwiz.core.run.state import read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import is_terminal, say, say_json, width_of
@@ -175,7 +184,7 @@ def run_remove(run: str, *, yes: bool) -> int:
 
 def _what_goes(folder: RunFolder) -> str:
     checkpoints = len(list_checkpoints(folder))
-    parts = [size(size_bytes(folder.path))]
+    parts = [size(bytes_below(folder.path, on_disk=True))]
     if checkpoints:
         parts.append(trn("{n} checkpoint", "{n} checkpoints", checkpoints))
     if folder.final_model.is_dir():
@@ -240,7 +249,7 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
         return EXIT_FINISHED
     if number == 0:
         return _follow_in_terminal(folder, None if status == "prepared" else "auto")
-    from trainwiz.core.nodes.worker_node import WorkerNode
+    from trainwiz.core.nodes.node import WorkerNode
 
     return WorkerNode(folder, config, number, main_address(folder.path)).take_part()
 

@@ -10,11 +10,9 @@ from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, CannotRunError
 from trainwiz.core.history.run import benchmark_of, is_benchmark
 from trainwiz.core.language import tr
 from trainwiz.core.launch.actions import stop_cost
-from trainwiz.core.run.advice import advice_of
-from trainwiz.core.run.attempts import cause_words, change_words, phase_words
-from trainwiz.core.run.description import RunDescription, SetAside, describe_run
+from trainwiz.core.run.attempts import advice_of, cause_words, change_words, phase_words
 from trainwiz.core.run.folder import RunFolder, name_for_commands
-from trainwiz.core.run.listing import find_run
+from trainwiz.core.run.listing import RunDescription, SetAside, describe_run, find_run
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.runs import moment

@@ -23,8 +23,7 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.advice import ADVICE_JSONL, Advice, AdviceFile, advice_of
-from trainwiz.core.run.attempts import phase_words, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, advice_of, phase_words, read_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.text import number, numbers_finite, plain_text

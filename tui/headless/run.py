@@ -291,7 +291,7 @@ def start_and_follow(
         with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])
-        from trainwiz.core.nodes.worker_node import asked_of_others
+        from trainwiz.core.nodes.node import asked_of_others
 
         for sentence in asked_of_others(folder):
             reporter.note(sentence)

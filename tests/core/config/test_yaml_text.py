@@ -12,8 +12,8 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.yaml_text import load_yaml, parse_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import read_run_config
-from trainwiz.core.run.description import compare_runs
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import compare_runs
 
 from tests.each import each
 

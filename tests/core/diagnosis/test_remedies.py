@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from trainwiz.core.diagnosis.cause import CAUSES, Settings
-from trainwiz.core.diagnosis.remedies import Place, remedies_for, smaller_batch
+from trainwiz.core.diagnosis.patterns import Place, remedies_for, smaller_batch
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.command import app
@@ -17,7 +17,6 @@ from tests.each import each
 KNOWN = Settings(
     micro_batch=6,
     accumulation=8,
-    world_size=1,
     workers=8,
     sequence_length=512,
     learning_rate=1e-3,

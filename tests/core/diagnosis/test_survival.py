@@ -44,7 +44,7 @@ def test_the_first_rank_of_the_table_is_the_root(tmp_path: Path) -> None:
     log.write_text(f"{earlier}Root Cause (first observed failure):\n  rank      : 1 (local_rank: 1)\n  rank : 0\n")
     facts = read_log(log, len(earlier))
     assert facts.root_rank == 1
-    assert facts.root_line is not None and facts.root_line.number == 4, "lines count from the beginning of the file"
+    assert facts.root_line.number == 4, "lines count from the beginning of the file"
 
 
 def test_the_kernel_is_no_cause_where_the_training_had_failed_of_itself() -> None:

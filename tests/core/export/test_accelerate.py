@@ -63,12 +63,6 @@ def test_deepspeed_refers_to_its_json_and_repeats_nothing(tmp_path: Path) -> Non
     assert "mixed_precision" not in accelerate_config(solved_config("2080super", engine__device="cuda"))
 
 
-def test_deepspeed_on_a_cpu_does_not_say_use_cpu() -> None:
-    """With use_cpu accelerate and the Trainer drop DeepSpeed silently."""
-    config = solved_config("cpu-demo", engine__strategy="zero2")
-    assert accelerate_config(config)["use_cpu"] is False
-
-
 def fsdp(**changes: Any) -> RunConfig:
     return solved_config(engine__strategy="fsdp", engine__device="cuda", engine__processes=2, **changes)
 
@@ -99,8 +93,3 @@ def test_fsdp_is_read_by_the_plugin_of_accelerate(tmp_path: Path, monkeypatch: p
     assert str(plugin.mixed_precision_policy.param_dtype) == "torch.bfloat16"
     # Recomputing is that of transformers: accelerate's forgets the random state of the first pass.
     assert plugin.activation_checkpointing is False
-
-
-@pytest.mark.parametrize("offload", ["none", "all"])
-def test_what_of_fsdp_is_in_host_ram(tmp_path: Path, offload: str) -> None:
-    assert read_back(fsdp(engine__offload=offload), tmp_path).fsdp_config["fsdp_offload_params"] is (offload == "all")

@@ -66,16 +66,6 @@ def test_a_mismatch_is_seen_by_this_test() -> None:
     assert len(processed.mismatches) == 1
 
 
-def test_zero2_with_the_optimizer_in_host_ram() -> None:
-    document = deepspeed_config(solved_config("2080super", engine__device="cuda"))
-    assert document is not None
-    zero = document["zero_optimization"]
-    assert zero["stage"] == 2
-    assert zero["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
-    assert "offload_param" not in zero
-    assert document["data_types"] == {"grad_accum_dtype": "fp32"}
-
-
 def test_without_deepspeed_there_is_no_file() -> None:
     assert deepspeed_config(solved_config("cpu-demo")) is None
     assert set(export_files(solved_config("cpu-demo"))) == {"accelerate.yaml", "launch.sh"}

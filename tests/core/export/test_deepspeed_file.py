@@ -11,8 +11,8 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.export.deepspeed import KNOWN_VERSION, SECTION_KEYS
-from trainwiz.core.export.deepspeed_file import deepspeed_file_findings, read_deepspeed_file, strategy_of
+from trainwiz.core.export.deepspeed import deepspeed_file_findings, read_deepspeed_file, strategy_of
+from trainwiz.core.export.deepspeed_check import KNOWN_VERSION, SECTION_KEYS
 from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.plan.gather import plan_run
 

@@ -60,23 +60,6 @@ def test_runs_the_exact_command_in_its_own_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_the_command() -> None:
-    config = solved_config("cpu-demo", engine__cpu_threads=2)
-    assert launch_command(config) == [
-        "accelerate",
-        "launch",
-        "--config_file",
-        "accelerate.yaml",
-        "--main_process_port",
-        "0",
-        "--num_cpu_threads_per_process",
-        "2",
-        "-m",
-        "trainwiz.core.training",
-        ".",
-    ]
-
-
 def test_each_of_several_machines_says_which_it_is(tmp_path: Path) -> None:
     config = solved_config("cpu-demo", engine__nodes=2, engine__strategy="ddp")
     text = launch_script(config)

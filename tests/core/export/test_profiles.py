@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import json
-import math
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.accelerate import accelerate_yaml
 from trainwiz.core.export.launch_script import export_files, launch_environment, launch_script
 from trainwiz.core.export.training_arguments import mixed_precision, training_arguments
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.profile import list_profiles
+from trainwiz.core.profile import Profile, list_profiles
 
 from tests.each import each
 
-NAMES = [profile.name for profile in list_profiles() if profile.origin == "builtin" and not profile.variants]
+PROFILES = [profile for profile in list_profiles() if profile.origin == "builtin" and not profile.variants]
+
+
+def kind_of(profile: Profile) -> tuple[Any, ...]:
+    """What decides its files: the first of each kind is tried in every test run, all of them by `make test-all`."""
+    config = build_config(profile, {})
+    engine = config.engine
+    several = profile.hardware.num_gpus > 1
+    return config.task, config.peft.method, engine.strategy, engine.offload, engine.precision, several
+
+
+TYPICAL = list({kind_of(profile): profile.name for profile in reversed(PROFILES)}.values())
+OTHERS = [profile.name for profile in PROFILES if profile.name not in TYPICAL]
 REFUSED_WITHOUT_A_GPU: dict[str, Any] = {"tf32": None, "use_cpu": True, "deepspeed": None}
 """Keywords that the real TrainingArguments takes only on the machine that the profile is made for."""
 STEPS = 100_000
 """Of a run whose rows are not here, so that nobody knows how many."""
-
-
-@cache
-def plan_of(name: str) -> Plan:
-    return plan_run(PlanRequest(profile=name))
 
 
 def arguments_of(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -45,15 +51,9 @@ def arguments_of(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> A
     return arguments
 
 
-def test_there_are_profiles() -> None:
-    assert len(NAMES) >= 30 and {"cpu-demo", "2080super", "2080super-guide"} <= set(NAMES)
-
-
-@each("name", NAMES)
-def test_training_arguments_construct_and_agree_with_the_plan(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def training_arguments_construct_and_agree_with_the_plan(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_of(name)
     config, training = plan.config, plan.config.training
     arguments = arguments_of(plan, tmp_path, monkeypatch)
     samples = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
@@ -81,43 +81,9 @@ def test_training_arguments_construct_and_agree_with_the_plan(
     assert arguments.torch_empty_cache_steps == training.empty_cache_steps
 
 
-@each("name", NAMES)
-def test_the_schedule_starts_peaks_and_ends_where_the_plan_says(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-    from transformers import get_scheduler
-
-    plan = plan_of(name)
-    training = plan.config.training
-    arguments = arguments_of(plan, tmp_path, monkeypatch)
-    steps = training.max_steps or STEPS
-    warmup = arguments.get_warmup_steps(steps)
-    assert warmup == (training.warmup if training.warmup >= 1 else math.ceil(training.warmup * steps))
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=arguments.learning_rate)
-    scheduler: Any = get_scheduler(arguments.lr_scheduler_type, optimizer, warmup, steps, arguments.lr_scheduler_kwargs)
-    [rate] = scheduler.lr_lambdas
-
-    def at(step: int) -> float:
-        return float(rate(step)) * training.learning_rate
-
-    peak = training.learning_rate
-    if warmup > 1:
-        assert at(warmup // 2) == pytest.approx(peak * (warmup // 2) / warmup)
-    assert at(warmup) == pytest.approx(peak)
-    final = peak if training.schedule == "constant" else training.final_learning_rate
-    assert at(steps) == pytest.approx(final, abs=1e-12)
-    halfway = warmup + (steps - warmup) // 2
-    if training.schedule == "linear":
-        share = (steps - halfway) / (steps - warmup)
-        assert at(halfway) == pytest.approx(final + (peak - final) * share)
-
-
-@each("name", NAMES)
-def test_accelerate_reads_its_file_and_agrees(name: str, tmp_path: Path) -> None:
+def accelerate_reads_its_file_and_agrees(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
-    plan = plan_of(name)
     config = plan.config
     file = tmp_path / "accelerate.yaml"
     file.write_text(accelerate_yaml(config))
@@ -135,11 +101,9 @@ def test_accelerate_reads_its_file_and_agrees(name: str, tmp_path: Path) -> None
         assert loaded.mixed_precision == mixed_precision(config)
 
 
-@each("name", NAMES)
-def test_transformers_finds_no_mismatch_in_the_deepspeed_file(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def transformers_finds_no_mismatch_in_the_deepspeed_file(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_of(name)
     config = plan.config
     text = export_files(config).get("deepspeed.json")
     assert (text is not None) is str(config.engine.strategy).startswith("zero")
@@ -170,9 +134,8 @@ def test_transformers_finds_no_mismatch_in_the_deepspeed_file(
         assert filled("optimizer.params.weight_decay") == config.training.weight_decay
 
 
-@each("name", NAMES)
-def test_launch_sh_says_why_each_variable_is_set(name: str) -> None:
-    config = plan_of(name).config
+def launch_sh_says_why_each_variable_is_set(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plan.config
     lines = launch_script(config).splitlines()
     exported = [(number, line) for number, line in enumerate(lines) if "export " in line and line[0] != "#"]
     for number, line in exported:
@@ -185,12 +148,35 @@ def test_launch_sh_says_why_each_variable_is_set(name: str) -> None:
         assert (gpus == "0") is (config.engine.processes == 1)
 
 
-@each("name", NAMES)
-def test_run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back(name: str) -> None:
+def run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from trainwiz.core.launch.prepare import run_yaml_text
 
-    config = plan_of(name).config
+    config = plan.config
     again = RunConfig.model_validate(yaml.safe_load(run_yaml_text(config)))
     assert again == config
     assert export_files(again) == export_files(config)
     assert training_arguments(again) == training_arguments(config)
+
+
+CHECKS = (
+    training_arguments_construct_and_agree_with_the_plan,
+    accelerate_reads_its_file_and_agrees,
+    transformers_finds_no_mismatch_in_the_deepspeed_file,
+    launch_sh_says_why_each_variable_is_set,
+    run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back,
+)
+
+
+@each("name", TYPICAL)
+def test_every_file_of_a_profile(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_run(PlanRequest(profile=name))
+    for check in CHECKS:
+        check(plan, tmp_path, monkeypatch)
+
+
+@pytest.mark.all
+@each("name", OTHERS)
+def test_every_file_of_the_others(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_every_file_of_a_profile.__wrapped__(name, tmp_path, monkeypatch)

@@ -49,12 +49,6 @@ def test_what_is_asked_for(tmp_path: Path) -> None:
     assert found.keys() >= {"requeue", "open-mode", "output", "job-name"}
 
 
-def test_a_run_on_a_cpu_asks_for_no_gpu(tmp_path: Path) -> None:
-    found = directives(script(tmp_path, engine__device="cpu"))
-    assert "gpus-per-node" not in found
-    assert found["nodes"] == "1"
-
-
 def test_the_memory_asked_for_holds_the_upper_end_of_the_prediction(tmp_path: Path) -> None:
     """Slurm kills a job that takes more."""
     for high, asked in ((30 << 30, "50G"), (70 << 30, "70G"), (None, "50G")):
@@ -142,10 +136,6 @@ def test_the_parser_of_slurm_would_say_so(tmp_path: Path, parser: Callable[[str]
     option = "nodes" if wrong.startswith("nodez") else wrong.partition("=")[0]
     text = re.sub(rf"^#SBATCH --{option}=.*$", f"#SBATCH --{wrong}", script(tmp_path), flags=re.MULTILINE)
     assert parser(text) != ""
-
-
-def test_an_option_below_the_first_command_is_none(tmp_path: Path) -> None:
-    assert "ignored" in "".join(complaints(script(tmp_path) + "#SBATCH --requeue\n"))
 
 
 def _refused(said: str) -> str:

@@ -22,38 +22,6 @@ def construct(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     return TrainingArguments(**training_arguments(config))
 
 
-def learning_rates(arguments: Any, steps: list[int]) -> list[float]:
-    """The rate that the Trainer's own scheduler gives at each step."""
-    import torch
-    from transformers import get_scheduler
-
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=arguments.learning_rate)
-    scheduler = get_scheduler(
-        arguments.lr_scheduler_type,
-        optimizer,
-        arguments.get_warmup_steps(arguments.max_steps),
-        arguments.max_steps,
-        arguments.lr_scheduler_kwargs,
-    )
-    rates = []
-    for step in range(max(steps) + 1):
-        if step in steps:
-            rates.append(scheduler.get_last_lr()[0])
-        optimizer.step()
-        scheduler.step()
-    return rates
-
-
-def test_demo_profile_constructs_with_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = construct(solved_config("cpu-demo"), tmp_path, monkeypatch)
-    assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == (32, 3)
-    assert arguments.use_cpu and not arguments.fp16 and not arguments.bf16
-    assert arguments.max_steps == 120
-    assert arguments.logging_nan_inf_filter is False
-    assert arguments.eval_strategy.value == "steps" and arguments.eval_steps == 60
-    assert arguments.output_dir == "."
-
-
 def test_the_row_of_the_2080_super(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every value of the guide's row arrives in the keyword that transformers reads."""
     kwargs = training_arguments(solved_config("2080super", engine__device="cuda"))
@@ -94,38 +62,6 @@ def test_every_keyword_is_a_field_of_training_arguments() -> None:
         assert set(training_arguments(config)) <= fields
 
 
-@each(
-    ("schedule", "final", "expected"),
-    [
-        ("linear", 4e-5, [0.0, 4e-4, 2.2e-4, 4e-5]),
-        ("linear", 0.0, [0.0, 4e-4, 2e-4, 0.0]),
-        ("cosine", 4e-5, [0.0, 4e-4, 2.2e-4, 4e-5]),
-        ("cosine", 0.0, [0.0, 4e-4, 2e-4, 0.0]),
-        ("polynomial", 1e-5, [0.0, 4e-4, 2.05e-4, 1e-5]),
-        ("constant", 0.0, [0.0, 4e-4, 4e-4, 4e-4]),
-        ("linear", 4e-4, [0.0, 4e-4, 4e-4, 4e-4]),
-    ],
-)
-def test_schedules_end_where_they_should(
-    schedule: str, final: float, expected: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read off the scheduler itself: at the start, at the end of the warm-up, halfway down, at the last step."""
-    config = solved_config(
-        training__schedule=schedule,
-        training__learning_rate=4e-4,
-        training__final_learning_rate=final,
-        training__warmup=20,
-        training__max_steps=120,
-    )
-    arguments = construct(config, tmp_path, monkeypatch)
-    assert learning_rates(arguments, [0, 20, 70, 120]) == pytest.approx(expected, abs=1e-9)
-
-
-def test_warmup_below_one_is_a_share_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = construct(solved_config(training__warmup=0.06, training__max_steps=1000), tmp_path, monkeypatch)
-    assert arguments.get_warmup_steps(1000) == 60
-
-
 def test_prefetch_without_workers_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers refuses the pair with a ValueError."""
     arguments = construct(solved_config(data__workers=0, data__prefetch=8), tmp_path, monkeypatch)
@@ -134,11 +70,6 @@ def test_prefetch_without_workers_is_left_out(tmp_path: Path, monkeypatch: pytes
         solved_config(data__workers=2, data__prefetch=8, data__persistent_workers=True), tmp_path, monkeypatch
     )
     assert with_workers.dataloader_prefetch_factor == 8 and with_workers.dataloader_persistent_workers
-
-
-def test_no_held_out_rows_means_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = construct(solved_config(data__validation_rows=0), tmp_path, monkeypatch)
-    assert arguments.eval_strategy.value == "no"
 
 
 def test_report_to_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.nodes.address import Address, NodeProblem
-from trainwiz.core.nodes.attempt import NodeAttempt, NodeOrder
 from trainwiz.core.nodes.handshake import introduce
+from trainwiz.core.nodes.node import NodeAttempt, NodeOrder
 
 
 class Met(Exception):
@@ -39,7 +39,7 @@ def test_an_interface_that_was_there_may_come_back(
         assert interface == ("eth0", "10.0.0.2")
         raise Met
 
-    monkeypatch.setattr("trainwiz.core.nodes.attempt.interface_addresses", lambda: next(seen))
-    monkeypatch.setattr("trainwiz.core.nodes.attempt.attend", meet)
+    monkeypatch.setattr("trainwiz.core.nodes.node.interface_addresses", lambda: next(seen))
+    monkeypatch.setattr("trainwiz.core.nodes.node.attend", meet)
     with pytest.raises(Met if had_met else NodeProblem):
         attempt(tmp_path, had_met=had_met).run(())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.nodes.handshake import introduce
-from trainwiz.core.nodes.worker_node import LastWords
+from trainwiz.core.nodes.node import last_words_of
 from trainwiz.core.run.folder import RunFolder
 
 KILLED = """\
@@ -25,12 +25,12 @@ def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: int | None
 ) -> None:
     """In a container without the counter too: the run goes on by itself after a lost node, not after lack of RAM."""
-    monkeypatch.setattr("trainwiz.core.nodes.worker_node.counted_oom_kills", lambda: counted)
-    monkeypatch.setattr("trainwiz.core.nodes.worker_node.kernel_oom_kills", lambda: counted or 0)
+    monkeypatch.setattr("trainwiz.core.nodes.node.counted_oom_kills", lambda: counted)
+    monkeypatch.setattr("trainwiz.core.nodes.node.kernel_oom_kills", lambda: counted or 0)
     log = tmp_path / "train.log"
-    words = LastWords(RunFolder(tmp_path), introduce(1, 2, 1), log)
+    write = last_words_of(RunFolder(tmp_path), introduce(1, 2, 1), log)
     log.write_text(KILLED)
-    words.write(1)
+    write(1)
     said = json.loads((tmp_path / "failure-rank1-node.json").read_text())
     assert [finding["code"] for finding in said["findings"]] == ["node_lost"]
     assert said["message"].startswith("On node 1 (") and "SIGKILL" in said["message"]

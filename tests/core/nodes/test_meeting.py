@@ -179,7 +179,8 @@ def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
             other.result()
 
 
-def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address) -> None:
+def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 2.0)
     mine, other = tmp_path / "a", tmp_path / "b"
     mine.mkdir()
     other.mkdir()

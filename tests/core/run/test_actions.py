@@ -10,7 +10,7 @@ import pytest
 from trainwiz.core.launch import actions
 from trainwiz.core.launch.actions import stop_cost
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, RunStatus, write_state
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -118,14 +118,3 @@ def test_the_commands_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.M
     several = prepare_run(small_plan(name="two", engine__nodes=2, engine__strategy="ddp"), tmp_path / "two")
     told = actions.commands_of(several, frozenset())["what to type on each machine"]
     assert told == f"trainwiz export {tmp_path}/two --script"
-
-
-def test_a_run_without_a_script_has_no_launch_command(tmp_path: Path) -> None:
-    assert list(actions.commands_of(RunFolder(tmp_path), frozenset())) == ["watch it"]
-
-
-def test_the_folder_is_not_touched_by_asking(tmp_path: Path) -> None:
-    run = run_with_checkpoints(tmp_path, 1)
-    before = read_json(run.state_json)
-    stop_cost(run, snapshot())
-    assert read_json(run.state_json) == before

@@ -19,7 +19,6 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import (
     LockSeen,
     Observation,
-    Place,
     ProcessId,
     ProcessSeen,
     RunLock,
@@ -64,34 +63,44 @@ def test_only_an_active_run_can_be_lost(status: str) -> None:
     assert why_lost(running(status=status), observation("gone")) is None
 
 
-def test_on_its_machine_the_process_decides() -> None:
-    assert why_lost(running(), observation("gone")) == "no_process"
-    assert why_lost(running(), observation("alive")) is None
+ELSEWHERE = "other boot-9 pid:[1]"
+BEFORE = {"machine": "node boot-1 pid:[1]", "heartbeat_s": NOW - 30}
+NEW_BOOT = {"boot_s": NOW - 10, "written_s": NOW - 30}
+RULE: list[tuple[dict[str, object], dict[str, object], str | None]] = [
+    # Where the process is seen no clock counts.
+    *(({"heartbeat_s": time_s}, {"process": "alive"}, None) for time_s in (NOW - 1e6, NOW + 1e6, None)),
+    *(({"heartbeat_s": time_s}, {"written_s": NOW}, "no_process") for time_s in (NOW - 1e6, NOW + 1e6, None)),
+    # After a restart nobody waits, in a container too, whose process numbers are others each time.
+    (BEFORE, {"process": "alive", **NEW_BOOT}, "restarted"),
+    ({**BEFORE, "machine": "node boot-1 pid:[7]"}, {"process": "alive", **NEW_BOOT}, "restarted"),
+    # Another computer of the same name is no restart, nor is a folder whose lock is still held.
+    (BEFORE, {"boot_s": NOW - 3600}, None),
+    ({**BEFORE, "machine": "other boot-1 pid:[1]"}, {"boot_s": NOW - 10}, None),
+    (BEFORE, {"lock": "held", "boot_s": NOW - 10}, None),
+    # A lock that is held is a sign of life; a wrong clock elsewhere does not make a run lost.
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW - 1e6}, {"lock": "held"}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW - 900}, {"written_s": NOW - 2}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW - 900}, {"written_s": NOW + 30}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW + 900}, {"lock": "unknown"}, None),
+    ({"machine": ELSEWHERE, "heartbeat_s": NOW + 900}, {"lock": "free"}, "silent"),
+    # A process that may not be looked at counts as one elsewhere.
+    ({}, {"process": "hidden"}, None),
+    ({"heartbeat_s": NOW - 61}, {"process": "hidden", "lock": "held"}, None),
+    ({"heartbeat_s": NOW - 61}, {"process": "hidden"}, "silent"),
+    # A copy has no keeper; elsewhere the same path may be another folder.
+    ({"folder": "/runs/original"}, {"process": "alive", "elsewhere": True}, "copied"),
+    ({"folder": "/runs/original"}, {"process": "alive"}, None),
+    ({"folder": "/runs/original", "machine": ELSEWHERE}, {"process": "alive", "elsewhere": True}, None),
+]
+"""What the state says, what is seen, why it is lost."""
 
 
-def test_where_the_process_is_seen_no_clock_counts() -> None:
-    for heartbeat_s in (NOW - 1e6, NOW + 1e6, None):
-        assert why_lost(running(heartbeat_s=heartbeat_s), observation("alive")) is None
-        assert why_lost(running(heartbeat_s=heartbeat_s), observation("gone", written_s=NOW)) == "no_process"
+@each(("said", "seen", "why"), RULE)
+def test_the_rule(said: dict[str, object], seen: dict[str, object], why: str | None) -> None:
+    assert why_lost(running(**said), observation(**seen)) == why
 
 
-def test_after_a_restart_nobody_waits() -> None:
-    then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
-    assert why_lost(then, observation("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
-    # In a container too, whose process numbers are others each time.
-    inside = replace(then, machine="node boot-1 pid:[7]")
-    assert why_lost(inside, observation("alive", boot_s=NOW - 10, written_s=NOW - 30)) == "restarted"
-
-
-def test_another_computer_of_the_same_name_is_no_restart() -> None:
-    then = running(machine="node boot-1 pid:[1]", heartbeat_s=NOW - 30)
-    assert why_lost(then, observation(boot_s=NOW - 3600)) is None
-    assert why_lost(replace(then, machine="other boot-1 pid:[1]"), observation(boot_s=NOW - 10)) is None
-    # Nor is a folder on a server whose lock is still held, whatever the clocks say.
-    assert why_lost(then, observation(lock="held", boot_s=NOW - 10)) is None
-
-
-@pytest.mark.parametrize("machine", ["node boot-2 pid:[7]", "other boot-9 pid:[1]", "mac", ""])
+@each("machine", ["node boot-2 pid:[7]", "other boot-9 pid:[1]", "mac", ""])
 def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> None:
     """Another container of this computer, another computer on the same server, a system without boot ids."""
     far = running(machine=machine)
@@ -102,48 +111,12 @@ def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> 
     assert why_lost(replace(far, heartbeat_s=None), observation(written_s=None)) == "silent"
 
 
-def test_a_lock_that_is_held_is_a_sign_of_life() -> None:
-    stopped = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 1e6)
-    assert why_lost(stopped, observation(lock="held")) is None
-
-
-def test_a_wrong_clock_elsewhere_does_not_make_a_run_lost() -> None:
-    behind = running(machine="other boot-9 pid:[1]", heartbeat_s=NOW - 900)
-    assert why_lost(behind, observation(written_s=NOW - 2)) is None
-    assert why_lost(behind, observation(written_s=NOW + 30)) is None
-    ahead = replace(behind, heartbeat_s=NOW + 900)
-    assert why_lost(ahead, observation(lock="unknown")) is None
-    assert why_lost(ahead, observation(lock="free")) == "silent"
-
-
-def test_a_process_that_may_not_be_looked_at_counts_as_one_elsewhere() -> None:
-    assert why_lost(running(), observation("hidden")) is None
-    assert why_lost(running(heartbeat_s=NOW - 61), observation("hidden", lock="held")) is None
-    assert why_lost(running(heartbeat_s=NOW - 61), observation("hidden")) == "silent"
-
-
-def test_a_copy_has_no_keeper() -> None:
-    copy = running(folder="/runs/original")
-    assert why_lost(copy, observation("alive", elsewhere=True)) == "copied"
-    assert why_lost(copy, observation("alive", elsewhere=False)) is None
-    # Elsewhere the same path may be another folder.
-    assert why_lost(replace(copy, machine="other boot-9 pid:[1]"), observation("alive", elsewhere=True)) is None
-
-
 @pytest.mark.parametrize("why", ["copied", "no_process", "restarted", "silent"])
 def test_each_reason_is_one_sentence(why: str) -> None:
     for state in (running(host="far", folder="/x"), running(host=None, heartbeat_s=None), running(heartbeat_s=1e300)):
         words = lost_words(why, state, Path("/y"))  # type: ignore[arg-type]
         assert words.endswith(".")
         assert "None" not in words or why == "copied"
-
-
-def test_the_identity_of_a_machine_is_read_back() -> None:
-    assert Place.of("node boot pid:[1]") == Place("node", "boot", "pid:[1]")
-    assert Place.of("node ") == Place("node", "", "")
-    assert Place.of("") == Place("", "", "")
-    if sys.platform == "linux":
-        assert Place.of(machine_identity()).boot
 
 
 # The same with what is really there.
@@ -166,7 +139,6 @@ def keeper_of(run: RunFolder, process: ProcessId | None, heartbeat_s: float | No
 def ended_words(run: RunFolder) -> str:
     state = read_state(run)
     assert state.status == "lost"
-    assert state.exit is not None
     return state.exit.message
 
 
@@ -194,7 +166,6 @@ def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp
     shutil.copytree(run.path, copy.path)
     state = read_state(copy)
     assert state.status == "lost"
-    assert state.exit is not None
     assert str(run.path) in state.exit.message
     link = RunFolder(tmp_path / "link")
     link.path.symlink_to(run.path)
@@ -210,7 +181,6 @@ def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp
 def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder) -> None:
     assert look_at_lock(run.path) == "unknown"
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert look_at_lock(run.path) == "held"
     assert lock.seen_by_holder == "free"
     lock.release()
@@ -223,7 +193,6 @@ def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder) -> None:
 
 def test_a_file_system_without_locks_tells_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = RunLock.take(run.path)
-    assert lock is not None
 
     def no_locks(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -231,7 +200,6 @@ def test_a_file_system_without_locks_tells_nothing(run: RunFolder, monkeypatch: 
     monkeypatch.setattr(lock_module.fcntl, "flock", no_locks)
     assert look_at_lock(run.path) == "unknown"
     again = RunLock.take(run.path)
-    assert again is not None
     assert again.seen_by_holder == "unknown"
     again.release()
     lock.release()
@@ -242,7 +210,6 @@ def test_whoever_holds_the_lock_does_not_take_it_for_the_keepers(run: RunFolder)
     write_state(run, state)
     os.utime(run.state_json, (1, 1))
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert read_state(run).status == "running"
     assert read_state(run, lock=lock).status == "lost"
     lock.release()
@@ -271,12 +238,10 @@ def test_a_state_that_cannot_be_used(run: RunFolder, kind: str) -> None:
     run.train_log.write_text("it ran")
     state = read_state(run)
     assert (state.status, state.name, state.profile, state.model, state.max_steps) == ("lost", "one", "p", "m", 9)
-    assert state.exit is not None
     assert reason in state.exit.message
     assert "runs resume" in (state.exit.remedy or "")
     # Its keeper writes it again within seconds: no viewer may take that for the end.
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert read_state(run).status == "running"
     assert read_state(run, lock=lock).status == "lost"
     lock.release()
@@ -305,7 +270,6 @@ def test_the_run_of_another_user(run: RunFolder, tmp_path: Path) -> None:
     """Its process is seen as ours is; only what may not be looked at at all is `hidden`."""
     program = "import os, sys, time; os.setuid(12345); print(flush=True); time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    assert child.stdout is not None
     child.stdout.readline()
     keeper = identify(child.pid)
     assert keeper is not None

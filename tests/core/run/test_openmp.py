@@ -18,6 +18,7 @@ def test_a_number_of_spins_that_was_chosen_stays() -> None:
     assert environment == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "7"}
 
 
+@pytest.mark.all
 @pytest.mark.skipif(sys.platform != "linux", reason="torch comes with GNU's OpenMP on Linux only")
 def test_the_openmp_of_torch_takes_both() -> None:
     code = (

@@ -16,9 +16,12 @@ from trainwiz.core.run.attempts import why_not_start
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import find_run
 from trainwiz.core.run.lost import RunLock, machine_identity, this_process
-from trainwiz.core.run.state import ENDED, RunState, RunStatus, read_state, write_state
+from trainwiz.core.run.state import RunState, RunStatus, read_state, write_state
 
 from tests.core.launch.plans import small_plan
+from tests.each import each
+
+ACTIVE = ("starting", "running")
 
 
 def may_do_all() -> bool:
@@ -42,30 +45,26 @@ def stand(run: RunFolder, status: RunStatus, host: str | None = None) -> RunStat
     return read_state(run)
 
 
-@pytest.mark.parametrize("status", ["starting", "running"])
-@pytest.mark.parametrize("resume", [True, False])
-def test_an_active_run_is_watched(run: RunFolder, status: RunStatus, resume: bool) -> None:
-    said = why_not_start(run, stand(run, status), resume=resume)
-    assert said == f"one runs already. Watch it with: trainwiz monitor {run.path}"
-    said = why_not_start(run, stand(run, status, host="far"), resume=resume)
-    assert said == f"one runs already on far. Watch it with: trainwiz monitor {run.path}"
+GO_ON = "trainwiz runs resume {path}"
+WHY_NOT: list[tuple[RunStatus, str | None, bool, str | None]] = [
+    *((status, None, True, "one runs already. Watch it with: trainwiz monitor {path}") for status in ACTIVE[:2]),
+    ("running", None, False, "one runs already. Watch it with: trainwiz monitor {path}"),
+    ("running", "far", True, "one runs already on far. Watch it with: trainwiz monitor {path}"),
+    ("stopping", None, True, f"one is being stopped. When it has ended, go on with: {GO_ON}"),
+    ("finished", None, True, "one has finished; there is nothing to resume."),
+    *((status, None, True, None) for status in ("failed", "stopped", "lost")),
+    *((s, None, False, f"one was started before ({s}). Go on with: {GO_ON}") for s in ("failed", "stopped", "lost")),
+]
+"""State, host, whether it is resumed -> the sentence."""
 
 
-def test_a_stopping_run_is_waited_for(run: RunFolder) -> None:
-    said = why_not_start(run, stand(run, "stopping"), resume=True)
-    assert said == f"one is being stopped. When it has ended, go on with: trainwiz runs resume {run.path}"
-
-
-@pytest.mark.parametrize("status", sorted(ENDED - {"finished"}))
-def test_what_has_ended_is_gone_on_with_and_not_started_again(run: RunFolder, status: RunStatus) -> None:
-    state = stand(run, status)
-    assert why_not_start(run, state, resume=True) is None
-    said = why_not_start(run, state, resume=False)
-    assert said == f"one was started before ({status}). Go on with: trainwiz runs resume {run.path}"
-
-
-def test_a_finished_run_has_nothing_to_go_on_with(run: RunFolder) -> None:
-    assert why_not_start(run, stand(run, "finished"), resume=True) == "one has finished; there is nothing to resume."
+@each(("status", "host", "resume", "said"), WHY_NOT)
+def test_each_state_has_its_sentence(
+    tmp_path: Path, status: RunStatus, host: str | None, resume: bool, said: str | None
+) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    expected = None if said is None else said.format(path=run.path)
+    assert why_not_start(run, stand(run, status, host), resume=resume) == expected
 
 
 def test_a_prepared_run_may_be_started_either_way(run: RunFolder) -> None:
@@ -77,7 +76,6 @@ def test_a_prepared_run_may_be_started_either_way(run: RunFolder) -> None:
 def test_who_clears_up_holds_the_lock(run: RunFolder) -> None:
     state = stand(run, "failed")
     lock = RunLock.take(run.path)
-    assert lock is not None
     assert "try again in some seconds" in (why_not_start(run, state, resume=True) or "")
     assert why_not_start(run, state, resume=True, lock_is_mine=True) is None
     lock.release()

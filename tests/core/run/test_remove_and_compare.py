@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config.build import with_recovery
 from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.files import bytes_below
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import read_run_config
 from trainwiz.core.run.attempts import Recovery, write_recoveries
-from trainwiz.core.run.description import compare_runs, remove_run, size_bytes
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import compare_runs, remove_run
 from trainwiz.core.run.lost import RunLock, machine_identity, this_process
 from trainwiz.core.run.state import read_state, write_state
 
@@ -24,7 +25,7 @@ def test_a_run_goes_and_what_it_links_to_stays(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "keep").write_text("me")
     (run.path / "link").symlink_to(outside)
-    assert size_bytes(run.path) > 4096
+    assert bytes_below(run.path, on_disk=True) > 4096
     remove_run(run)
     assert not run.path.exists()
     assert (outside / "keep").read_text() == "me"
@@ -58,7 +59,6 @@ def test_an_active_run_or_the_place_of_work_is_not_removed(tmp_path: Path, monke
     state.status = "finished"
     write_state(run, state)
     lock = RunLock.take(run.path)
-    assert lock is not None
     with pytest.raises(UsageError, match="try again"):
         remove_run(run)
     lock.release()

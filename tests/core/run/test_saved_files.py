@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from trainwiz.core.files import bytes_below
 from trainwiz.core.run.checkpoints import (
     FILES_JSON,
     changed_file,
     inspect_checkpoint,
     safetensors_problem,
     seal,
-    size_on_disk,
     zip_problem,
 )
 
@@ -48,7 +48,7 @@ SPOILS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("problem", SPOILS)
 def test_a_sealed_checkpoint_shows_each_change(tmp_path: Path, problem: str) -> None:
     path = write_checkpoint(tmp_path, 5)
-    assert seal(path) == size_on_disk(path) - (path / FILES_JSON).stat().st_size
+    assert seal(path) == bytes_below(path) - (path / FILES_JSON).stat().st_size
     assert inspect_checkpoint(path).problem is None
     SPOILS[problem](path)
     assert problem in (inspect_checkpoint(path).problem or "")

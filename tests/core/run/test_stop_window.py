@@ -50,7 +50,6 @@ def test_a_single_process_waits_for_one_micro_batch(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     log(run, {"step": 1, "step_s": STEP_S})
     window = read_window(run, 1, PLANNED)
-    assert window is not None
     assert (window.work, window.work_s, window.step_s) == ("micro_step", pytest.approx(STEP_S / 651), STEP_S)
     # The save was not measured yet: the planned one.
     assert window.window_s == pytest.approx(FLOOR_S + 1.25 * STEP_S / 651 + 2 * 30.0)
@@ -69,18 +68,18 @@ def test_it_follows_the_run(tmp_path: Path) -> None:
     assert reader.read(None, PLANNED) is PLANNED
     log(run, {"step": 1, "step_s": 80.0})
     first = reader.read(1, PLANNED)
-    assert first is not None and first.work_s == 10.0
+    assert first.work_s == 10.0
     log(run, *({"step": step, "step_s": 8.0} for step in range(2, 22)))
     later = reader.read(1, first)
     # The long first step is no recent one any more.
-    assert later is not None and later.work_s == 1.0
+    assert later.work_s == 1.0
     # Another attempt accumulates twice as often, and nothing of it is measured yet.
     write_recoveries(run, [Recovery(2, "cuda_oom", 21, 0.0, {"batch.gradient_accumulation_steps": 16})])
     log(run, {"time_s": 0.0, "resumed_from": 21})
     assert reader.read(1, later) is later
     log(run, {"step": 22, "step_s": 8.0})
     again = reader.read(1, later)
-    assert again is not None and again.work_s == 0.5
+    assert again.work_s == 0.5
 
 
 def test_the_last_whole_save_counts(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from trainwiz.core.launch.start import start_keeper
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import ProcessId
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.recovery import Setup
+from trainwiz.core.supervise.recovery import Setup, StartOrder
 
 from tests.fakes.marked import marked_pids
 
@@ -70,12 +69,10 @@ class Started:
 
     def supervisor(self) -> int:
         found = self.state().supervisor
-        assert found is not None
         return found.pid
 
     def launcher(self) -> int:
         found = self.wait(lambda state: state.launcher is not None).launcher
-        assert found is not None
         return found.pid
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from trainwiz.core.files import ROWS
 from trainwiz.core.run.folder import ADAPTER, BASE_MODEL, FINAL_MODEL, GENERATIONS, PARTIAL, TOKENIZER, TRACE, RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.core.supervise.attempt import begin_attempt, put_away_last_attempt
+from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, choose_checkpoint, put_away_last_attempt
 
 from tests.core.run.checkpoint_files import cut, write_adapter
 
@@ -48,3 +49,17 @@ def test_the_same_thing_twice_loses_neither(tmp_path: Path) -> None:
         put_away_last_attempt(run, 1)
     found = sorted(path.read_text() for path in (tmp_path / "attempts" / "1").glob("*/file"))
     assert found == ["first", "second"]
+
+
+def test_a_checkpoint_by_name_is_refused_where_it_is_not_complete(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for step in (4, 8, 12):
+        write_adapter(tmp_path, step)
+    cut(tmp_path / "checkpoint-12" / "optimizer.pt")
+    for name in ("checkpoint-12", "checkpoint-77"):
+        with pytest.raises(CannotStart, match="complete ones: checkpoint-4, checkpoint-8"):
+            choose_checkpoint(run, name)
+    assert (tmp_path / "checkpoint-12").exists()
+    chosen, said = choose_checkpoint(run, "checkpoint-4")
+    assert chosen.step == 4 and len(said) == 2
+    assert (tmp_path / "broken-checkpoint-12").exists() and (tmp_path / "later-checkpoint-8").exists()

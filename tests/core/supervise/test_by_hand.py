@@ -42,7 +42,7 @@ def rank_0(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A process that takes the folder and has written no state yet."""
     command = [sys.executable, "-c", RANK_0, str(tmp_path), request.param]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "held\n"
         yield request.param
         process.kill()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.order import engine_findings, take_engine
+from trainwiz.core.supervise.attempt import engine_findings, take_engine
 from trainwiz.core.telemetry.run_source import RunSource
 
 from tests.each import each
@@ -82,3 +82,12 @@ def test_a_state_of_any_shape_is_read(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     write_state(run, RunState(status="finished", engine={"findings": "x", "actual": 3}))
     assert [item.code for item in RunSource(run).poll().advice if "engine" in item.code] == []
+
+
+@pytest.mark.parametrize(("said", "known"), [(90, 90), (None, 129), (0, 129), ("many", 129)])
+def test_the_steps_of_the_process_replace_the_planned_ones(tmp_path: Path, said: object, known: int) -> None:
+    state, run = RunState(max_steps=129, engine={"planned": "single"}), RunFolder(tmp_path)
+    assert not take_engine(state, run) and state.max_steps == 129
+    write_json_atomic(run.engine_json, {"actual": "single", "max_steps": said})
+    assert take_engine(state, run)
+    assert state.max_steps == known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.run.attempts import changes_now, read_recoveries
@@ -9,8 +10,9 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunExit
 from trainwiz.core.supervise.attempt import Retrying
 from trainwiz.core.supervise.ending import Ended
-from trainwiz.core.supervise.order import StartOrder
-from trainwiz.core.supervise.recovery import ACCUMULATION, MICRO, WORKERS, End, Retry, Setup
+from trainwiz.core.supervise.recovery import ACCUMULATION, MICRO, WORKERS, End, Retry, Setup, StartOrder
+
+from tests.core.run.checkpoint_files import write_checkpoint
 
 SETUP = Setup(
     on=True,
@@ -49,3 +51,25 @@ def test_fewer_workers_against_a_lack_of_ram_are_tried_once(tmp_path: Path) -> N
     assert isinstance(retrying.after(ended("host_oom")), End)
     # The next keeper knows it too.
     assert isinstance(Retrying(run, StartOrder(["launch"], "mark", setup=SETUP)).after(ended("host_oom")), End)
+
+
+def test_it_shrinks_again_and_ends_at_one_row_with_a_sentence(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    retrying = Retrying(run, StartOrder(["launch"], "mark", setup=SETUP))
+    for attempt in (2, 3, 4):
+        follow(retrying, attempt, "cuda_oom")
+    end = retrying.after(ended("cuda_oom"))
+    assert isinstance(end, End) and "one row already" in end.why
+    assert [entry.changes[MICRO] for entry in read_recoveries(run)] == [3, 2, 1]
+    assert changes_now(run)[ACCUMULATION] == 48
+
+
+def test_a_new_checkpoint_gives_new_starts(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    retrying = Retrying(run, StartOrder(["launch"], "mark", setup=replace(SETUP, max_restarts=1)))
+    follow(retrying, 2, "nccl_error")
+    end = retrying.after(ended("nccl_error"))
+    assert isinstance(end, End) and "1 times" in end.why
+    write_checkpoint(tmp_path, 10)
+    follow(retrying, 3, "nccl_error")
+    assert isinstance(retrying.after(ended("nccl_error")), End)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware import nvml as nvml_module
-from trainwiz.core.supervise import ending as gpu_ledger
+from trainwiz.core.supervise import recorder as gpu_ledger
 from trainwiz.core.supervise.ending import GpuLedger, verified_words, verify_gone
 from trainwiz.core.telemetry.gpu import GpuSampler
 
@@ -46,7 +46,7 @@ def test_memory_that_is_given_back_late_is_waited_for(nvml: FakeNvml) -> None:
     threading.Timer(0.7, lambda: nvml.write([card(processes={ANOTHER: 100 * MIB})])).start()
     began = time.monotonic()
     found = ledger.check(sampler.sample, patience_s=5.0)
-    assert found is not None and (found.verdict, found.held_bytes) == ("free", 7 * GIB)
+    assert (found.verdict, found.held_bytes) == ("free", 7 * GIB)
     assert 0.5 < time.monotonic() - began < 4.0
     assert verified_words([], found) == "No process of the run is left, and its 7.0 GiB on the GPU are free again."
 
@@ -54,7 +54,7 @@ def test_memory_that_is_given_back_late_is_waited_for(nvml: FakeNvml) -> None:
 def test_a_process_that_stays_on_the_card_is_named(nvml: FakeNvml) -> None:
     ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found is not None and (found.verdict, found.pids_left) == ("held", (OURS,))
+    assert (found.verdict, found.pids_left) == ("held", (OURS,))
     assert f"Process {OURS} is still named on a GPU, with 6.0 GiB" in verified_words([], found)
 
 
@@ -62,17 +62,17 @@ def test_where_the_driver_names_no_process_of_ours_the_card_is_compared_with_bef
     ledger, sampler = noted(nvml, card(), card(5 * GIB + DESKTOP, {ANOTHER: 5 * GIB}))
     assert ledger.held == {"GPU-one": 5 * GIB}
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found is not None and found.verdict == "unclear"
+    assert found.verdict == "unclear"
     assert "GPU 0 holds 5.0 GiB more than before the run" in found.reason
     nvml.write([card()])
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found is not None and found.verdict == "free"
+    assert found.verdict == "free"
 
 
 def test_what_was_held_is_remembered_when_samples_go_on(nvml: FakeNvml) -> None:
     ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}), card())
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found is not None and (found.verdict, found.held_bytes) == ("free", 6 * GIB)
+    assert (found.verdict, found.held_bytes) == ("free", 6 * GIB)
 
 
 def test_a_lost_card_and_a_driver_without_an_answer_are_no_free_memory(
@@ -81,11 +81,11 @@ def test_a_lost_card_and_a_driver_without_an_answer_are_no_free_memory(
     ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
     nvml.write([card(7 * GIB, lost=True)])
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found is not None and found.verdict == "not_checked" and "GPU-one could not be looked at" in found.reason
+    assert found.verdict == "not_checked" and "GPU-one could not be looked at" in found.reason
     monkeypatch.setattr(nvml_module, "_hangs", False)
     monkeypatch.setattr(gpu_ledger, "DRIVER_ANSWERS_WITHIN_S", 0.1)
     found = ledger.check(lambda: (time.sleep(1.0), ([], {}))[1], patience_s=0.0)
-    assert found is not None and found.verdict == "not_checked" and "did not answer in time" in found.reason
+    assert found.verdict == "not_checked" and "did not answer in time" in found.reason
 
 
 def test_a_driver_that_does_not_let_itself_be_closed_holds_up_no_last_word(

@@ -45,7 +45,6 @@ class Family:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.launcher.stdout is not None
         self.said = self.launcher.stdout.readline().strip()
 
     def end(self) -> None:

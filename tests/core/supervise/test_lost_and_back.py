@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S
@@ -97,15 +98,14 @@ def test_a_moved_folder_is_stopped_where_it_is_now_and_goes_on_there(start: Star
     while (state := read_state(moved)).status != "stopped" and time.monotonic() < deadline:
         time.sleep(0.1)
     assert state.status == "stopped"
-    assert state.exit is not None
     assert "the move of its folder to another place" in state.exit.message
     newest = newest_complete(moved)
-    assert newest is not None
     again = start(moved, resume="auto", STEPS=30)
     state = again.wait(lambda state: state.has_ended)
     assert (state.status, state.attempts[1].resume) == ("finished", newest.name)
 
 
+@pytest.mark.all
 def test_a_copy_goes_on_by_itself_beside_the_original(start: Starter) -> None:
     one = start()
     one.wait_for_steps(12)
@@ -120,6 +120,7 @@ def test_a_copy_goes_on_by_itself_beside_the_original(start: Starter) -> None:
     assert one.state().status == "running"
 
 
+@pytest.mark.all
 def test_a_guard_that_stands_still_does_not_hold_the_run_for_ever(start: Starter) -> None:
     """Suspended with the whole session, and only the keeper was killed: it keeps the lock and ends nothing."""
     one = start()

@@ -112,6 +112,7 @@ def test_the_same_problem_is_said_once(driver: FakeNvml, run: RunFolder, monkeyp
     assert len(said) == 1 and "No space left" in said[0]
 
 
+@pytest.mark.all
 def test_the_dearer_a_sample_the_longer_the_interval(
     driver: FakeNvml, run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.run.advice import Advice
+from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice_machine import advise
 from trainwiz.core.telemetry.advice_training import COMPARED_ROWS, LossTrend
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace

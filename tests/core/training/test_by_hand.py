@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import start_run, stop_run
-from trainwiz.core.run.description import remove_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import recorded_runs
+from trainwiz.core.run.listing import recorded_runs, remove_run
 from trainwiz.core.run.state import read_state
 
 from tests.core.training.runs import metrics, start, tiny_config, write_run

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 from accelerate import Accelerator
-from trainwiz.core.run.checkpoints import size_on_disk
+from trainwiz.core.files import bytes_below
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.disk_guard import HEADROOM_BYTES, DiskGuard, NewestCheckpoints, Room
 from trainwiz.core.training.failure import LossGuard, NonFiniteLoss
@@ -75,7 +75,7 @@ def test_room_is_asked_for_by_the_newest_checkpoint_and_the_older_go_after_the_s
         )
         assert steps(tmp_path) == [step]
         if step == 1:
-            first = size_on_disk(tmp_path / "checkpoint-1")
+            first = bytes_below(tmp_path / "checkpoint-1")
     assert asked == [int(MARGIN * PLANNED), int(MARGIN * first)]
     assert len(done) == 2
 

@@ -9,7 +9,7 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.telemetry.run_plan import RunSetup
 from trainwiz.core.training.failure import NonFiniteLoss, write_failure
 
-from tests.core.supervise.watchers.seen import GIB, RUNNING, SeenRun, text_of
+from tests.core.supervise.seen import GIB, RUNNING, SeenRun, text_of
 from tests.each import each
 
 LOST = "the GPU is lost: it fell off the bus, or it needs a reset or a reboot"
@@ -17,6 +17,7 @@ LOST = "the GPU is lost: it fell off the bus, or it needs a reset or a reboot"
 
 def test_a_healthy_run_of_hours_has_no_advice(tmp_path: Path) -> None:
     seen = SeenRun(tmp_path)
+    seen.look_s = 15.0
     for phase in ("preparing", "loading", "tokenising", "compiling"):
         seen.phase(phase)
         seen.host["ram_used_bytes"] += 5 * GIB
@@ -61,6 +62,7 @@ def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     seen.phase("training")
     seen.steps_of(2.0, 30)
     seen.phase(phase)
+    seen.look_s = 30.0
     seen.rest(7_200)
     seen.phase("training")
     seen.rest(100)

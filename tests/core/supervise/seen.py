@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.run.advice import Advice
-from trainwiz.core.run.attempts import Phase, write_phase
+from trainwiz.core.run.attempts import Advice, Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.supervise.watchers.watchers import Observation, Run, watched_advice
+from trainwiz.core.supervise.watch import Observation, Run, watched_advice
 from trainwiz.core.telemetry.run_plan import RunSetup
 
 GIB = 1024**3
@@ -26,15 +25,12 @@ class SeenRun:
         self.folder = RunFolder(folder)
         self.now_s = 1_700_000_000.0
         self.run = run
-        self.steps = 0
+        self.steps, self.look_s = 0, LOOK_S
         self.observation = Observation(self.folder, self.now_s, clock=lambda: self.now_s)
         self.found: list[Advice] = []
         self.ever: set[str] = set()
-        self.host: dict[str, Any] = {
-            "ram_used_bytes": 10 * GIB,
-            "ram_total_bytes": 64 * GIB,
-            "disk_free_bytes": 900 * GIB,
-        }
+        sizes = {"ram_used_bytes": 10 * GIB, "ram_total_bytes": 64 * GIB, "disk_free_bytes": 900 * GIB}
+        self.host: dict[str, Any] = sizes
         self.gpus: list[dict[str, Any]] = []
         self.unavailable: dict[str, str] = {}
         self.sampled = True
@@ -60,7 +56,7 @@ class SeenRun:
         """Time passes; samples are taken and watchers look."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
-            self.now_s = min(end_s, self.now_s + LOOK_S)
+            self.now_s = min(end_s, self.now_s + self.look_s)
             self.look()
 
     def look(self) -> list[Advice]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.advice import Advice, AdviceFile, advice_of
-from trainwiz.core.supervise.watchers.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
+from trainwiz.core.run.attempts import Advice, AdviceFile, advice_of
+from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
 
 HEAT = Advice("heat", "warning", "Heat limits the clock of GPU 0.", "More air.")
 STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")
@@ -83,13 +83,6 @@ def test_a_line_after_half_a_line_is_whole(tmp_path: Path) -> None:
     told.path.write_text('{"code": "hal')
     told.look(HEAT)
     assert json.loads(told.path.read_text().splitlines()[-1])["code"] == "heat"
-
-
-def test_worse_is_said_at_once(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.look(STALLED)
-    told.look(Advice("stalled", "error", STALLED.text))
-    assert [row["severity"] for row in told.rows] == ["warning", "error"]
 
 
 def test_the_next_keeper_takes_back_what_a_killed_one_left(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from trainwiz.core.run.attempts import write_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, write_state
+from trainwiz.core.supervise import watch as watch_module
 from trainwiz.core.supervise.recorder import Recorder
-from trainwiz.core.supervise.watchers import watch as watch_module
-from trainwiz.core.supervise.watchers.watch import LOOK_EVERY_S, QUIET_S, Watch
+from trainwiz.core.supervise.watch import LOOK_EVERY_S, QUIET_S, Watch
 from trainwiz.core.telemetry.run_source import RunSource
 
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
@@ -138,6 +138,7 @@ def test_a_folder_that_cannot_be_written_ends_nothing(
     watch.stop()
 
 
+@pytest.mark.all
 def test_a_look_costs_little(run: RunFolder, state: RunState) -> None:
     """Of a run of 20,000 logged steps with eight cards: within the tenth of a percent of a core that it may take."""
     now_s = time.time()
