@@ -28,7 +28,7 @@ from trainwiz.core.diagnosis.log_file import kernel_facts, read_log
 from trainwiz.core.diagnosis.remedies import Place, remedies_for, settings_from
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.plan.result import not_said_twice, set_words
+from trainwiz.core.plan.words import not_said_twice, set_words
 from trainwiz.core.run.advice import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.attempts import PHASE_JSON, cause_words, changes_now, read_phase
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder, name_for_commands, read_json

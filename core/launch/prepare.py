@@ -23,8 +23,8 @@ from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.history.run import PLANNED
 from trainwiz.core.language import tr
 from trainwiz.core.launch.actions import StopWindow, window_of
-from trainwiz.core.plan.draft import choices_of
 from trainwiz.core.plan.gather import planned_fields
+from trainwiz.core.plan.make import choices_of
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import (
     DEEPSPEED_JSON,
