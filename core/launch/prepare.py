@@ -26,6 +26,7 @@ from trainwiz.core.launch.actions import StopWindow, window_of
 from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.make import choices_of
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.tasks import names_no_data, only_a_sample
 from trainwiz.core.run.folder import (
     DEEPSPEED_JSON,
     DEFAULT_ROOT,
@@ -295,11 +296,15 @@ def _gib(count: int) -> str:
 def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     """Write run.yaml, plan.json, the exported files and the state `prepared`; starts nothing.
 
-    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty and
+    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty or is to be carried to
+    another machine without data of its own, and
     CannotRunError when it cannot be written or its disk is too small; nothing is written then. The folder of a run
     on another machine is carried there: this disk need not hold its checkpoints.
     """
     check_name(plan.config.name)
+    if plan.machine.hypothetical and names_no_data(plan.config):
+        # A plan for another machine need not name any; a folder would train on the sample there.
+        raise UsageError(only_a_sample(plan.config))
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
     check_text(path)
     run = RunFolder(path)

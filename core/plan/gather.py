@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from trainwiz.core.language import tr
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
+    NO_TASK_READS,
+    hidden_folder_findings,
     names_no_data,
     no_data_findings,
     other_task_findings,
@@ -186,8 +189,6 @@ def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[
 # What a plan is made from.
 
 OUTPUT_ROOT = "runs"
-NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
-"""Findings about data that hold for every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,8 @@ def gather_config(
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
-    findings = (*findings, *other_task_findings(moded, model), *no_data_findings(moded))
+    more = (hidden_folder_findings(moded), other_task_findings(moded, model), no_data_findings(moded))
+    findings = (*findings, *chain.from_iterable(more))
     moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})

@@ -24,6 +24,7 @@ from trainwiz.core.history.measurement import Measurement, data_digest, same_mod
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.engine import cores_shared
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.tasks import data_is_refused
 from trainwiz.core.plan.words import counted, gib, percent
 from trainwiz.core.plan.workload import host_needs
 
@@ -255,8 +256,9 @@ def resolve_length(plan: Plan) -> None:
     run ends after its epochs.
     """
     data, samples, steps = plan.counted, plan.solution.chosen.samples, plan.get("training.max_steps")
+    refused = data is None and data_is_refused(plan)
     if steps is None and plan.is_open("training.epochs"):
-        if data is None:
+        if data is None and not refused:
             steps = STEPS_WITHOUT_DATA
             plan.put("training.max_steps", steps, tr("neither steps nor rows are known"))
         elif plan.get("model.init") == "pretrained":
@@ -277,7 +279,9 @@ def resolve_length(plan: Plan) -> None:
             plan.put("training.max_steps", steps, reason)
     plan.steps = None if steps is None else int(steps)
     known = data is not None and data.rows and steps is not None
-    plan.epochs = steps / math.ceil(data.rows / samples) if known else epochs
+    # Of a run on data that cannot be used only what somebody asked for is known.
+    asked = plan.config.training.epochs if refused else epochs
+    plan.epochs = steps / math.ceil(data.rows / samples) if known else asked
 
 
 def resolve_intervals(plan: Plan) -> None:

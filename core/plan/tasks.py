@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import default_init
+from trainwiz.core.catalog.models import default_init, load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
@@ -107,18 +107,57 @@ def no_data_findings(config: RunConfig) -> tuple[Finding, ...]:
     trains = config.mode.kind == "train" and config.mode.trace_steps is None
     if _data_is_chosen(config, "you") or not trains or config.model.init != "pretrained":
         return ()
-    name, of_profile = config.data.sources[0].name, config.origin(SOURCES).origin == "profile"
-    if not of_profile:
-        message = tr("No data is named: {name} ships with trainwiz to try it out, and teaches nothing.", name=name)
-    elif config.origin("task").origin == "solved":
-        message = tr("No data is named: {name} is for the profile's own model, which is for another task.", name=name)
-    else:
+    if config.origin(SOURCES).origin != "profile":
+        return (only_a_sample(config),)
+    if config.origin("task").origin != "solved":
         return ()
-    remedies = (
-        Remedy(tr("name your data: --dataset FILE")),
-        Remedy(tr("take {name} all the same: --dataset {name}", name=name)),
+    message = tr(
+        "No data is named: {name} is for the profile's own model, which is for another task.",
+        name=config.data.sources[0].name,
     )
-    return (Finding("no_data_named", "error", SOURCES, message, remedies),)
+    return (_no_data(config, message),)
+
+
+def only_a_sample(config: RunConfig) -> Finding:
+    """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
+    message = tr(
+        "No data is named: {name} ships with trainwiz to try it out, and teaches nothing.",
+        name=config.data.sources[0].name,
+    )
+    return _no_data(config, message)
+
+
+def _no_data(config: RunConfig, message: str) -> Finding:
+    all_the_same = tr("take {name} all the same: --dataset {name}", name=config.data.sources[0].name)
+    remedies = (Remedy(tr("name your data: --dataset FILE")), Remedy(all_the_same))
+    return Finding("no_data_named", "error", SOURCES, message, remedies)
+
+
+NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
+"""Findings about data that hold for every task."""
+
+
+def data_is_refused(plan: Plan) -> bool:
+    """Whether data are named that cannot be used: nothing is known of the run's length then."""
+    refused = (finding for finding in plan.found if finding.severity == "error")
+    return plan.data is None and any(
+        finding.code in NO_TASK_READS or finding.where.startswith(SOURCES) for finding in refused
+    )
+
+
+def hidden_folder_findings(config: RunConfig) -> tuple[Finding, ...]:
+    """A folder with a model in it whose name the catalogue has too: what is about to be trained must be said."""
+    name = config.model.name
+    if name not in load_models() or not (Path(name) / "config.json").is_file():
+        return ()
+    folder = f"./{name}"
+    message = tr(
+        "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
+        name=name,
+        folder=folder,
+    )
+    remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
+    return (Finding("folder_of_same_name", "warning", "model.name", message, (remedy,)),)
 
 
 def _is_sample_by_default(config: RunConfig) -> bool:
