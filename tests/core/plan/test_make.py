@@ -87,13 +87,6 @@ def test_the_optimizer_is_fused_on_cuda_alone() -> None:
     assert plan(machine(None), config()).config.engine.optimizer == "adamw_torch"
 
 
-def test_several_gpus_share_the_batch() -> None:
-    made = plan(machine(count=3), config(batch__target_samples=192), rows())
-    assert made.config.engine.strategy == "ddp"
-    assert made.batch.world_size == 3
-    assert made.batch.effective_samples == 192
-
-
 def test_the_batch_is_solved_again_when_a_gpu_goes() -> None:
     two = plan(machine(count=2), config(batch__target_samples=96), rows()).batch
     one = plan(machine(count=1), config(batch__target_samples=96), rows()).batch
@@ -101,21 +94,10 @@ def test_the_batch_is_solved_again_when_a_gpu_goes() -> None:
     assert two.world_size == 2 * one.world_size
 
 
-def test_a_profile_for_a_single_device_uses_one() -> None:
-    assert plan(machine(count=4), config(engine__strategy="single")).batch.world_size == 1
-
-
 def test_several_processes_are_planned_as_the_engine_that_they_run() -> None:
     made = plan(machine(None), config(engine__strategy="single", engine__processes=2), rows())
     assert (made.config.engine.strategy, made.batch.world_size) == ("ddp", 2)
     assert made.config.origins["engine.strategy"].reason == "2 processes, each with the whole model"
-
-
-def test_chosen_gpus_by_index() -> None:
-    made = plan(machine(count=4), config(engine__gpus=["1", "3"]))
-    assert made.batch.world_size == 2
-    missing = plan(machine(count=2), config(engine__gpus=["7"]))
-    assert "unknown_gpu" in codes(missing)
 
 
 def test_the_solved_micro_batch_fits() -> None:

@@ -64,16 +64,6 @@ def test_a_cpu_in_half_precision_sees_few_lengths(
     assert found == multiple and f"{lengths} of them" in reason
 
 
-def test_a_cpu_in_fp32_rounds_nothing() -> None:
-    found, _ = chosen(plan(machine(None), config(engine__precision="fp32", engine__device="cpu"), DATA))
-    assert found == 1
-
-
-def test_the_users_number_stays() -> None:
-    made = plan(machine(), config(data__pad_to_multiple_of=64), rows())
-    assert made.config.data.pad_to_multiple_of == 64 and made.config.origin(KEY).origin == "you"
-
-
 def planned(multiple: int, **changes: Any) -> Plan:
     sizes = {"batch__micro_batch_size": MICRO, "batch__gradient_accumulation_steps": ACCUMULATION}
     values = {**sizes, "batch__sequence_length": LIMIT, "data__pad_to_multiple_of": multiple, **changes}

@@ -8,7 +8,6 @@ from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, rows
-from tests.each import each
 
 PAIRS = [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}]
 CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
@@ -109,21 +108,6 @@ def test_time_is_that_of_usual_batches() -> None:
     assert small.memory.allocated_bytes > 0 and small.batch.effective_tokens == 96 * 512
 
 
-def test_targets_that_are_cut() -> None:
-    data = DataSummary(rows=300, rows_exact=True, lengths=(20,) * 3, target_lengths=(100, 200, 300))
-    made = plan(machine(), seq2seq(batch__target_length=150), data)
-    assert "67 % of the targets" in finding(made, "targets_cut").message
-    assert "targets_cut" not in codes(plan(machine(), seq2seq(batch__target_length=300), data))
-
-
-def test_targets_longer_than_the_positions() -> None:
-    request = config("opus-mt-zh-en", task="seq2seq", data__sources=PAIRS, batch__target_length=1000)
-    found = finding(plan(machine(), request), "too_long")
-    assert found.where == "batch.target_length" and "512 positions" in found.message
-    fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
-    assert "too_long" not in codes(fixed)
-
-
 def test_masked_language_models_are_esm() -> None:
     from trainwiz.core.catalog.models import load_models
     from trainwiz.core.plan.make import make_plan
@@ -140,46 +124,6 @@ def test_lora_settles_its_scale_and_trains_its_adapters_alone() -> None:
     assert made.model.trainable_parameters is not None and made.model.parameters is not None
     assert made.model.trainable_parameters < 0.08 * made.model.parameters
     assert plan(machine(), causal(peft__method="lora", peft__alpha=7.0)).config.peft.alpha == 7.0
-
-
-def test_a_lora_target_that_the_model_does_not_have() -> None:
-    found = finding(
-        plan(machine(), causal(peft__method="lora", peft__targets=["q_proj", "c_attn"])), "unknown_lora_target"
-    )
-    assert found.severity == "error"
-    assert "no module c_attn" in found.message and "q_proj, k_proj, v_proj, o_proj, gate_proj" in found.message
-    fixed = causal(peft__method="lora").with_values(dict(found.remedies[0].changes), "you")
-    assert "unknown_lora_target" not in codes(plan(machine(), fixed))
-    assert "unknown_lora_target" not in codes(plan(machine(), causal(peft__targets=["c_attn"])))
-
-
-@each(
-    ("request_", "code"),
-    [
-        (config("esm2-8m", evaluation__generate=True), "nothing_to_generate"),
-        (causal(data__sources=TEXT, evaluation__generate=True), "nothing_to_generate"),
-        (config("esm2-8m", checkpoint__keep_best=True, data__validation_rows=0), "nothing_held_out"),
-        (config("esm2-8m", checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
-        (seq2seq(checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
-        (causal(data__sources=TEXT, checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
-        (causal(data__sources=CHAT, data__concatenate=True), "joined_targets"),
-        (config("esm2-8m", data__concatenate=True), "nothing_to_join"),
-        (seq2seq(data__concatenate=True), "nothing_to_join"),
-    ],
-)
-def test_contradictions_and_their_way_out(request_: Any, code: str) -> None:
-    found = finding(plan(machine(), request_), code)
-    assert found.severity == "error"
-    fixed = request_.with_values(dict(found.remedies[0].changes), "you")
-    assert not plan(machine(), fixed).errors
-
-
-def test_no_contradiction() -> None:
-    request = seq2seq(checkpoint__keep_best=True, evaluation__metric="bleu", evaluation__generate=True)
-    assert not plan(machine(), request).errors
-    chat = plan(machine(), causal(data__sources=CHAT, evaluation__generate=True, checkpoint__keep_best=True))
-    assert not chat.errors
-    assert chat.config.evaluation.metric == "eval_loss"
 
 
 def test_rows_of_data_that_is_not_here_come_from_its_limits() -> None:
