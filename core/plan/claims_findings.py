@@ -34,10 +34,10 @@ def claim_findings(plan: Plan) -> Iterator[Finding]:
     claims = plan.based_on.claims if plan.based_on is not None else {}
     if not claims or plan.config.mode.kind != "train":
         return
-    for judge in (_pace, _total, _peak, _launch):
-        yield from judge(plan, claims)
+    for promise in (_pace, _total, _peak, _launch):
+        yield from promise(plan, claims)
     for position, advice in enumerate(claims.get("remedies") or ()):
-        judge = _batch
+        judge: Callable[[Plan, Mapping[str, Any]], Iterator[Finding]] = _batch
         if advice.get("memory_factor") is not None:
             judge = _saving
         elif advice.get("against") == "host":

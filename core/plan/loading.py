@@ -278,10 +278,10 @@ def resolve_length(plan: Plan) -> None:
             )
             plan.put("training.max_steps", steps, reason)
     plan.steps = None if steps is None else int(steps)
-    known = data is not None and data.rows and steps is not None
     # Of a run on data that cannot be used only what somebody asked for is known.
-    asked = plan.config.training.epochs if refused else epochs
-    plan.epochs = steps / math.ceil(data.rows / samples) if known else asked
+    plan.epochs = plan.config.training.epochs if refused else epochs
+    if data is not None and data.rows and steps is not None:
+        plan.epochs = steps / math.ceil(data.rows / samples)
 
 
 def resolve_intervals(plan: Plan) -> None:

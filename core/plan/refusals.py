@@ -99,8 +99,8 @@ def _reporters(plan: Plan) -> Iterator[Finding]:
     where, names = "logging.report_to", plan.config.logging.report_to
     fallback = tr("report to TensorBoard"), {where: ["tensorboard"]}
     if "none" in names and len(names) > 1:
-        others = ", ".join(name for name in names if name != "none")
-        message = tr("{where} holds none beside {names}; leave one out.", where=where, names=others)
+        beside = ", ".join(name for name in names if name != "none")
+        message = tr("{where} holds none beside {names}; leave one out.", where=where, names=beside)
         yield plan.error("reporter_not_supported", where, message, fallback)
     unknown = [name for name in names if name not in REPORTERS and name != "none"]
     if unknown:

@@ -332,7 +332,9 @@ STEPS: tuple[Step, ...] = (
         f"{_WORKLOAD} counted machine reopen",
         "data.streaming data.pin_memory data.workers data.prefetch data.persistent_workers data.validation_rows",
     ),
-    _step("length", loading.resolve_length, "counted batch data found", "steps epochs training.max_steps training.epochs"),
+    _step(
+        "length", loading.resolve_length, "counted batch data found", "steps epochs training.max_steps training.epochs"
+    ),
     _step("evaluation_size", size_evaluation, _WORKLOAD, "batch.eval_micro_batch_size"),
     _step(
         "work",

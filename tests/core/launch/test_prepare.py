@@ -154,7 +154,7 @@ def test_a_start_that_comes_in_between_keeps_the_folder(tmp_path: Path, monkeypa
         folder.mkdir()
         (folder / LOCK_FILE).write_text("theirs")
 
-    monkeypatch.setattr(target, "_shortage", somebody_is_faster)
+    monkeypatch.setattr(target, "_refuse_a_small_disk", somebody_is_faster)
     with pytest.raises(UsageError, match="Another start has just taken"):
         prepare_run(small_plan(), tmp_path / "one")
     assert [(path.name, path.read_text()) for path in (tmp_path / "one").iterdir()] == [(LOCK_FILE, "theirs")]
