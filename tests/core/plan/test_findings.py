@@ -15,7 +15,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration_range, gib
 from trainwiz.core.profile.store import load_profile
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
 from tests.each import each
 
 ESM650 = {"batch__target_samples": 3900, "batch__micro_batch_size": 20, "engine__checkpointing": False}
@@ -23,11 +23,6 @@ ESM650 = {"batch__target_samples": 3900, "batch__micro_batch_size": 20, "engine_
 
 def apply(request: RunConfig, remedy: Remedy) -> RunConfig:
     return request.with_values(dict(remedy.changes), "you")
-
-
-def test_a_quiet_plan() -> None:
-    made = plan(machine(), config("esm2-35m", batch__target_samples=64, training__max_steps=2000), rows(length=250))
-    assert codes(made) <= {"idle", "rows_cut", "uncertain_rate"}
 
 
 def test_the_rate_of_a_card_given_by_hand_is_of_no_catalogue() -> None:
@@ -89,17 +84,6 @@ def test_tight_is_a_warning() -> None:
     assert finding(made, "tight").severity == "warning"
 
 
-def test_a_smoke_run_without_deepspeed_goes_on_and_says_so() -> None:
-    request = config("esm2-tiny", engine__offload="optimizer", engine__strategy="zero2", mode__kind="smoke")
-    made = plan(real(machine(None)), request)
-    assert made.config.engine.strategy == "single"
-    assert made.config.engine.offload == "none"
-    assert finding(made, "engine_not_exercised").severity == "warning"
-    assert not made.errors
-    with_it = plan(real(machine(None), deepspeed="0.18"), request)
-    assert with_it.config.engine.strategy == "zero2"
-
-
 def test_longer_than_the_model_has_positions() -> None:
     from trainwiz.core.catalog.models import load_models
     from trainwiz.core.plan.make import make_plan
@@ -153,12 +137,6 @@ def test_a_target_far_below_one_sequence_is_said_in_words() -> None:
     found = finding(plan(machine(), request), "batch_deviation")
     assert "%" not in found.message
     assert any(one.changes["batch.micro_batch_size"] == 1 for one in found.remedies)
-
-
-def test_ram_that_no_remedy_frees_is_said() -> None:
-    request = config("esm2-650m", engine__offload="optimizer", data__workers=4, batch__micro_batch_size=1)
-    found = finding(plan(machine("RTX 3090", ram_gib=12), request), "host_ram")
-    assert "less, still" in found.remedies[0].text
 
 
 def test_a_profile_for_any_machine_takes_the_cpu_where_torch_misses_the_gpu() -> None:

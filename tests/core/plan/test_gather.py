@@ -1,5 +1,6 @@
 """The edge: real profiles, the real catalogue, the sample that ships, this machine."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.gather import plan_run, probe_here
 
-from tests.core.plan.machines import codes, machine, real
+from tests.core.plan.machines import codes, finding, machine, real
 from tests.each import each
 
 CPU = real(machine(None, cores=4), deepspeed="0.18")
@@ -63,3 +64,18 @@ def test_what_is_asked_wrongly_is_a_usage_error(request_: PlanRequest) -> None:
     with pytest.raises(UsageError) as caught:
         plan_run(request_, CPU)
     assert caught.value.exit_code == 2
+
+
+def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = PlanRequest(overrides={"model.name": "qwen2-tiny"})
+    assert "folder_of_same_name" not in codes(plan_run(request, CPU))
+    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "vocab_size": 500}
+    config |= {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    Path("qwen2-tiny").mkdir()
+    Path("qwen2-tiny/config.json").write_text(json.dumps(config))
+    hidden = plan_run(request, CPU)
+    found = finding(hidden, "folder_of_same_name")
+    assert found.severity == "warning" and "./qwen2-tiny is the folder" in found.message
+    meant = plan_run(PlanRequest(overrides=dict(found.remedies[0].changes)), CPU)
+    assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters

@@ -8,7 +8,7 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import list_profiles, load_as_written
 
-from tests.core.plan.machines import codes, finding
+from tests.core.plan.machines import codes
 from tests.each import each
 
 GPU_PROFILES = [
@@ -129,12 +129,6 @@ def test_the_advice_is_given_with_an_accumulation_that_keeps_the_batch() -> None
             tokens = samples * made.batch.world_size * length
             off = abs(tokens / made.batch.effective_tokens - 1)
             assert off < 0.01 or "comes nearest" in one.remedies[0].text
-
-
-def test_the_3080_guides_are_told_to_offload() -> None:
-    for name in ("3080-10g-guide", "3080-12g-guide"):
-        found = finding(plan_of(name), "does_not_fit")
-        assert any(one.changes.get("engine.offload") == "optimizer" for one in found.remedies)
 
 
 @each("name", PLAIN)

@@ -1,30 +1,12 @@
 """Several GPUs: the strategy, the batch that is solved again, host RAM of little machines."""
 
-from dataclasses import replace
-
 import pytest
 from trainwiz.core.config.build import build_config
 from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.plan.workload import host_needs
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
-
-
-def test_sharding_where_ddp_does_not_fit() -> None:
-    """Weights, gradients, Adam states and DDP's buckets of ESM-2 650M are 12 GiB; sharded over four cards 3.8."""
-    made = plan(machine("RTX 3080 10GB", 4), config("esm2-650m", batch__target_samples=64))
-    assert made.config.engine.strategy == "zero2"
-    assert "sharded" in made.config.origin("engine.strategy").reason
-    assert made.memory.verdict == "fits" and not made.errors
-    asked = plan(machine("RTX 3080 10GB", 4), config("esm2-650m", engine__strategy="ddp"))
-    assert asked.config.engine.strategy == "ddp" and "does_not_fit" in codes(asked)
-
-
-def test_sharding_needs_deepspeed() -> None:
-    here = machine("RTX 3080 10GB", 4)
-    assert plan(real(here), config("esm2-650m")).config.engine.strategy == "ddp"
-    assert plan(real(here, deepspeed="0.19"), config("esm2-650m")).config.engine.strategy == "zero2"
+from tests.core.plan.machines import config, finding, machine, plan
 
 
 @pytest.mark.parametrize(("count", "accumulation"), [(1, 6), (2, 3), (3, 2), (6, 1)])
@@ -83,21 +65,6 @@ def test_a_loss_in_slices_is_offered_where_logits_are_most() -> None:
     made = plan(machine("RTX 3090"), request.with_values({"engine.checkpointing": True}, "you"))
     remedies = finding(made, "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)
-
-
-def test_a_gpu_that_is_not_the_first_counts_its_own_memory() -> None:
-    here = real(machine("RTX 3090", 2))
-    busy = replace(here.gpus[0], memory_free_bytes=2 * GIB)
-    made = plan(replace(here, gpus=(busy, here.gpus[1])), config("esm2-8m", engine__gpus=["1"]))
-    assert made.memory.capacity_bytes == here.gpus[1].memory_free_bytes
-
-
-def test_a_smoke_run_without_gpus_goes_on_without_fsdp_and_says_so() -> None:
-    request = config("esm2-tiny", engine__strategy="fsdp", engine__processes=2, mode__kind="smoke")
-    made = plan(machine(None), request)
-    assert made.config.engine.strategy == "ddp"
-    assert "FSDP" in finding(made, "engine_not_exercised").message
-    assert not made.errors
 
 
 def test_a_whole_checkpoint_of_fsdp_passes_through_the_host_ram_of_one_process() -> None:

@@ -7,7 +7,7 @@ import pytest
 from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, rows
+from tests.core.plan.machines import codes, config, finding, machine, plan
 
 PAIRS = [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}]
 CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
@@ -22,33 +22,11 @@ def seq2seq(**values: Any) -> Any:
     return config("nllb-600m", task="seq2seq", data__sources=PAIRS, **values)
 
 
-@pytest.mark.parametrize(
-    ("values", "joined"),
-    [
-        ({"data__sources": TEXT}, True),
-        ({"data__sources": CHAT}, False),
-        ({"data__sources": TEXT, "peft__method": "lora"}, False),
-        ({"data__sources": TEXT, "data__concatenate": False}, False),
-    ],
-)
-def test_plain_texts_are_joined(values: dict[str, Any], joined: bool) -> None:
-    made = plan(machine(), causal(**values))
-    assert made.config.data.concatenate is joined
-
-
 def test_joined_texts_have_no_padding() -> None:
     data = DataSummary(rows=1000, rows_exact=False, lengths=(512,) * 3, length_unit="tokens (estimated)", texts=9000)
     made = plan(machine(), causal(data__sources=TEXT, batch__target_samples=32), data)
     assert made.batch.real_tokens == made.batch.effective_tokens == 32 * 512
     assert "rows_cut" not in codes(made)
-
-
-def test_targets_are_as_long_as_the_input_where_nobody_says() -> None:
-    made = plan(machine(), seq2seq(batch__sequence_length=128, evaluation__generate=True))
-    assert made.config.batch.target_length == made.config.evaluation.generation_length == 128
-    shorter = plan(machine(), seq2seq(batch__sequence_length=128, batch__target_length=32, evaluation__generate=True))
-    assert shorter.config.evaluation.generation_length == 32
-    assert shorter.memory.breakdown["logits"] <= made.memory.breakdown["logits"]
 
 
 @pytest.mark.parametrize(("asked", "planned", "cut"), [(None, 128, False), (100, 100, False), (200, 200, True)])
@@ -160,16 +138,3 @@ def test_evaluation_and_generation_take_their_time() -> None:
     assert 0 < (once.generation_s or 0) < 0.2 * (with_it.generation_s or 0)
     assert 0 < (few.generation_s or 0) < 0.3 * (with_it.generation_s or 0)
     assert (with_it.total_s or 0) > (without.total_s or 0)
-
-
-@pytest.mark.parametrize(("batches", "steps", "seldom"), [(2, 400, False), (40, 400, False), (80, 400, True)])
-def test_an_overfit_run_sees_its_batches_often_enough(batches: int, steps: int, seldom: bool) -> None:
-    values = {"mode__kind": "overfit", "mode__overfit_batches": batches, "training__max_steps": steps}
-    request = config("esm2-8m", batch__micro_batch_size=8, batch__gradient_accumulation_steps=1, **values)
-    assert ("overfit_too_seldom" in codes(plan(machine(), request))) is seldom
-    if seldom:
-        changes = dict(finding(plan(machine(), request), "overfit_too_seldom").remedies[0].changes)
-        assert changes == {"training.max_steps": 800}
-        assert "overfit_too_seldom" not in codes(plan(machine(), request.with_values(changes, "you")))
-        few = rows(count=8 * 20)
-        assert "overfit_too_seldom" not in codes(plan(machine(), request, few)), "there are 20 batches at most"
