@@ -84,8 +84,10 @@ MOST_TOKENS_OF_AN_ESTIMATE = 4
 
 def _longest(data: DataSummary, rows: tuple[int, ...]) -> int | None:
     """No batch is longer than the longest row, where every row was looked at; None where some were not."""
-    lengths = lengths_of(rows)
-    if not data.rows_exact or data.rows + data.validation_rows > len(rows) or lengths is None:
+    # Asked last: to find what is known of many rows, all of them are hashed.
+    some = not data.rows_exact or data.rows + data.validation_rows > len(rows)
+    lengths = None if some else lengths_of(rows)
+    if lengths is None:
         return None
     return max(1, lengths.longest * (1 if data.length_unit == "tokens" else MOST_TOKENS_OF_AN_ESTIMATE))
 
