@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations, islice, product
 from math import inf
 from typing import Any
@@ -21,7 +22,7 @@ from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, GPU_CEILING, MICRO
-from trainwiz.core.plan.words import listed
+from trainwiz.core.plan.words import counted, listed
 
 # What makes it fit.
 
@@ -137,10 +138,7 @@ def _needless(idea: Idea, kept: list[Idea]) -> bool:
 
 
 def _joined(parts: tuple[Idea, ...]) -> Idea:
-    whole = NOTHING
-    for part in parts:
-        whole = whole.and_(part)
-    return whole
+    return reduce(Idea.and_, parts, NOTHING)
 
 
 def _fit(plan: Plan, work: Workload) -> int:
@@ -169,36 +167,31 @@ def _smallest(plan: Plan, work: Workload) -> MemoryEstimate:
 
 def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
     """Of each kind of setting what could be another, the least costly kinds first."""
-    kinds = [_of_attention(plan, work), _of_the_loss(plan, work), _of_precision(plan, work)]
-    kinds += [_of_checkpointing(plan, work), _of_the_states(plan, work)]
-    return [kind for kind in kinds if kind]
-
-
-def _of_attention(plan: Plan, work: Workload) -> list[Idea]:
-    usable = work.attention == "eager" and has_attention(plan.model_type, "sdpa")
-    return [Idea(tr("sdpa attention"), {ATTENTION: "sdpa"})] if usable else []
-
-
-def _of_the_loss(plan: Plan, work: Workload) -> list[Idea]:
     evaluation = plan.evaluation.breakdown if plan.evaluation is not None else {}
     logits = max(plan.memory.breakdown.get("logits", 0), evaluation.get("logits", 0))
-    if work.loss_chunk is not None or logits <= LARGE_SHARE * plan.memory.allocated_bytes:
-        return []
-    return [Idea(tr("loss in slices of {tokens} tokens", tokens=f"{LOSS_CHUNK:,}"), {CHUNK: LOSS_CHUNK})]
-
-
-def _of_precision(plan: Plan, work: Workload) -> list[Idea]:
-    """What the card computes in half precision; weights that all are trained stay in fp32."""
-    if work.precision not in ("fp32", "tf32"):
-        return []
     half, _ = choose_precision(as_seen(plan.machine, plan.devices))
-    words = tr("{precision} instead of {now}", precision=half, now=work.precision)
-    return [] if half == "fp32" else [Idea(words, {PRECISION: half})]
-
-
-def _of_checkpointing(plan: Plan, work: Workload) -> list[Idea]:
-    usable = not work.checkpointing and has_checkpointing(plan.model_type)
-    return [Idea(tr("checkpointing"), {CHECKPOINTING: True})] if usable else []
+    settings: list[tuple[bool, str, dict[str, Any]]] = [
+        (
+            work.attention == "eager" and has_attention(plan.model_type, "sdpa"),
+            tr("sdpa attention"),
+            {ATTENTION: "sdpa"},
+        ),
+        (
+            work.loss_chunk is None and logits > LARGE_SHARE * plan.memory.allocated_bytes,
+            tr("loss in slices of {tokens} tokens", **counted(tokens=LOSS_CHUNK)),
+            {CHUNK: LOSS_CHUNK},
+        ),
+        (
+            # What the card computes in half precision; weights that all are trained stay in fp32.
+            work.precision in ("fp32", "tf32") and half != "fp32",
+            tr("{precision} instead of {now}", precision=half, now=work.precision),
+            {PRECISION: half},
+        ),
+        (not work.checkpointing and has_checkpointing(plan.model_type), tr("checkpointing"), {CHECKPOINTING: True}),
+    ]
+    kinds = [[Idea(words, changes)] for usable, words, changes in settings if usable]
+    states = _of_the_states(plan, work)
+    return [*kinds, states] if states else kinds
 
 
 def _of_the_states(plan: Plan, work: Workload) -> list[Idea]:
@@ -315,8 +308,8 @@ def _cut_to(plan: Plan, work: Workload, length: int) -> Idea:
     changes: dict[str, Any] = {LENGTH: length}
     if work.architecture.kind == "encoder-decoder":
         changes[TARGET] = max(1, round(length * work.target_length / work.length))
-    now = f"{plan.batch.sequence_length:,}"
-    words = tr("sequences of {length} tokens instead of {length_now}", length=f"{length:,}", length_now=now)
+    now = plan.batch.sequence_length
+    words = tr("sequences of {length} tokens instead of {length_now}", **counted(length=length, length_now=now))
     return Idea(words, changes)
 
 
@@ -432,7 +425,9 @@ def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:
     ceiling = min(GPU_CEILING, samples) if keeps else GPU_CEILING
     several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation) if keeps else work.accumulation)
     largest = largest_micro_batch(several, share, ceiling, plan.evidence)
-    if keeps and samples <= ceiling and _fits_at_once(plan, work, samples, share):
+    # A single micro-batch meets no gradients of another.
+    at_once = work.with_micro_batch(samples, 1)
+    if keeps and samples <= ceiling and estimate_memory(at_once, plan.evidence).safe_bytes <= share:
         largest = samples
     micro = next((size for size in range(largest, 0, -1) if samples % size == 0), 1) if keeps else largest
     if micro < WORTH * batch.micro_batch:
@@ -441,11 +436,6 @@ def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:
     if keeps:
         changes[ACCUMULATION] = samples // micro
     return try_fix(plan, "", changes, work.with_micro_batch(micro), any_batch=not keeps)
-
-
-def _fits_at_once(plan: Plan, work: Workload, samples: int, share: int) -> bool:
-    """A single micro-batch meets no gradients of another."""
-    return estimate_memory(work.with_micro_batch(samples, 1), plan.evidence).safe_bytes <= share
 
 
 def _without_checkpointing(plan: Plan, work: Workload) -> Fix | None:

@@ -193,6 +193,8 @@ class Fix:
     """Whether it changes what is learnt: shorter sequences, adapters."""
 
 
+WayOut = Remedy | tuple[str, Mapping[str, Any]]
+"""A remedy, or its words and the changes that it is."""
 LATER: Any = None
 """Of what a step of core/plan/resolve.py writes."""
 
@@ -340,22 +342,17 @@ class Plan:
         """A remedy that a front end can apply and a shell can run."""
         return Remedy(text, plan_command(self.config, self.machine, self.based_on, changes), changes)
 
-    def finding(
-        self, code: str, severity: Severity, where: str, message: str, *remedies: Remedy | tuple[str, Mapping[str, Any]]
-    ) -> Finding:
-        """Remedies are whole, or their words and the changes that they are."""
-        made = (one if isinstance(one, Remedy) else self.remedy(*one) for one in remedies)
+    def finding(self, code: str, severity: Severity, where: str, message: str, *remedies: WayOut) -> Finding:
+        made = (way if isinstance(way, Remedy) else self.remedy(*way) for way in remedies)
         return Finding(code, severity, where, message, tuple(made))
 
-    def error(self, code: str, where: str, message: str, *remedies: Remedy | tuple[str, Mapping[str, Any]]) -> Finding:
+    def error(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
         return self.finding(code, "error", where, message, *remedies)
 
-    def warning(
-        self, code: str, where: str, message: str, *remedies: Remedy | tuple[str, Mapping[str, Any]]
-    ) -> Finding:
+    def warning(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
         return self.finding(code, "warning", where, message, *remedies)
 
-    def note(self, code: str, where: str, message: str, *remedies: Remedy | tuple[str, Mapping[str, Any]]) -> Finding:
+    def note(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
         return self.finding(code, "note", where, message, *remedies)
 
     def to_json(self) -> dict[str, Any]:
