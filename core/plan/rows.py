@@ -174,8 +174,9 @@ def _arranged_padding(
     arranged = of_pool.arranged / pool
     pairs = pairs_of(data)
     if pairs is not None:
-        sides = paired_lengths(*pairs, *limits, groups * pool, step_rows * pool, multiple)
-        arranged = max(arranged, step_rows * sides[0])
+        arranged = max(
+            arranged, step_rows * _of_pairs(*pairs, limits, micro_batch, groups * pool, "arranged", multiple).source
+        )
     return Padding(of_pool.real / pool, arranged, arranged)
 
 
@@ -201,7 +202,7 @@ def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, m
     if pairs is None:
         return source, work.target_length
     pool = pool_steps(rows * groups, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
-    return source, round(paired_lengths(*pairs, *limits, groups * pool, rows * groups * pool, multiple)[1])
+    return source, round(_of_pairs(*pairs, limits, rows, groups * pool, "arranged", multiple).target)
 
 
 def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) -> int:
@@ -211,34 +212,6 @@ def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) ->
 def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Tokens of the inputs and of the targets of the same rows; None for rows without a target."""
     return (data.lengths, data.target_lengths) if len(data.target_lengths) == len(data.lengths) > 0 else None
-
-
-@lru_cache(maxsize=64)
-def paired_lengths(
-    inputs: Sequence[int],
-    targets: Sequence[int],
-    limit: int,
-    target_limit: int,
-    groups: int,
-    rows: int,
-    multiple: int = 1,
-) -> tuple[float, float]:
-    """Mean length of padded inputs and of padded targets, each to a `multiple`, where the longer side of a pair decides
-    its place among `rows` that are cut into `groups` micro-batches. The sample stands for as many such sets as it makes."""
-    # A file may be sorted; the rows of a step are not.
-    drawn = np.random.default_rng(0).permutation(len(inputs))
-    size = min(rows, len(drawn))
-    sets = drawn[: len(drawn) // size * size].reshape(-1, size)
-    sides = [np.array(side)[sets] for side in (inputs, targets)]
-    longest_first = np.argsort(-np.maximum(*sides), axis=1, kind="stable")
-    edges = np.linspace(0, size, min(groups, size) + 1).round().astype(np.int64)
-    means = []
-    for side, limit_of_side in zip(sides, (limit, target_limit), strict=True):
-        ordered = np.minimum(np.take_along_axis(side, longest_first, axis=1), limit_of_side)
-        longest = np.maximum.reduceat(ordered, edges[:-1], axis=1)
-        longest = np.minimum(-(-longest // multiple) * multiple, limit_of_side)
-        means.append(float((longest * np.diff(edges)).sum(axis=1).mean() / size))
-    return means[0], means[1]
 
 
 # What a step computes on the real lengths of its rows: the mean cost of a micro-batch, and what its order saves.
