@@ -17,8 +17,8 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import fields
 from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.core.plan.gather import NOT_ABOUT_FIT
 from trainwiz.core.plan.make import make_plan
-from trainwiz.core.plan.profiles import NOT_ABOUT_FIT
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile, ProfileHardware, parse_size
 

@@ -27,7 +27,7 @@ from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import kernel_facts, read_log
 from trainwiz.core.diagnosis.patterns import Place, remedies_for, settings_from
 from trainwiz.core.language import tr
-from trainwiz.core.plan.result import not_said_twice, set_words
+from trainwiz.core.plan.words import not_said_twice, set_words
 from trainwiz.core.run.attempts import ADVICE_JSONL, PHASE_JSON, AdviceFile, cause_words, changes_now, read_phase
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.lost import boot_time_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +26,10 @@ class Steps:
     median_s: float
     low_s: float
     high_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As a measurement has it."""
+        return {"steps": self.count, "step_s": self.median_s, "step_low_s": self.low_s, "step_high_s": self.high_s}
 
 
 def steps_of(timed: Sequence[tuple[float, int]]) -> Steps | None:
@@ -181,25 +185,14 @@ class Measurement:
 
     def is_sound(self) -> bool:
         """Every value has its type, and the numbers are those of a step: what a file says may be anything."""
-        counts = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps)
-        optional_counts = (self.loss_chunk, self.largest_micro_batch, self.threads, self.workers, self.prefetch)
-        lengths = (self.usual_length, self.usual_target_length)
-        sizes = (self.peak_allocated_bytes, self.peak_reserved_bytes, self.device_used_bytes)
-        more_sizes = (self.host_rss_bytes, self.evaluation_peak_bytes)
-        known = [one for one in (*optional_counts, *lengths, *sizes, *more_sizes) if one is not None]
-        choices = (self.padded, self.lora_dropout, self.label_smoothing, self.clipping, self.tf32, self.packed)
-        seconds = (self.tokens_per_step, self.start_s, self.data_wait_s, self.loading_s)
-        words = (self.machine, self.model, self.task, self.precision, self.attention, self.strategy, self.data)
+        for name, kind, optional in _KINDS:
+            value = getattr(self, name)
+            if not (optional and value is None) and not _CHECKS[kind](value):
+                return False
+        positive = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps, self.step_low_s)
         return (
-            all(_is_count(value) and value > 0 for value in counts)
-            and all(_is_count(value) for value in (self.target_length, self.lora_rank, *known))
-            and all(is_number(value) and value > 0 for value in (self.step_s, self.step_low_s, self.step_high_s))
+            all(value > 0 for value in positive)
             and self.step_low_s <= self.step_s <= self.step_high_s
-            and all(value is None or is_number(value) for value in seconds)
-            and all(isinstance(value, bool) for value in (self.checkpointing, self.compiled))
-            and all(value is None or isinstance(value, bool) for value in choices)
-            and all(isinstance(value, str) for value in (*words, self.optimizer, self.offload, self.model_name))
-            and all(isinstance(value, str) for value in self.lora_targets)
             and self.source in ("probe", "run")
             and is_date(self.measured_at)
         )
@@ -214,9 +207,8 @@ class Measurement:
 
 def measurement_of(planned: dict[str, Any], measured: dict[str, Any]) -> Measurement | None:
     """Both put together; None where they do not make a sound measurement."""
-    known = {one.name for one in fields(Measurement)}
     try:
-        found = Measurement.from_json({key: value for key, value in {**planned, **measured}.items() if key in known})
+        found = Measurement.from_json({**planned, **measured})
     except (TypeError, KeyError):
         return None
     return found if found.is_sound() else None
@@ -228,6 +220,22 @@ def is_number(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and is_number(value)
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "int": _is_count,
+    "float": is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "tuple[str, ...]": lambda value: all(isinstance(word, str) for word in value),
+}
+_KINDS = [
+    (part.name, kind, bool(optional))
+    for part in fields(Measurement)
+    for kind, _, optional in (str(part.type).partition(" | "),)
+    if kind in _CHECKS
+]
+"""(name, type, whether it may be None) of what is checked."""
 
 
 def is_date(value: Any) -> bool:
@@ -276,11 +284,11 @@ def of_devices(
     threads = threads if device == "cpu" else None
     tf32 = tf32 if device == "cuda" else None
     return tuple(
-        one
-        for one in measurements
-        if one.machine == key
-        and (threads is None or one.threads in (None, threads))
-        and (tf32 is None or one.tf32 in (None, tf32))
+        measured
+        for measured in measurements
+        if measured.machine == key
+        and (threads is None or measured.threads in (None, threads))
+        and (tf32 is None or measured.tf32 in (None, tf32))
     )
 
 
@@ -290,41 +298,28 @@ def same_model(measurement: Measurement, work: Workload) -> bool:
         bool(work.model_config)
         and measurement.machine.startswith(f"{work.device}:")
         and measurement.model == model_digest(work.model_config)
-        and measurement.task == work.task
-        and measurement.precision == work.precision
-        and measurement.attention == work.attention
-        and measurement.strategy == work.strategy
-        and measurement.offload == work.offload
-        and measurement.world_size == work.world_size
+        and _same(measurement, work, "task precision attention strategy offload world_size lora_targets")
         and (measurement.lora_rank > 0) == work.lora
-        and measurement.lora_targets == work.lora_targets
     )
 
 
 def same_work(measurement: Measurement, work: Workload) -> bool:
     """The very same settings, as far as memory goes: more than two accumulated micro-batches count as two."""
+    accumulated = {min(each.accumulation, MOST_COUNTED_ACCUMULATION) for each in (measurement, work)}
     return (
-        same_model(measurement, work)
-        and measurement.micro_batch == work.micro_batch
-        and min(measurement.accumulation, MOST_COUNTED_ACCUMULATION)
-        == min(work.accumulation, MOST_COUNTED_ACCUMULATION)
-        and measurement.length == work.length
-        and measurement.target_length == _target_length(work)
-        and measurement.checkpointing == work.checkpointing
-        and measurement.optimizer == work.optimizer
-        and measurement.lora_rank == work.lora_rank
-        and measurement.loss_chunk == work.loss_chunk
-        and measurement.padded in (None, work.padded)
-        and measurement.lora_dropout in (None, work.lora_dropout)
-        and measurement.label_smoothing in (None, work.label_smoothing)
-        and measurement.clipping in (None, work.clipping)
+        len(accumulated) == 1
+        and measurement.target_length == (work.target_length if work.architecture.kind == "encoder-decoder" else 0)
+        and _same(measurement, work, "micro_batch length checkpointing optimizer lora_rank loss_chunk")
+        and _same(measurement, work, "padded lora_dropout label_smoothing clipping", may_be_silent=True)
+        and same_model(measurement, work)
     )
+
+
+def _same(measurement: Measurement, work: Workload, names: str, *, may_be_silent: bool = False) -> bool:
+    said = ((getattr(measurement, name), getattr(work, name)) for name in names.split())
+    return all(mine == its or (may_be_silent and mine is None) for mine, its in said)
 
 
 def same_step(measurement: Measurement, work: Workload) -> bool:
     """The very same settings for time too: as many micro-batches in a step."""
-    return same_work(measurement, work) and measurement.accumulation == work.accumulation
-
-
-def _target_length(work: Workload) -> int:
-    return work.target_length if work.architecture.kind == "encoder-decoder" else 0
+    return measurement.accumulation == work.accumulation and same_work(measurement, work)

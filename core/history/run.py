@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
         # With a smaller batch or fewer loader processes it is not what was planned.
         return None
     known, whole = _rows(run.metrics_jsonl)
-    rows = [row for row in known if (numbers_finite(row.get("time_s")) or 0.0) >= _started_s(state)]
+    rows = [row for row in known if _number(row, "time_s") >= _started_s(state)]
     lines = [row for row in rows if "loss" in row]
-    steps = steps_of(_timed(lines))
+    steps = steps_of([(_number(line, "step_s"), int(count)) for line, count in _counted(lines)])
     if steps is None or (state.status == "stopped" and steps.count < FEWEST_STEPS):
         return None
     ended = datetime.datetime.fromtimestamp(state.ended_s or 0.0).astimezone()
@@ -50,14 +50,12 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
         {
             "measured_at": ended.isoformat(timespec="seconds"),
             "source": "run",
-            "steps": steps.count,
-            "step_s": steps.median_s,
-            "step_low_s": steps.low_s,
-            "step_high_s": steps.high_s,
+            **steps.to_json(),
             "tokens_per_step": _tokens_per_step(lines),
             "data_wait_s": _data_wait_s(lines),
             **({"start_s": _start_s(state, rows, lines), **_peaks(rows)} if whole else {}),
-            "host_rss_bytes": _host_rss(run),
+            # The fullest training process at its most, as the keeper sampled it.
+            "host_rss_bytes": _sampled(run).peak_trainer_rss_bytes or None,
         },
     )
 
@@ -90,15 +88,16 @@ def _started_s(state: RunState) -> float:
     return state.attempts[-1].started_s if state.attempts else 0.0
 
 
-def _timed(lines: list[dict[str, Any]]) -> list[tuple[float, int]]:
-    """(seconds a step, steps) of each line but the first, which holds what every start holds."""
-    timed = []
+def _number(row: Mapping[str, Any], name: str) -> float:
+    return numbers_finite(row.get(name)) or 0.0
+
+
+def _counted(lines: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float]]:
+    """Each line and how many steps it is of, but the first, which holds what every start holds."""
     for before, line in itertools.pairwise(lines):
-        seconds = numbers_finite(line.get("step_s"))
-        count = (numbers_finite(line.get("step")) or 0.0) - (numbers_finite(before.get("step")) or 0.0)
-        if seconds and count > 0:
-            timed.append((seconds, int(count)))
-    return timed
+        count = _number(line, "step") - _number(before, "step")
+        if count > 0:
+            yield line, count
 
 
 def _data_wait_s(lines: list[dict[str, Any]]) -> float | None:
@@ -107,13 +106,9 @@ def _data_wait_s(lines: list[dict[str, Any]]) -> float | None:
     A mean, for what workers prepare comes in bursts: most steps wait for nothing, and some for several. One stall of a
     network drive is not what more workers would help against.
     """
-    waits = []
-    for before, line in itertools.pairwise(lines):
-        wait_s = numbers_finite(line.get("data_wait_s"))
-        count = (numbers_finite(line.get("step")) or 0.0) - (numbers_finite(before.get("step")) or 0.0)
-        if wait_s is not None and count > 0:
-            waits.append((wait_s, count))
-    counted = sorted(waits)[: len(waits) - round(STALLS * len(waits))]
+    said = ((numbers_finite(line.get("data_wait_s")), count) for line, count in _counted(lines))
+    waits = sorted((wait_s, count) for wait_s, count in said if wait_s is not None)
+    counted = waits[: len(waits) - round(STALLS * len(waits))]
     steps = sum(count for _, count in counted)
     return sum(wait_s * count for wait_s, count in counted) / steps if steps else None
 
@@ -122,8 +117,7 @@ def _tokens_per_step(lines: list[dict[str, Any]]) -> float | None:
     """Mean over the counted steps of all processes."""
     if len(lines) < 2:
         return None
-    tokens = (numbers_finite(lines[-1].get("tokens")) or 0.0) - (numbers_finite(lines[0].get("tokens")) or 0.0)
-    steps = (numbers_finite(lines[-1].get("step")) or 0.0) - (numbers_finite(lines[0].get("step")) or 0.0)
+    tokens, steps = (_number(lines[-1], name) - _number(lines[0], name) for name in ("tokens", "step"))
     return tokens / steps if steps > 0 and tokens > 0 else None
 
 
@@ -133,12 +127,12 @@ def _start_s(state: RunState, rows: list[dict[str, Any]], lines: list[dict[str, 
     None where rows were evaluated before the first line, which says nothing of that time.
     """
     first, step_s = numbers_finite(lines[0].get("time_s")), numbers_finite(lines[0].get("step_s"))
-    last = max((numbers_finite(row.get("time_s")) or 0.0 for row in rows), default=0.0)
     evaluated = any(name.startswith("eval_") for row in rows[: rows.index(lines[0])] for name in row)
     if first is None or step_s is None or evaluated or not state.attempts or state.ended_s is None:
         return None
-    resumed = next((numbers_finite(row.get("resumed_from")) for row in rows if "resumed_from" in row), 0.0)
-    done = max(1.0, (numbers_finite(lines[0].get("step")) or 1.0) - (resumed or 0.0))
+    last = max(_number(row, "time_s") for row in rows)
+    resumed = next((_number(row, "resumed_from") for row in rows if "resumed_from" in row), 0.0)
+    done = max(1.0, (_number(lines[0], "step") or 1.0) - resumed)
     seconds = (first - done * step_s - _started_s(state)) + max(0.0, state.ended_s - last)
     return seconds if seconds > 0 else None
 
@@ -155,7 +149,7 @@ def _peaks(rows: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
         allocated = numbers_finite(row.get("peak_allocated_bytes"))
         if allocated is None:
             continue
-        reserved = max(reserved or 0, int(numbers_finite(row.get("peak_reserved_bytes")) or 0))
+        reserved = max(reserved or 0, int(_number(row, "peak_reserved_bytes")))
         if int(allocated) > seen and not evaluated:
             training = int(allocated)
         seen, evaluated = max(seen, int(allocated)), False
@@ -167,17 +161,12 @@ def _peaks(rows: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
     }
 
 
-def _host_rss(run: RunFolder) -> int | None:
-    """The fullest training process at its most, as the keeper sampled it."""
-    so_far = Peaks()
+def _sampled(run: RunFolder) -> Peaks:
+    """The most of what the keeper sampled."""
+    peaks = Peaks()
     for row in _rows(run.system_jsonl)[0]:
-        so_far.add(row)
-    return so_far.peak_trainer_rss_bytes or None
-
-
-def known_rows(path: Path) -> list[dict[str, Any]]:
-    """The last JSON objects of a file of lines; broken ones are left out."""
-    return _rows(path)[0]
+        peaks.add(row)
+    return peaks
 
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
@@ -249,30 +238,25 @@ def benchmark_of(run: RunFolder) -> Benchmark | None:
     """None for a run that has no step beyond those that warm up."""
     from trainwiz.core.config.modes import BENCHMARK_WARM_STEPS
 
-    lines = [row for row in known_rows(run.metrics_jsonl) if "loss" in row]
-    measured = [line for line in lines if (numbers_finite(line.get("step")) or 0) > BENCHMARK_WARM_STEPS]
+    lines = [row for row in _rows(run.metrics_jsonl)[0] if "loss" in row]
+    measured = [line for line in lines if _number(line, "step") > BENCHMARK_WARM_STEPS]
     timed = [(seconds, 1) for line in measured if (seconds := numbers_finite(line.get("step_s")))]
     steps = steps_of(timed)
     if steps is None:
         return None
     whole_s = sum(seconds for seconds, _ in timed)
     waits = [wait for line in measured if (wait := numbers_finite(line.get("data_wait_s"))) is not None]
-    so_far = Peaks()
-    for row in known_rows(run.system_jsonl):
-        so_far.add(row)
+    peaks = _sampled(run)
     before: dict[str, Any] = next((line for line in reversed(lines) if line not in measured), {})
     return Benchmark(
-        steps=steps.count,
-        step_s=steps.median_s,
-        step_low_s=steps.low_s,
-        step_high_s=steps.high_s,
+        **steps.to_json(),
         tokens_per_s=_rate("tokens", before, measured[-1], whole_s),
         real_tokens_per_s=_rate("real_tokens", before, measured[-1], whole_s),
         data_wait_share=min(1.0, sum(waits) / whole_s) if waits else None,
         peak_allocated_bytes=_whole(measured[-1].get("peak_allocated_bytes")),
         peak_reserved_bytes=_whole(measured[-1].get("peak_reserved_bytes")),
-        device_used_bytes=max(so_far.peak_job_gpu_bytes.values(), default=None),
-        host_ram_bytes=so_far.peak_job_rss_bytes or None,
+        device_used_bytes=max(peaks.peak_job_gpu_bytes.values(), default=None),
+        host_ram_bytes=peaks.peak_job_rss_bytes or None,
         **_planned(read_json(run.plan_json) or {}),
     )
 
@@ -280,24 +264,15 @@ def benchmark_of(run: RunFolder) -> Benchmark | None:
 def _rate(name: str, before: dict[str, Any], last: dict[str, Any], seconds: float) -> float | None:
     """Counts of metrics.jsonl are those since the start of the run."""
     end = numbers_finite(last.get(name))
-    return None if end is None or seconds <= 0 else (end - (numbers_finite(before.get(name)) or 0.0)) / seconds
-
-
-def _part(plan: dict[str, Any], name: str) -> dict[str, Any]:
-    part = plan.get(name)
-    return part if isinstance(part, dict) else {}
+    return None if end is None or seconds <= 0 else (end - _number(before, name)) / seconds
 
 
 def _planned(plan: dict[str, Any]) -> dict[str, Any]:
-    time, memory = _part(plan, "time"), _part(plan, "memory")
-    figures: dict[str, Any] = {
-        f"planned_{name}": numbers_finite(time.get(name))
-        for name in ("step_s", "step_low_s", "step_high_s", "tokens_per_s")
-    }
-    sizes = ("allocated_bytes", "device_used_bytes", "host_ram_bytes")
-    basis = time.get("basis")
+    time, memory = (part if isinstance(part := plan.get(name), dict) else {} for name in ("time", "memory"))
+    sizes, basis = ("allocated_bytes", "device_used_bytes", "host_ram_bytes"), time.get("basis")
+    figures = ("step_s", "step_low_s", "step_high_s", "tokens_per_s")
     return {
-        **figures,
+        **{f"planned_{name}": numbers_finite(time.get(name)) for name in figures},
         "planned_basis": basis if isinstance(basis, str) else None,
         **{f"planned_{name}": _whole(memory.get(name)) for name in sizes},
     }

@@ -149,11 +149,6 @@ def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, in
     return _count(world_size) or _count(planned.get("world_size")) or 1, accumulation
 
 
-def read_window(run: RunFolder, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
-    """One look, for a viewer."""
-    return StopWindowReader(run).read(world_size, planned)
-
-
 def last_save_s(folder: Path) -> float | None:
     """How long the newest whole save of a run folder took: from its first file to its last one; None without one."""
     try:
@@ -251,7 +246,7 @@ def _waits_to_start(state: RunState) -> bool:
 
 def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> StopWindow | None:
     world_size = state.engine.get("world_size")
-    window = read_window(folder, world_size, StopWindow.from_json(state.window))
+    window = StopWindowReader(folder).read(world_size, StopWindow.from_json(state.window))
     step_s = snapshot.pace.step_s if snapshot is not None else None
     if window is not None or step_s is None:
         return window
@@ -261,11 +256,8 @@ def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> St
 
 # Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing.
 
-READ_ONLY: dict[str, str] = {
-    "stop": mark("This monitor is read-only: open it without --readonly to stop the run."),
-    "stop_now": mark("This monitor is read-only: open it without --readonly to stop the run."),
-    "resume": mark("This monitor is read-only: open it without --readonly to go on with the run."),
-}
+STOP_READ_ONLY = mark("This monitor is read-only: open it without --readonly to stop the run.")
+RESUME_READ_ONLY = mark("This monitor is read-only: open it without --readonly to go on with the run.")
 
 
 def allowed(state: RunState) -> frozenset[Action]:
@@ -284,7 +276,7 @@ def allowed(state: RunState) -> frozenset[Action]:
 def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:
     """One sentence that says why `action` cannot be done from here; empty where it can."""
     if readonly and action not in ("plan", "command"):
-        return tr(READ_ONLY.get(action, READ_ONLY["stop"]))
+        return tr(RESUME_READ_ONLY if action == "resume" else STOP_READ_ONLY)
     if snapshot is None:
         return tr("The run is still being read.")
     if action in snapshot.actions:

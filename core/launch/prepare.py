@@ -18,14 +18,15 @@ from trainwiz.core.catalog.hub import is_hub_id
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.formats import sample_path
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError, UsageError, os_reason
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.history.run import PLANNED
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import StopWindow, window_of
-from trainwiz.core.plan.draft import choices_of
 from trainwiz.core.plan.gather import planned_fields
+from trainwiz.core.plan.make import choices_of
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.tasks import names_no_data, only_a_sample
 from trainwiz.core.run.folder import (
     DEEPSPEED_JSON,
     DEFAULT_ROOT,
@@ -79,26 +80,20 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
     return copy
 
 
+def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
+    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs."""
+    sentences = {
+        "path": mark("To start this folder elsewhere, take along what it reads from outside: {names}."),
+        "hub": mark("The machine that starts it needs these from the hub or in its cache: {names}."),
+    }
+    wanted = needed(config, folder)
+    names = {kind: [f"{need.name} ({need.key})" for need in wanted if need.kind == kind] for kind in sentences}
+    return tuple(tr(sentences[kind], names=", ".join(found)) for kind, found in names.items() if found)
+
+
 def needed(config: RunConfig, folder: Path) -> tuple[Needed, ...]:
     """What a run reads from outside its folder. `config` is that of run.yaml, its paths relative to `folder`."""
     return tuple(_needed(config, folder))
-
-
-def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
-    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs."""
-    notes: list[str] = []
-    wanted = needed(config, folder)
-    paths = [one for one in wanted if one.kind == "path"]
-    if paths:
-        listed = ", ".join(f"{one.name} ({one.key})" for one in paths)
-        notes.append(
-            tr("To start this folder elsewhere, take along what it reads from outside: {names}.", names=listed)
-        )
-    hub = [one for one in wanted if one.kind == "hub"]
-    if hub:
-        listed = ", ".join(f"{one.name} ({one.key})" for one in hub)
-        notes.append(tr("The machine that starts it needs these from the hub or in its cache: {names}.", names=listed))
-    return tuple(notes)
 
 
 def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
@@ -112,10 +107,9 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
         if model.init == "pretrained" and known.hub_id is not None:
             yield Needed("model.name", known.hub_id, "hub")
     else:
-        found = _need("model.name", model.name, folder)
         # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
         if model.init == "pretrained" or (folder / model.name).is_dir():
-            yield found
+            yield _need("model.name", model.name, folder)
     if model.tokenizer not in (None, TRAINED_TOKENIZER):
         yield _need("model.tokenizer", str(model.tokenizer), folder)
 
@@ -162,9 +156,8 @@ def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
     (`forced` lets the last one pass). Nothing is left behind then.
     """
     _refuse_what_is_there(folder)
-    shortage = _shortage(folder, needed_bytes)
-    if shortage is not None and not forced:
-        raise CannotRunError(shortage)
+    if not forced:
+        _refuse_a_small_disk(folder, needed_bytes)
     made: list[Path] = []
     claimed = False
     try:
@@ -200,30 +193,29 @@ def _refuse_what_is_there(folder: Path) -> None:
         return
     except NotADirectoryError:
         blocker = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-        raise _usage(
-            "output_not_a_folder", folder, tr("{path} is a file; a run needs a folder.", path=blocker)
-        ) from None
+        message = tr("{path} is a file; a run needs a folder.", path=blocker)
+        raise usage_error("output_not_a_folder", str(folder), message) from None
     except PermissionError:
         message = tr("{path} may not be read by you.", path=folder)
-        raise CannotRunError(_finding("output_not_writable", folder, message)) from None
+        raise _cannot("output_not_writable", folder, message) from None
     except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
         raise _refusal(folder, error) from None
     if "run.yaml" in entries:
         message = tr("{path} holds a run already. Go on with it: trainwiz --resume --output-dir {path}", path=folder)
-        raise _usage("output_not_empty", folder, message)
+        raise usage_error("output_not_empty", str(folder), message)
     if entries:
         message = tr("{path} is not empty; nothing is ever overwritten. Name a new one.", path=folder)
-        raise _usage("output_not_empty", folder, message)
+        raise usage_error("output_not_empty", str(folder), message)
 
 
-def _shortage(folder: Path, needed_bytes: int) -> Finding | None:
+def _refuse_a_small_disk(folder: Path, needed_bytes: int) -> None:
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        return None
+        return
     if free >= needed_bytes:
-        return None
+        return
     message = tr(
         "The disk of {path} has {free} free; the run needs {needed} for checkpoints and model.",
         path=place,
@@ -231,7 +223,7 @@ def _shortage(folder: Path, needed_bytes: int) -> Finding | None:
         needed=_gib(needed_bytes),
     )
     keep = Remedy(tr("Keep fewer checkpoints."), changes={"checkpoint.keep": 1})
-    return Finding("disk_too_small", "error", str(folder), message, (_elsewhere(), keep))
+    raise _cannot("disk_too_small", folder, message, keep)
 
 
 def _write_probe(folder: Path) -> None:
@@ -248,12 +240,11 @@ def _write_probe(folder: Path) -> None:
 
 def _refusal(folder: Path, error: OSError) -> TrainwizError:
     if error.errno == errno.EEXIST:
-        return _usage(
-            "output_taken", folder, tr("Another start has just taken {path}. Name a new folder.", path=folder)
-        )
+        message = tr("Another start has just taken {path}. Name a new folder.", path=folder)
+        return usage_error("output_taken", str(folder), message)
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
         message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
-        return _usage("output_not_a_folder", folder, message)
+        return usage_error("output_not_a_folder", str(folder), message)
     reasons = {
         errno.EROFS: ("output_read_only", tr("its disk is read-only")),
         errno.EACCES: ("output_not_writable", tr("you may not write there")),
@@ -263,26 +254,17 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
     }
     code, reason = reasons.get(error.errno or 0, ("output_not_writable", os_reason(error)))
     message = tr("The run folder {path} cannot be written: {reason}.", path=folder, reason=reason)
-    return CannotRunError(_finding(code, folder, message))
+    return _cannot(code, folder, message)
 
 
-def _finding(code: str, folder: Path, message: str) -> Finding:
-    return Finding(code, "error", str(folder), message, (_elsewhere(),))
-
-
-def _elsewhere() -> Remedy:
-    return Remedy(tr("Choose a folder on another disk with --output-dir."))
-
-
-def _usage(code: str, folder: Path, message: str) -> UsageError:
-    return UsageError(Finding(code, "error", str(folder), message))
+def _cannot(code: str, folder: Path, message: str, *remedies: Remedy) -> CannotRunError:
+    elsewhere = Remedy(tr("Choose a folder on another disk with --output-dir."))
+    return CannotRunError(Finding(code, "error", str(folder), message, (elsewhere, *remedies)))
 
 
 def _remove_if_empty(path: Path) -> None:
-    try:
+    with suppress(OSError):
         path.rmdir()
-    except OSError:
-        return
 
 
 def _gib(count: int) -> str:
@@ -295,11 +277,15 @@ def _gib(count: int) -> str:
 def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     """Write run.yaml, plan.json, the exported files and the state `prepared`; starts nothing.
 
-    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty and
+    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty or is to be carried to
+    another machine without data of its own, and
     CannotRunError when it cannot be written or its disk is too small; nothing is written then. The folder of a run
     on another machine is carried there: this disk need not hold its checkpoints.
     """
     check_name(plan.config.name)
+    if plan.machine.hypothetical and names_no_data(plan.config):
+        # A plan for another machine need not name any; a folder would train on the sample there.
+        raise UsageError(only_a_sample(plan.config))
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
     check_text(path)
     run = RunFolder(path)

@@ -151,7 +151,7 @@ class Probe:
     def __init__(
         self, plan: Plan, data: DataSummary | None, *, limit_s: float = LONGEST_S, search: bool = True
     ) -> None:
-        """`plan` is for this machine and has a known model (see core/launch/probe.py)."""
+        """`plan` is for this machine and has a known model."""
         self._plan = plan
         self._data = data
         self._limit_s = limit_s
@@ -203,15 +203,8 @@ class Probe:
 
         Raises CannotRunError where nothing could be measured, with the reason.
         """
-        self._begin(
-            probe_order(
-                self._plan,
-                self._data,
-                ends_s=time.monotonic() + self._limit_s - CLOSING_S,
-                limit_s=self._limit_s,
-                search=self._search,
-            )
-        )
+        ends_s = time.monotonic() + self._limit_s - CLOSING_S
+        self._begin(probe_order(self._plan, self._data, ends_s=ends_s, limit_s=self._limit_s, search=self._search))
         self._follow(self._started_s + self._limit_s, listener)
         result = self.result()
         if result.measurement is None:

@@ -219,20 +219,26 @@ def probe_result(
         )
         for line in kinds.get("trial", [])
     )
-    largest = kinds.get("largest", [_so_far(trials)])[-1]
-    memory = kinds.get("memory", [{}])[-1]
-    rows = kinds.get("rows", [{}])[-1]
+    fitting = [trial.micro_batch for trial in trials if trial.fits]
+    # Of a search that had no time for its last word.
+    so_far = {"micro_batch": max(fitting), "why": tr("the time was up")} if fitting else {}
+
+    def last(kind: str) -> Mapping[str, Any]:
+        return kinds.get(kind, [{}])[-1]
+
+    largest, memory, rows = last("largest") or so_far, last("memory"), last("rows")
+    ready_s = numbers_finite(kinds.get("ready", [{}])[0].get("time_s"))
     measured = {
         "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "source": "probe",
         "micro_batch": micro_batch,
         **_pace(order, steps, warm),
-        "start_s": _start_s(kinds.get("ready", []), started_s),
+        "start_s": None if ready_s is None else max(0.0, ready_s - started_s),
         "peak_allocated_bytes": memory.get("allocated_bytes"),
         "peak_reserved_bytes": memory.get("reserved_bytes"),
         "device_used_bytes": memory.get("used_bytes"),
         "host_rss_bytes": memory.get("rss_bytes"),
-        "loading_s": numbers_finite(kinds.get("loading", [{}])[-1].get("seconds")),
+        "loading_s": numbers_finite(last("loading").get("seconds")),
         "largest_micro_batch": largest.get("micro_batch"),
         "largest_note": str(largest.get("why") or ""),
     }
@@ -248,34 +254,14 @@ def probe_result(
     )
 
 
-def _so_far(trials: tuple[Trial, ...]) -> dict[str, Any]:
-    """Of a search that had no time for its last word."""
-    fitting = [trial.micro_batch for trial in trials if trial.fits]
-    return {"micro_batch": max(fitting), "why": tr("the time was up")} if fitting else {}
-
-
 def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Of the measured steps; of the last step on the longest batch where there was no time for others."""
     found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
     if found is not None:
         tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
-        return {**_of(found), "tokens_per_step": sum(tokens) / len(tokens) if tokens else None}
+        return {**found.to_json(), "tokens_per_step": sum(tokens) / len(tokens) if tokens else None}
     seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
     if seconds is None:
         return {}
     once = Steps(1, seconds, seconds / ONLY_WARM, seconds * ONLY_WARM)
-    return {**_of(once), "usual_length": order.length, "usual_target_length": order.target_length or None}
-
-
-def _of(steps: Steps) -> dict[str, Any]:
-    return {
-        "steps": steps.count,
-        "step_s": steps.median_s,
-        "step_low_s": steps.low_s,
-        "step_high_s": steps.high_s,
-    }
-
-
-def _start_s(ready: list[Mapping[str, Any]], started_s: float) -> float | None:
-    said = numbers_finite(ready[0].get("time_s")) if ready else None
-    return None if said is None else max(0.0, said - started_s)
+    return {**once.to_json(), "usual_length": order.length, "usual_target_length": order.target_length or None}

@@ -182,16 +182,11 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         raise usage_error("broken_run_yaml", str(path), tr("{path} is not UTF-8 text.", path=path)) from None
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or tr("it is not YAML")
-        message = tr("{path} is broken: {reason}.", path=path, reason=reason)
+        values = {"path": path, "reason": getattr(error, "problem", None) or tr("it is not YAML")}
+        message = tr("{path} is broken: {reason}.", **values)
         if place:
-            message = tr(
-                "{path} is broken at line {line}, column {column}: {reason}.",
-                path=path,
-                line=place.line + 1,
-                column=place.column + 1,
-                reason=reason,
-            )
+            where = {"line": place.line + 1, "column": place.column + 1}
+            message = tr("{path} is broken at line {line}, column {column}: {reason}.", **values, **where)
         raise usage_error("broken_run_yaml", str(path), message) from None
     except pydantic.ValidationError as error:
         findings = [
@@ -229,19 +224,14 @@ def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
                 start_new_session=True,
             )
     except OSError as error:
-        return {
-            "error": "keeper_failed",
-            "message": tr(
-                "The run in {path} could not be started: {reason}.", path=folder.path, reason=os_reason(error)
-            ),
-        }
+        message = tr("The run in {path} could not be started: {reason}.", path=folder.path, reason=os_reason(error))
+        return {"error": "keeper_failed", "message": message}
     said, _ = keeper.communicate(order.to_text().encode())
     try:
         answer = json.loads(said)
         return answer if isinstance(answer, dict) else {}
     except ValueError:
-        last = _last_line(log_path)
-        reason = last or tr("it said nothing")
+        reason = _last_line(log_path) or tr("it said nothing")
         message = tr("The keeper of the run did not start ({reason}). See {path}.", reason=reason, path=log_path)
         return {"error": "keeper_failed", "message": message}
 
@@ -318,9 +308,8 @@ def main() -> int:
     except UsageError as error:
         answer = {"error": " ".join(finding.message for finding in error.findings)}
     except OSError as error:
-        answer = {
-            "error": tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
-        }
+        sentence = tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
+        answer = {"error": sentence}
     print(json.dumps(answer), flush=True)
     return 0
 
@@ -353,9 +342,8 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
         return state
     if state.machine != machine_identity():
         command = f"trainwiz runs stop {name_for_commands(folder.path)}"
-        message = tr(
-            "{name} runs on {host}; stop it there: {command}", name=folder.path.name, host=state.host, command=command
-        )
+        name = folder.path.name
+        message = tr("{name} runs on {host}; stop it there: {command}", name=name, host=state.host, command=command)
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:
         _send(folder, state.supervisor, signal.SIGUSR1)

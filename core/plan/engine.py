@@ -1,72 +1,191 @@
-"""How the step is computed: precision, attention, strategy, optimizer, and over what its loss is a mean."""
+"""What a run computes on, and how the step is computed: devices, precision, attention, strategy, optimizer, mean of the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from trainwiz.core.catalog.gpus import GpuSpec, spec_of
 from trainwiz.core.catalog.model_config import NO_LABEL_COUNT, has_attention, has_checkpointing
-from trainwiz.core.errors import Finding
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
-from trainwiz.core.language import tr, trn
-from trainwiz.core.plan.devices import Devices
-from trainwiz.core.plan.draft import Draft, Facts, type_of_model
-from trainwiz.core.plan.words import gib
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import aside, gib
 
-# Resolves how the step is computed: precision, attention, strategy, optimizer.
+# Devices: which part of the machine a run uses, how many processes that is, and how much memory each has.
 
+Device = Literal["cuda", "mps", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What one run computes on."""
+
+    device: Device
+    gpus: tuple[Gpu, ...]
+    """The chosen ones; empty on a CPU."""
+    processes: int
+    """On each node."""
+    nodes: int
+    capacity_bytes: int | None
+    """Memory that is free now on the fullest of them; None where it cannot be read."""
+    label: str
+    spec: GpuSpec | None
+    """Rates of the slowest card; None where it is not in the catalogue."""
+
+    @property
+    def world_size(self) -> int:
+        return self.processes * self.nodes
+
+    @property
+    def sharing(self) -> int:
+        """How many processes compute in the same memory: on a CPU all of the machine share its RAM."""
+        return self.processes if self.device == "cpu" else 1
+
+    @property
+    def share_bytes(self) -> int | None:
+        """Memory that one process may use. None where it is not known."""
+        return None if self.capacity_bytes is None else self.capacity_bytes // self.sharing
+
+
+HOST_RAM = mark("host RAM")
+"""The label of the memory of a CPU run: code compares it, screens translate it."""
+SMOKE_PROCESSES = 2
+"""Of a smoke run on a CPU, for a profile with several GPUs: enough for the engine to be the same."""
+INSTALL_CUDA_TORCH = "pip install --force-reinstall torch"
+
+
+def torch_misses_gpu(machine: Machine) -> bool:
+    """A CPU build of torch beside an NVIDIA GPU."""
+    return not machine.hypothetical and machine.accelerator == "cuda" and machine.torch_cuda is None
+
+
+def choose_devices(
+    machine: Machine, config: RunConfig, *, any_device: bool = False, cpu_processes: int = 1
+) -> tuple[Devices, tuple[Finding, ...]]:
+    """The devices of a run, with errors for GPUs that are asked for and not there.
+
+    A run that is made for `any_device` takes the CPU, with a warning, where the torch that is
+    installed cannot use the GPU. On a CPU there are `cpu_processes` where the config leaves it open.
+    """
+    engine, where = config.engine, "engine.device"
+    idle_gpu = any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine)
+    device: Device = "cpu" if idle_gpu else engine.device or machine.accelerator
+    if device == "cpu" or not machine.visible_gpus:
+        count = engine.processes or (1 if engine.strategy == "single" else cpu_processes)
+        devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, HOST_RAM, None)
+        if idle_gpu:
+            why = aside(machine.unavailable.get("torch_cuda"))
+            message = tr("The GPU stays idle: the torch that is installed cannot use it{why}.", why=why)
+            install = Remedy(tr("install the CUDA build"), INSTALL_CUDA_TORCH)
+            return devices, (Finding("torch_without_cuda", "warning", where, message, (install,)),)
+        if device == "cpu":
+            return devices, ()
+        reasons = (reason for key, reason in machine.unavailable.items() if "gpu" in key or "driver" in key)
+        message = tr(
+            "engine.device is {device}, and this machine has no such device{why}.",
+            device=device,
+            why=aside(next(reasons, "")),
+        )
+        return devices, (Finding("missing_hardware", "error", where, message),)
+    gpus, findings = _selected(machine, engine.gpus)
+    if engine.strategy == "single" and engine.processes is None:
+        gpus = gpus[:1]
+    processes = engine.processes or len(gpus)
+    if processes > len(gpus):
+        message = trn(
+            "engine.processes is {processes}, and there is {n} GPU: one process uses one GPU.",
+            "engine.processes is {processes}, and there are {n} GPUs: one process uses one GPU.",
+            len(gpus),
+            processes=processes,
+        )
+        findings += (Finding("too_many_processes", "error", "engine.processes", message),)
+    gpus = gpus[:processes]
+    free = [gpu.memory_free_bytes for gpu in gpus]
+    known = [size for size in free if size is not None]
+    specs = [spec for gpu in gpus if (spec := spec_of(gpu)) is not None]
+    slowest = min(specs, key=lambda spec: spec.fp16_flops or spec.fp32_flops) if len(specs) == len(gpus) else None
+    label = f"GPU {gpus[0].index} · {gpu_label(gpus[0])}" if len(gpus) == 1 else describe_gpus(gpus)
+    capacity = min(known) if len(known) == len(free) else None
+    return Devices(device, gpus, processes, engine.nodes, capacity, label, slowest), findings
+
+
+def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ...], tuple[Finding, ...]]:
+    visible, where = machine.visible_gpus, "engine.gpus"
+    if wanted is None:
+        return visible, ()
+    chosen: list[Gpu] = []
+    missing: list[str] = []
+    for name in wanted:
+        offered = (*visible, *other_slices(machine))
+        match = [gpu for gpu in offered if name == gpu.uuid or (gpu in visible and name == str(gpu.index))]
+        chosen += [gpu for gpu in match if gpu not in chosen]
+        missing += [] if match else [name]
+    if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
+        message = tr("A program sees one MIG slice and no other GPU; name one of them (engine.gpus).")
+        alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={where: [chosen[0].uuid]})
+        return tuple(chosen[:1]), (Finding("unknown_gpu", "error", where, message, (alone,)),)
+    if not missing:
+        return tuple(chosen), ()
+    there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
+    message = tr("There is no GPU {missing} to use here; there are {there}.", missing=", ".join(missing), there=there)
+    kept = [name for name in wanted if name not in missing]
+    rest = Remedy(tr("go on with the GPUs that are here"), changes={where: kept or None})
+    return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
+
+
+def other_slices(machine: Machine) -> tuple[Gpu, ...]:
+    """MIG slices that a run can be given by name: CUDA shows a program one, which CUDA_VISIBLE_DEVICES decides.
+
+    Where that variable is set already, it stands for what the user or the batch system allows.
+    """
+    if machine.cuda_visible_devices is not None:
+        return ()
+    slices = (gpu for gpu in machine.gpus if gpu.parent_uuid is not None and gpu.uuid is not None and not gpu.visible)
+    return tuple(replace(gpu, visible=True, cuda_index=0) for gpu in slices if "gpu" not in gpu.unavailable)
+
+
+# How the step is computed: precision, attention, strategy, optimizer.
+
+STRATEGY, OFFLOAD, OPTIMIZER = "engine.strategy", "engine.offload", "engine.optimizer"
 INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
+BITSANDBYTES_OPTIMIZERS = ("adamw_bnb_8bit", "paged_adamw_8bit")
 
 
-def resolve_engine(draft: Draft, machine: Machine, devices: Devices) -> tuple[Finding, ...]:
-    """Fills the engine section; findings say what a smoke run leaves out."""
-    seen = as_seen(machine, devices)
-    label = tr("the CPU: no GPU is used") if devices.device == "cpu" else devices.label
-    draft.resolve("engine.device", devices.device, label, "detected")
-    precision, why = choose_precision(seen)
-    draft.resolve("engine.precision", precision, why, "detected")
-    tf32, why = choose_tf32(seen)
-    draft.resolve("engine.tf32", tf32, why, "detected")
-    half = draft.get("engine.precision") not in ("fp32", "tf32")
+def resolve_engine(plan: Plan) -> None:
+    """Device, precision, attention, checkpointing where there is none, processes and their threads."""
+    machine, devices, on_cpu = plan.machine, plan.devices, plan.devices.device == "cpu"
+    seen, kind = as_seen(machine, devices), plan.model_type
+    label = tr("the CPU: no GPU is used") if on_cpu else devices.label
+    plan.resolve("engine.device", devices.device, label, "detected")
+    plan.resolve("engine.precision", *choose_precision(seen), "detected")
+    plan.resolve("engine.tf32", *choose_tf32(seen), "detected")
     attention, why = choose_attention(seen)
-    if attention == "flash_attention_2" and not half:
+    if attention == "flash_attention_2" and plan.get("engine.precision") in ("fp32", "tf32"):
         attention, why = "sdpa", tr("FlashAttention-2 computes in half precision only")
-    kind = type_of_model(draft.view())
-    attention, why = _that_the_model_has(kind, attention, why)
-    draft.resolve("engine.attention", attention, why, "detected")
+    if attention == "flash_attention_2" and not has_attention(kind, attention):
+        attention, why = "sdpa", tr("transformers has no FlashAttention-2 for {model_type} models", model_type=kind)
+    if attention == "sdpa" and not has_attention(kind, attention):
+        attention, why = "eager", tr("transformers has no other attention for {model_type} models", model_type=kind)
+    plan.resolve("engine.attention", attention, why, "detected")
     if not has_checkpointing(kind):
         reason = tr("off: transformers has no checkpointing for {kind} models", kind=kind)
-        draft.resolve("engine.checkpointing", False, reason, "detected")
-    draft.resolve("engine.processes", devices.processes, _processes_reason(devices), "detected")
-    findings = (
-        *_without_deepspeed(draft, machine),
-        *_without_fsdp(draft, devices),
-        *_one_process(draft, devices),
-    )
-    _several_processes(draft, devices)
-    _strategy(draft, devices)
-    _optimizer(draft, devices)
+        plan.resolve("engine.checkpointing", False, reason, "detected")
+    if not on_cpu:
+        reason = tr("one for each GPU") if devices.processes > 1 else tr("one GPU")
+    elif devices.processes > 1:
+        reason = tr("processes as on several GPUs, small")
+    else:
+        reason = tr("one process uses all cores")
+    plan.resolve("engine.processes", devices.processes, reason, "detected")
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
-    draft.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
-    return findings
-
-
-def _that_the_model_has(model_type: str | None, attention: str, why: str) -> tuple[str, str]:
-    if attention == "flash_attention_2" and not has_attention(model_type, attention):
-        attention, why = (
-            "sdpa",
-            tr("transformers has no FlashAttention-2 for {model_type} models", model_type=model_type),
-        )
-    if attention == "sdpa" and not has_attention(model_type, attention):
-        attention, why = (
-            "eager",
-            tr("transformers has no other attention for {model_type} models", model_type=model_type),
-        )
-    return attention, why
+    plan.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
 
 
 def cores_shared(machine: Machine, devices: Devices) -> str:
@@ -82,62 +201,92 @@ def as_seen(machine: Machine, devices: Devices) -> Machine:
     return replace(machine, gpus=devices.gpus)
 
 
-def _processes_reason(devices: Devices) -> str:
-    if devices.device == "cpu":
-        if devices.processes == 1:
-            return tr("one process uses all cores")
-        return tr("processes as on several GPUs, small")
-    return tr("one for each GPU") if devices.processes > 1 else tr("one GPU")
-
-
-def _one_process(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
-    """DistributedDataParallel begins with two processes; one alone trains without it."""
-    if draft.get("engine.strategy") != "ddp" or devices.world_size > 1:
-        return ()
-    draft.put("engine.strategy", "single", tr("one process: there is nothing to share"))
-    if draft.get("mode.kind") != "smoke":
-        return ()
-    message = tr("This smoke run has one process, so it does not exercise the engine ddp.")
-    return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
-
-
-def _several_processes(draft: Draft, devices: Devices) -> None:
-    """What runs where several processes are asked for beside "single", as a profile of one device says."""
-    if draft.get("engine.strategy") == "single" and devices.world_size > 1 and draft.is_open("engine.deepspeed_file"):
-        draft.put(
-            "engine.strategy",
-            "ddp",
-            tr("{world_size} processes, each with the whole model", world_size=devices.world_size),
-        )
-
-
-def _strategy(draft: Draft, devices: Devices) -> None:
-    if draft.get("engine.offload") != "none":
-        draft.resolve("engine.strategy", "zero2", tr("the engine that can keep the optimizer in host RAM"))
+def resolve_strategy(plan: Plan) -> None:
+    """How processes share the work, and the optimizer that goes with it; findings say what a smoke run leaves out."""
+    devices, smoke = plan.devices, plan.config.mode.kind == "smoke"
+    found = [*_smoke_engine(plan)] if smoke else []
+    each_whole = tr("{world_size} processes, each with the whole model", world_size=devices.world_size)
+    if plan.get(STRATEGY) == "ddp" and devices.world_size == 1:
+        # DistributedDataParallel begins with two processes; one alone trains without it.
+        plan.put(STRATEGY, "single", tr("one process: there is nothing to share"))
+        if smoke:
+            message = tr("This smoke run has one process, so it does not exercise the engine ddp.")
+            found.append(plan.warning("engine_not_exercised", STRATEGY, message))
+    if plan.get(STRATEGY) == "single" and devices.world_size > 1 and plan.is_open("engine.deepspeed_file"):
+        # Several processes are asked for beside "single", as a profile of one device says.
+        plan.put(STRATEGY, "ddp", each_whole)
+    if plan.get(OFFLOAD) != "none":
+        plan.resolve(STRATEGY, "zero2", tr("the engine that can keep the optimizer in host RAM"))
+        plan.resolve(OPTIMIZER, "adamw_torch", tr("DeepSpeed's AdamW on the CPU takes its place"))
     elif devices.world_size > 1:
-        draft.resolve(
-            "engine.strategy",
-            "ddp",
-            tr("{world_size} processes, each with the whole model", world_size=devices.world_size),
+        plan.resolve(STRATEGY, "ddp", each_whole)
+    else:
+        plan.resolve(STRATEGY, "single", tr("one device"))
+    if devices.device == "cuda":
+        plan.resolve(OPTIMIZER, "adamw_torch_fused", tr("one kernel, and no temporary copy of the weights"))
+    else:
+        plan.resolve(OPTIMIZER, "adamw_torch", tr("works on every device"))
+    plan.findings += (*found, *(_smoke_optimizer(plan) if smoke else ()))
+
+
+def _smoke_engine(plan: Plan) -> Iterator[Finding]:
+    """A smoke run goes on without the engine that is missing here, and says that it was not exercised."""
+    strategy = plan.get(STRATEGY) or ("zero2" if plan.get(OFFLOAD) != "none" else None)
+    without_deepspeed = not (plan.machine.libraries.has("deepspeed") or plan.machine.hypothetical)
+    if without_deepspeed and str(strategy).startswith("zero"):
+        reason = tr("smoke run: DeepSpeed is not installed here")
+        instead = "single" if plan.get("engine.processes") == 1 else "ddp"
+        message = tr(
+            "DeepSpeed is not installed, so this smoke run does not exercise the engine {strategy}; "
+            "install it with: {command}",
+            strategy=strategy,
+            command=INSTALL_DEEPSPEED,
+        )
+    elif strategy == "fsdp" and plan.devices.device != "cuda":
+        reason, instead = tr("smoke run: FSDP needs GPUs"), "ddp"
+        message = tr("FSDP needs GPUs, so this smoke run does not exercise it; it trains with DistributedDataParallel.")
+    else:
+        return
+    plan.put(STRATEGY, instead, reason)
+    plan.put(OFFLOAD, "none", reason)
+    yield plan.warning("engine_not_exercised", STRATEGY, message)
+
+
+def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
+    """A smoke run goes on with torch's AdamW where bitsandbytes or its GPU is missing, and says so."""
+    optimizer, on_gpu = plan.get(OPTIMIZER), plan.devices.device == "cuda"
+    if optimizer not in BITSANDBYTES_OPTIMIZERS or plan.machine.hypothetical:
+        return
+    if not on_gpu:
+        plan.put(OPTIMIZER, "adamw_torch", tr("smoke run: optimizers in 8 bits need an NVIDIA GPU"))
+        message = tr(
+            "Optimizers in 8 bits need an NVIDIA GPU, so this smoke run does not exercise the optimizer {optimizer}.",
+            optimizer=optimizer,
+        )
+    elif not plan.machine.libraries.has("bitsandbytes"):
+        plan.put(OPTIMIZER, "adamw_torch", tr("smoke run: bitsandbytes is not installed here"))
+        message = tr(
+            "bitsandbytes is not installed, so this smoke run does not exercise the optimizer {optimizer}; "
+            "install it with: pip install bitsandbytes",
+            optimizer=optimizer,
         )
     else:
-        draft.resolve("engine.strategy", "single", tr("one device"))
+        return
+    yield plan.warning("engine_not_exercised", OPTIMIZER, message)
 
 
-def resolve_sharding(
-    draft: Draft, machine: Machine, devices: Devices, work: Workload | None, evidence: Evidence = NO_EVIDENCE
-) -> None:
+def resolve_sharding(plan: Plan, work: Workload | None) -> None:
     """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
-    key = "engine.strategy"
-    chosen = draft.origins.get(key)
+    devices, machine = plan.devices, plan.machine
     if work is None or devices.capacity_bytes is None or devices.device != "cuda" or devices.world_size == 1:
         return
-    if chosen is None or draft.get(key) != "ddp" or not (machine.hypothetical or machine.libraries.has("deepspeed")):
+    can_shard = machine.hypothetical or machine.libraries.has("deepspeed")
+    if STRATEGY not in plan.reasons or plan.get(STRATEGY) != "ddp" or not can_shard:
         return
-    checkpointing = bool(draft.get("engine.checkpointing")) or draft.is_open("engine.checkpointing")
+    checkpointing = bool(plan.get("engine.checkpointing")) or plan.is_open("engine.checkpointing")
     whole = replace(work.with_micro_batch(work.micro_batch, 2), checkpointing=checkpointing)
     sharded = replace(whole, strategy="zero2")
-    needed, less = (estimate_memory(one, evidence).needed_bytes for one in (whole, sharded))
+    needed, less = (estimate_memory(each, plan.evidence).needed_bytes for each in (whole, sharded))
     if needed > devices.capacity_bytes >= less:
         reason = tr(
             "each process alone would need {needed} of {capacity}; sharded it is {less}",
@@ -145,61 +294,17 @@ def resolve_sharding(
             capacity=gib(devices.capacity_bytes),
             less=gib(less),
         )
-        draft.put(key, "zero2", reason)
-
-
-def _optimizer(draft: Draft, devices: Devices) -> None:
-    if devices.device == "cuda" and draft.get("engine.offload") == "none":
-        draft.resolve("engine.optimizer", "adamw_torch_fused", tr("one kernel, and no temporary copy of the weights"))
-    elif draft.get("engine.offload") != "none":
-        draft.resolve("engine.optimizer", "adamw_torch", tr("DeepSpeed's AdamW on the CPU takes its place"))
-    else:
-        draft.resolve("engine.optimizer", "adamw_torch", tr("works on every device"))
-
-
-def _without_deepspeed(draft: Draft, machine: Machine) -> tuple[Finding, ...]:
-    """A smoke run goes on without the engine that is not installed, and says that it was not exercised."""
-    strategy = draft.get("engine.strategy") or ("zero2" if draft.get("engine.offload") != "none" else None)
-    if draft.get("mode.kind") != "smoke" or machine.libraries.has("deepspeed") or machine.hypothetical:
-        return ()
-    if not str(strategy).startswith("zero"):
-        return ()
-    reason = tr("smoke run: DeepSpeed is not installed here")
-    draft.put("engine.strategy", "single" if draft.get("engine.processes") == 1 else "ddp", reason)
-    draft.put("engine.offload", "none", reason)
-    message = tr(
-        "DeepSpeed is not installed, so this smoke run does not exercise the engine {strategy}; "
-        "install it with: {command}",
-        strategy=strategy,
-        command=INSTALL_DEEPSPEED,
-    )
-    return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
-
-
-def _without_fsdp(draft: Draft, devices: Devices) -> tuple[Finding, ...]:
-    """A smoke run without GPUs goes on without FSDP, and says that it was not exercised."""
-    if draft.get("mode.kind") != "smoke" or draft.get("engine.strategy") != "fsdp" or devices.device == "cuda":
-        return ()
-    reason = tr("smoke run: FSDP needs GPUs")
-    draft.put("engine.strategy", "ddp", reason)
-    draft.put("engine.offload", "none", reason)
-    message = tr("FSDP needs GPUs, so this smoke run does not exercise it; it trains with DistributedDataParallel.")
-    return (Finding("engine_not_exercised", "warning", "engine.strategy", message),)
+        plan.put(STRATEGY, "zero2", reason)
 
 
 # Over what the loss of a step is a mean (training.loss_mean), and what that has to do with the order of its rows.
 
-KEY = "training.loss_mean"
-ARRANGED = "data.arrange_by_length"
+LOSS_MEAN, ARRANGED = "training.loss_mean", "data.arrange_by_length"
 
 
-def resolve_loss_mean(draft: Draft) -> None:
+def resolve_loss_mean(plan: Plan) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
-    if not draft.is_open(KEY):
-        return
-    # As type_of_model has it, without a view of the whole draft: a plan resolves dozens of them.
-    overridden = draft.get("model.architecture_overrides").get("model_type")
-    kind = overridden or (draft.get("model.architecture") or {}).get("model_type")
+    kind = plan.model_type
     if kind is None:
         reason = tr("each label of a step weighs the same, however the step is cut")
     elif kind in NO_LABEL_COUNT:
@@ -214,29 +319,29 @@ def resolve_loss_mean(draft: Draft) -> None:
             "{kind} models",
             kind=kind,
         )
-    draft.put(KEY, "tokens", reason)
+    plan.resolve(LOSS_MEAN, "tokens", reason)
 
 
-def loss_mean_findings(facts: Facts) -> Iterator[Finding]:
+def loss_mean_findings(plan: Plan) -> Iterator[Finding]:
     """What a mean of means meets: rows in another order, and models for which no Trainer of today takes it."""
-    config, kind = facts.config, type_of_model(facts.config)
-    if config.training.loss_mean != "micro_batches":
+    kind = plan.model_type
+    if plan.config.training.loss_mean != "micro_batches":
         return
-    tokens = facts.remedy(tr("take the token mean"), {KEY: "tokens"})
-    if config.data.arrange_by_length:
+    tokens = plan.remedy(tr("take the token mean"), {LOSS_MEAN: "tokens"})
+    if plan.config.data.arrange_by_length:
         message = tr(
             "{mean} micro_batches gives a label more weight where its micro-batch has few, and {key} decides which rows "
             "share one: the gradient of a step is not that of the rows as drawn.",
-            mean=KEY,
+            mean=LOSS_MEAN,
             key=ARRANGED,
         )
-        off = facts.remedy(tr("leave the rows as drawn"), {ARRANGED: False})
-        yield Finding("weights_by_arrangement", "warning", KEY, message, (tokens, off))
+        off = tr("leave the rows as drawn"), {ARRANGED: False}
+        yield plan.warning("weights_by_arrangement", LOSS_MEAN, message, tokens, off)
     if kind is not None and kind not in NO_LABEL_COUNT:
         message = tr(
             "The Trainer of transformers takes the token mean for {kind} models; {mean} micro_batches is what its versions "
             "before 4.46 did.",
             kind=kind,
-            mean=KEY,
+            mean=LOSS_MEAN,
         )
-        yield Finding("not_the_stock_mean", "note", KEY, message, (tokens,))
+        yield plan.note("not_the_stock_mean", LOSS_MEAN, message, tokens)

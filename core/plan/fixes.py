@@ -1,9 +1,10 @@
-"""What makes a run fit: changes at the same effective batch, each planned again."""
+"""What makes a run fit, and what would use the memory that it leaves free: changes at the same effective batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations, islice, product
 from math import inf
 from typing import Any
@@ -12,15 +13,18 @@ from trainwiz.core.catalog.model_config import ModelSpec, has_attention, has_che
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory
+from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
-from trainwiz.core.plan.draft import Facts
-from trainwiz.core.plan.engine import as_seen
-from trainwiz.core.plan.remedied import CHECKPOINTING, LENGTH, MICRO, TARGET, Fix, changed, try_fix
-from trainwiz.core.plan.words import listed
+from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
+from trainwiz.core.plan.replan import LENGTH, TARGET, changed, try_fix
+from trainwiz.core.plan.result import Fix, Plan
+from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, GPU_CEILING, MICRO
+from trainwiz.core.plan.words import counted, listed
+
+# What makes it fit.
 
 MOST = 4
 """Remedies beside smaller models; at most half of them change what is learnt."""
@@ -36,8 +40,7 @@ LEAST_SHARE = 0.25
 """Of the length: what is cut further helps only where nothing else does."""
 MODELS = 2
 """Smaller models that are named."""
-ATTENTION, OPTIMIZER, PRECISION = "engine.attention", "engine.optimizer", "engine.precision"
-STRATEGY, OFFLOAD, PROCESSES = "engine.strategy", "engine.offload", "engine.processes"
+ATTENTION, PRECISION, PROCESSES = "engine.attention", "engine.precision", "engine.processes"
 CHUNK = "training.loss_chunk"
 MORE = 1.25
 """Each setting that is changed counts as so much more time."""
@@ -61,22 +64,22 @@ NOTHING = Idea("", {}, 0)
 """Smaller micro-batches alone."""
 
 
-def find_fixes(facts: Facts) -> tuple[Fix, ...]:
+def find_fixes(plan: Plan) -> tuple[Fix, ...]:
     """Ways that fit safely (at worst tight when none does), those that change least and take least time first.
 
     Those that change what is learnt come last, and most of them only where there is little else; smaller models only
     where no setting of the engine will do.
     """
-    if facts.work is None or facts.share_bytes is None or facts.memory.verdict == "fits":
+    if plan.work is None or plan.share_bytes is None or plan.memory.verdict == "fits":
         return ()
-    by_hand = facts.config.origin(MICRO).origin != "solved" and facts.batch.micro_batch > 1
+    by_hand = plan.chosen_by_hand(MICRO) and plan.batch.micro_batch > 1
     # One that is open is as small as it helps already.
-    ways = (way for way in _ways(facts, facts.work) if way.parts or by_hand)
-    same = _safest(_distinct(list(islice(_planned(facts, facts.work, ways), ENOUGH))))[:MOST]
-    others = _otherwise(facts, facts.work, same)
+    ways = (way for way in _ways(plan, plan.work) if way.parts or by_hand)
+    same = _safest(_distinct(list(islice(_planned(plan, plan.work, ways), ENOUGH))))[:MOST]
+    others = _otherwise(plan, plan.work, same)
     if same:
         return (*same, *islice(others, min(MOST // 2, MOST - len(same))))
-    return (*_safest(list(others))[: MOST // 2], *_smaller_models(facts))
+    return (*_safest(list(others))[: MOST // 2], *_smaller_models(plan))
 
 
 def _safest(found: list[Fix]) -> list[Fix]:
@@ -86,28 +89,28 @@ def _safest(found: list[Fix]) -> list[Fix]:
 
 
 def _planned(
-    facts: Facts, work: Workload, ideas: Iterable[Idea], model: ModelSpec | None = None, *, otherwise: bool = False
+    plan: Plan, work: Workload, ideas: Iterable[Idea], model: ModelSpec | None = None, *, otherwise: bool = False
 ) -> Iterator[Fix]:
     """Those of the first ideas that keep what the formulas promise, each planned when it is asked for."""
     for idea in islice(ideas, AT_MOST):
-        then = _changed_work(facts, work, idea.changes)
-        fix = try_fix(facts, idea.words, idea.changes, then, trains_otherwise=otherwise, model=model)
+        then = _changed_work(plan, work, idea.changes)
+        fix = try_fix(plan, idea.words, idea.changes, then, trains_otherwise=otherwise, model=model)
         if fix is not None:
             yield fix
 
 
-def _ways(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _ways(plan: Plan, work: Workload) -> Iterator[Idea]:
     """Combinations of settings with which one sequence at once fits, the fewest settings first.
 
     Of several settings only those of which no part fits alone; each with checkpointing or in half precision too, which may
     be quicker for the larger batch that they leave room for. Those that may fit come only where nothing fits safely.
     """
-    kinds, known = _kinds(facts, work), dict[frozenset[tuple[str, Any]], int]()
+    kinds, known = _kinds(plan, work), dict[frozenset[tuple[str, Any]], int]()
 
     def at_least(idea: Idea) -> int:
         key = frozenset(idea.changes.items())
         if key not in known:
-            known[key] = _fit(facts, _changed_work(facts, work, idea.changes))
+            known[key] = _fit(plan, _changed_work(plan, work, idea.changes))
         return known[key]
 
     quicker = [one for kind in kinds for one in kind if one.changes.keys() & {CHECKPOINTING, PRECISION}]
@@ -135,80 +138,72 @@ def _needless(idea: Idea, kept: list[Idea]) -> bool:
 
 
 def _joined(parts: tuple[Idea, ...]) -> Idea:
-    whole = NOTHING
-    for part in parts:
-        whole = whole.and_(part)
-    return whole
+    return reduce(Idea.and_, parts, NOTHING)
 
 
-def _fit(facts: Facts, work: Workload) -> int:
+def _fit(plan: Plan, work: Workload) -> int:
     """NOT_AT_ALL, PERHAPS or SAFELY: one sequence at once, on the device and in host RAM."""
-    if _host_bytes(facts, work) > (facts.memory.host_ram_capacity_bytes or inf):
+    if _host_bytes(plan, work) > (plan.memory.host_ram_capacity_bytes or inf):
         return NOT_AT_ALL
-    verdict = _smallest(facts, work).verdict(facts.share_bytes)
+    verdict = _smallest(plan, work).verdict(plan.share_bytes)
     return {"fits": SAFELY, "tight": PERHAPS}.get(verdict or "", NOT_AT_ALL)
 
 
-def _host_bytes(facts: Facts, work: Workload) -> int:
+def _host_bytes(plan: Plan, work: Workload) -> int:
     """Host RAM with what `work` keeps there; 0 where it keeps nothing."""
-    assert facts.work is not None
-    own, now = states_of(work).host, states_of(facts.work).host
-    return facts.memory.host_ram_bytes + (own - now) * facts.devices.processes if own else 0
+    assert plan.work is not None
+    own, now = states_of(work).host, states_of(plan.work).host
+    return plan.memory.host_ram_bytes + (own - now) * plan.devices.processes if own else 0
 
 
-def _smallest(facts: Facts, work: Workload) -> MemoryEstimate:
+def _smallest(plan: Plan, work: Workload) -> MemoryEstimate:
     """Of one sequence at once: a quick look before the whole run is planned again."""
     smallest = work.with_micro_batch(1, min(2, work.accumulation * work.micro_batch))
     smallest = replace(smallest, eval_micro_batch=min(1, work.eval_micro_batch))
-    if facts.config.origin(CHECKPOINTING).origin == "solved" and has_checkpointing(facts.model_type):
+    if not plan.chosen_by_hand(CHECKPOINTING) and has_checkpointing(plan.model_type):
         smallest = replace(smallest, checkpointing=True)
-    return estimate_memory(smallest, facts.evidence)
+    return estimate_memory(smallest, plan.evidence)
 
 
-def _kinds(facts: Facts, work: Workload) -> list[list[Idea]]:
+def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
     """Of each kind of setting what could be another, the least costly kinds first."""
-    kinds = [_of_attention(facts, work), _of_the_loss(facts, work), _of_precision(facts, work)]
-    kinds += [_of_checkpointing(facts, work), _of_the_states(facts, work)]
-    return [kind for kind in kinds if kind]
+    evaluation = plan.evaluation.breakdown if plan.evaluation is not None else {}
+    logits = max(plan.memory.breakdown.get("logits", 0), evaluation.get("logits", 0))
+    half, _ = choose_precision(as_seen(plan.machine, plan.devices))
+    settings: list[tuple[bool, str, dict[str, Any]]] = [
+        (
+            work.attention == "eager" and has_attention(plan.model_type, "sdpa"),
+            tr("sdpa attention"),
+            {ATTENTION: "sdpa"},
+        ),
+        (
+            work.loss_chunk is None and logits > LARGE_SHARE * plan.memory.allocated_bytes,
+            tr("loss in slices of {tokens} tokens", **counted(tokens=LOSS_CHUNK)),
+            {CHUNK: LOSS_CHUNK},
+        ),
+        (
+            # What the card computes in half precision; weights that all are trained stay in fp32.
+            work.precision in ("fp32", "tf32") and half != "fp32",
+            tr("{precision} instead of {now}", precision=half, now=work.precision),
+            {PRECISION: half},
+        ),
+        (not work.checkpointing and has_checkpointing(plan.model_type), tr("checkpointing"), {CHECKPOINTING: True}),
+    ]
+    kinds = [[Idea(words, changes)] for usable, words, changes in settings if usable]
+    states = _of_the_states(plan, work)
+    return [*kinds, states] if states else kinds
 
 
-def _of_attention(facts: Facts, work: Workload) -> list[Idea]:
-    usable = work.attention == "eager" and has_attention(facts.model_type, "sdpa")
-    return [Idea(tr("sdpa attention"), {ATTENTION: "sdpa"})] if usable else []
-
-
-def _of_the_loss(facts: Facts, work: Workload) -> list[Idea]:
-    evaluation = facts.evaluation.breakdown if facts.evaluation is not None else {}
-    logits = max(facts.memory.breakdown.get("logits", 0), evaluation.get("logits", 0))
-    if work.loss_chunk is not None or logits <= LARGE_SHARE * facts.memory.allocated_bytes:
-        return []
-    return [Idea(tr("loss in slices of {tokens} tokens", tokens=f"{LOSS_CHUNK:,}"), {CHUNK: LOSS_CHUNK})]
-
-
-def _of_precision(facts: Facts, work: Workload) -> list[Idea]:
-    """What the card computes in half precision; weights that all are trained stay in fp32."""
-    if work.precision not in ("fp32", "tf32"):
-        return []
-    half, _ = choose_precision(as_seen(facts.machine, facts.devices))
-    words = tr("{precision} instead of {now}", precision=half, now=work.precision)
-    return [] if half == "fp32" else [Idea(words, {PRECISION: half})]
-
-
-def _of_checkpointing(facts: Facts, work: Workload) -> list[Idea]:
-    usable = not work.checkpointing and has_checkpointing(facts.model_type)
-    return [Idea(tr("checkpointing"), {CHECKPOINTING: True})] if usable else []
-
-
-def _of_the_states(facts: Facts, work: Workload) -> list[Idea]:
+def _of_the_states(plan: Plan, work: Workload) -> list[Idea]:
     """Smaller states of the optimizer, and engines that share states out among cards or keep them in host RAM."""
     if work.device != "cuda":
         return []
-    ideas = [*_of_the_optimizer(facts, work), *_sharded(facts, work)]
+    ideas = [*_of_the_optimizer(plan, work), *_sharded(plan, work)]
     if work.offload == "all":
         return ideas
     # A sharding strategy would take every card, and the batch with them.
-    spare = len(facts.machine.visible_gpus) > facts.devices.processes
-    here = {PROCESSES: facts.devices.processes} if spare else {}
+    spare = len(plan.machine.visible_gpus) > plan.devices.processes
+    here = {PROCESSES: plan.devices.processes} if spare else {}
     if work.offload == "none" and not work.lora:
         changes = {STRATEGY: "zero2", OFFLOAD: "optimizer", OPTIMIZER: "adamw_torch", **here}
         ideas.append(Idea(tr("optimizer in host RAM (ZeRO-2)"), changes))
@@ -216,85 +211,85 @@ def _of_the_states(facts: Facts, work: Workload) -> list[Idea]:
     return [*ideas, Idea(tr("weights and optimizer in host RAM (ZeRO-3)"), changes)]
 
 
-def _of_the_optimizer(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _of_the_optimizer(plan: Plan, work: Workload) -> Iterator[Idea]:
     if work.deepspeed or not work.optimizer.startswith("adamw"):
         return
     if work.optimizer == "adamw_torch":
         yield Idea(tr("fused AdamW"), {OPTIMIZER: "adamw_torch_fused"})
-    has_8bit = facts.machine.hypothetical or facts.machine.libraries.has("bitsandbytes")
+    has_8bit = plan.machine.hypothetical or plan.machine.libraries.has("bitsandbytes")
     if has_8bit and not work.lora and work.strategy != "fsdp" and not work.optimizer.endswith("8bit"):
         yield Idea(tr("8-bit AdamW"), {OPTIMIZER: "adamw_bnb_8bit"})
         yield Idea(tr("paged 8-bit AdamW"), {OPTIMIZER: "paged_adamw_8bit"})
 
 
-def _sharded(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _sharded(plan: Plan, work: Workload) -> Iterator[Idea]:
     """On the cards that the run has, and on those that it leaves idle."""
-    chosen = facts.config.engine.gpus
-    cards = max(facts.devices.processes, len(facts.machine.visible_gpus) if chosen is None else len(chosen))
-    if cards * facts.devices.nodes == 1 or work.offload != "none":
+    chosen = plan.config.engine.gpus
+    cards = max(plan.devices.processes, len(plan.machine.visible_gpus) if chosen is None else len(chosen))
+    if cards * plan.devices.nodes == 1 or work.offload != "none":
         return
-    more = {PROCESSES: cards} if cards > facts.devices.processes else {}
+    more = {PROCESSES: cards} if cards > plan.devices.processes else {}
     own = {} if work.optimizer.startswith("adamw_torch") else {OPTIMIZER: "adamw_torch_fused"}
     for strategy, name in (("zero2", "ZeRO-2"), ("fsdp", "FSDP"), ("zero3", "ZeRO-3")):
         known = (work.strategy, strategy) in (("zero3", "zero2"), ("fsdp", "zero2"))
         if strategy != work.strategy and not known and not (strategy == "fsdp" and work.task == "seq2seq"):
-            words = tr("sharded across {cards} GPUs ({name})", cards=cards * facts.devices.nodes, name=name)
+            words = tr("sharded across {cards} GPUs ({name})", cards=cards * plan.devices.nodes, name=name)
             yield Idea(words, {STRATEGY: strategy, **more, **own})
 
 
-def _otherwise(facts: Facts, work: Workload, same: list[Fix]) -> Iterator[Fix]:
+def _otherwise(plan: Plan, work: Workload, same: list[Fix]) -> Iterator[Fix]:
     """What changes what is learnt, each with the settings that it needs: adapters, length, numbers, optimizer.
 
     None whose settings would do alone.
     """
     alone = [_means(fix) for fix in same]
-    for idea in (*_adapters(facts, work), NOTHING, *_other_numbers(facts, work)):
-        ways: Iterable[Idea] = _shortened(facts, work)
+    for idea in (*_adapters(plan, work), NOTHING, *_other_numbers(plan, work)):
+        ways: Iterable[Idea] = _shortened(plan, work)
         if idea.parts:
-            ways = map(idea.and_, islice(_ways(facts, _changed_work(facts, work, idea.changes)), 2))
+            ways = map(idea.and_, islice(_ways(plan, _changed_work(plan, work, idea.changes)), 2))
         ways = (way for way in ways if not any(means <= way.changes.items() for means in alone))
-        for fix in islice(_planned(facts, work, ways, otherwise=True), 1):
-            if not (same and _is_far_shorter(fix, facts)):
+        for fix in islice(_planned(plan, work, ways, otherwise=True), 1):
+            if not (same and _is_far_shorter(fix, plan)):
                 yield fix
 
 
-def _other_numbers(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _other_numbers(plan: Plan, work: Workload) -> Iterator[Idea]:
     if work.device != "cuda" or work.lora or work.deepspeed:
         return
-    half, _ = choose_precision(as_seen(facts.machine, facts.devices))
+    half, _ = choose_precision(as_seen(plan.machine, plan.devices))
     if half == "bf16" and work.precision != "bf16-true":
         yield Idea(tr("weights in bf16 too (small updates are lost)"), {PRECISION: "bf16-true"})
     if work.optimizer != "adafactor":
         yield Idea(tr("Adafactor, which learns otherwise"), {OPTIMIZER: "adafactor"})
 
 
-def _adapters(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _adapters(plan: Plan, work: Workload) -> Iterator[Idea]:
     """Adapters of a model whose weights are there; random ones would stay random."""
-    if work.lora or facts.config.model.init != "pretrained":
+    if work.lora or plan.config.model.init != "pretrained":
         return
-    words = tr("LoRA of rank {rank} instead of all weights", rank=facts.config.peft.rank)
+    words = tr("LoRA of rank {rank} instead of all weights", rank=plan.config.peft.rank)
     changes: dict[str, Any] = {"peft.method": "lora"}
     if work.offload != "none" or work.deepspeed:
         changes |= {OFFLOAD: "none", STRATEGY: None}
     yield Idea(words, changes)
 
 
-def _shortened(facts: Facts, work: Workload) -> Iterator[Idea]:
+def _shortened(plan: Plan, work: Workload) -> Iterator[Idea]:
     """Shorter sequences alone; where they would be far shorter or nothing, with the settings that leave most of them."""
-    kinds = _kinds(facts, work)
+    kinds = _kinds(plan, work)
     for ideas in ([NOTHING], [idea for kind in kinds for idea in kind], map(_joined, product(*kinds))):
-        cut = [(_longest(facts, _changed_work(facts, work, idea.changes)), idea) for idea in ideas]
+        cut = [(_longest(plan, _changed_work(plan, work, idea.changes)), idea) for idea in ideas]
         longest, idea = max(cut, key=lambda one: one[0], default=(0, NOTHING))
         if longest:
-            yield idea.and_(_cut_to(facts, work, longest))
-        if longest >= LEAST_SHARE * facts.batch.sequence_length:
+            yield idea.and_(_cut_to(plan, work, longest))
+        if longest >= LEAST_SHARE * plan.batch.sequence_length:
             return
 
 
-def _longest(facts: Facts, work: Workload) -> int:
+def _longest(plan: Plan, work: Workload) -> int:
     """The longest sequences that fit at one micro-batch, in steps of 64 tokens; 0 for none."""
-    share = facts.share_bytes or 0
-    micro = work.micro_batch if facts.config.origin(MICRO).origin != "solved" else 1
+    share = plan.share_bytes or 0
+    micro = work.micro_batch if plan.chosen_by_hand(MICRO) else 1
     ratio = work.target_length / work.length
 
     def fits(length: int) -> bool:
@@ -302,26 +297,26 @@ def _longest(facts: Facts, work: Workload) -> int:
         # The evidence of one length says nothing of another.
         return estimate_memory(cut.with_micro_batch(micro)).safe_bytes <= share
 
-    low, high = 0, (min(work.length, facts.batch.sequence_length) - 1) // SHORTEST + 1
+    low, high = 0, (min(work.length, plan.batch.sequence_length) - 1) // SHORTEST + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle * SHORTEST) else (low, middle)
     return low * SHORTEST
 
 
-def _cut_to(facts: Facts, work: Workload, length: int) -> Idea:
+def _cut_to(plan: Plan, work: Workload, length: int) -> Idea:
     changes: dict[str, Any] = {LENGTH: length}
     if work.architecture.kind == "encoder-decoder":
         changes[TARGET] = max(1, round(length * work.target_length / work.length))
-    now = f"{facts.batch.sequence_length:,}"
-    words = tr("sequences of {length} tokens instead of {length_now}", length=f"{length:,}", length_now=now)
+    now = plan.batch.sequence_length
+    words = tr("sequences of {length} tokens instead of {length_now}", **counted(length=length, length_now=now))
     return Idea(words, changes)
 
 
-def _smaller_models(facts: Facts) -> list[Fix]:
+def _smaller_models(plan: Plan) -> list[Fix]:
     """Of the catalogue, for the same task: those of the same family first, the largest first."""
-    assert facts.work is not None
-    work, found = facts.work, list[Fix]()
+    assert plan.work is not None
+    work, found = plan.work, list[Fix]()
     sizes = {}
     for name, spec in load_models().items():
         architecture, _ = read_architecture(spec.architecture)
@@ -332,18 +327,18 @@ def _smaller_models(facts: Facts) -> list[Fix]:
     names.sort(key=lambda name: (load_models()[name].architecture.get("model_type") != of_family, -sizes[name]))
     for name in names:
         spec = load_models()[name]
-        then = changed(facts, {"model.name": name}, spec)
+        then = changed(plan, {"model.name": name}, spec)
         if then is None or then.work is None:
             continue
         named = Idea(tr("the smaller {name}", name=name), {"model.name": name}, 0)
         ways = [NOTHING] if then.memory.verdict == "fits" else islice(_ways(then, then.work), 1)
-        found += _planned(facts, then.work, (named.and_(way) for way in ways), spec, otherwise=True)
+        found += _planned(plan, then.work, (named.and_(way) for way in ways), spec, otherwise=True)
         if len(found) == MODELS:
             break
     return found
 
 
-def _changed_work(facts: Facts, work: Workload, changes: Mapping[str, Any]) -> Workload:
+def _changed_work(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> Workload:
     then = replace(
         work,
         checkpointing=changes.get(CHECKPOINTING, work.checkpointing),
@@ -352,19 +347,19 @@ def _changed_work(facts: Facts, work: Workload, changes: Mapping[str, Any]) -> W
         optimizer=changes.get(OPTIMIZER, work.optimizer),
         strategy=changes.get(STRATEGY, work.strategy) or "single",
         offload=changes.get(OFFLOAD, work.offload),
-        world_size=changes.get(PROCESSES, facts.devices.processes) * facts.devices.nodes,
+        world_size=changes.get(PROCESSES, plan.devices.processes) * plan.devices.nodes,
         loss_chunk=changes.get(CHUNK, work.loss_chunk),
         length=min(work.length, changes.get(LENGTH, work.length)),
         target_length=min(work.target_length, changes.get(TARGET, work.target_length)),
     )
     if changes.get("peft.method") != "lora":
         return then
-    targets = lora_targets(work.architecture, facts.config.peft.targets)
-    return replace(then, lora_rank=facts.config.peft.rank, lora_targets=targets)
+    targets = lora_targets(work.architecture, plan.config.peft.targets)
+    return replace(then, lora_rank=plan.config.peft.rank, lora_targets=targets)
 
 
-def _is_far_shorter(fix: Fix, facts: Facts) -> bool:
-    return fix.after.batch.sequence_length < facts.batch.sequence_length * LEAST_SHARE
+def _is_far_shorter(fix: Fix, plan: Plan) -> bool:
+    return fix.after.batch.sequence_length < plan.batch.sequence_length * LEAST_SHARE
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
@@ -394,3 +389,57 @@ def _settings(fix: Fix) -> int:
 
 def _time(fix: Fix) -> float:
     return fix.time_factor or 1.0
+
+
+# What would use the memory that a run leaves free: a larger micro-batch, or no checkpointing.
+
+WORTH = 1.5
+"""A micro-batch that is larger by less is no advice."""
+QUICKER = 0.97
+"""Checkpointing that costs less than this is left alone."""
+
+
+def find_headroom(plan: Plan) -> tuple[Fix, ...]:
+    """Changes of what somebody chose by hand, with which the run still fits safely; the quickest first.
+
+    What is open is resolved to use the memory anyway.
+    """
+    work, share = plan.work, plan.share_bytes
+    if work is None or share is None or plan.memory.verdict != "fits" or plan.devices.device == "cpu":
+        return ()
+    if plan.config.mode.kind != "train":
+        return ()
+    found = [_larger(plan, work, share), _without_checkpointing(plan, work)]
+    fitting = [fix for fix in found if fix is not None and fix.after.memory.verdict == "fits"]
+    return tuple(sorted(fitting, key=lambda fix: fix.time_factor or 1.0))
+
+
+def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:
+    """The largest that fits at the same effective batch; without a batch to keep, the largest of all."""
+    if not plan.chosen_by_hand(MICRO):
+        return None
+    batch = plan.batch
+    samples = batch.micro_batch * batch.accumulation
+    targets = (batch.target_samples, batch.target_tokens, batch.target_real_tokens)
+    keeps = any(targets) or batch.accumulation > 1
+    ceiling = min(GPU_CEILING, samples) if keeps else GPU_CEILING
+    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation) if keeps else work.accumulation)
+    largest = largest_micro_batch(several, share, ceiling, plan.evidence)
+    # A single micro-batch meets no gradients of another.
+    at_once = work.with_micro_batch(samples, 1)
+    if keeps and samples <= ceiling and estimate_memory(at_once, plan.evidence).safe_bytes <= share:
+        largest = samples
+    micro = next((size for size in range(largest, 0, -1) if samples % size == 0), 1) if keeps else largest
+    if micro < WORTH * batch.micro_batch:
+        return None
+    changes = {MICRO: micro}
+    if keeps:
+        changes[ACCUMULATION] = samples // micro
+    return try_fix(plan, "", changes, work.with_micro_batch(micro), any_batch=not keeps)
+
+
+def _without_checkpointing(plan: Plan, work: Workload) -> Fix | None:
+    if not work.checkpointing or not plan.chosen_by_hand(CHECKPOINTING):
+        return None
+    fix = try_fix(plan, tr("without checkpointing"), {CHECKPOINTING: False}, replace(work, checkpointing=False))
+    return fix if fix is not None and (fix.time_factor or 1.0) < QUICKER else None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
@@ -13,33 +17,40 @@ from trainwiz.core.data.lengths import packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
-from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
-from trainwiz.core.plan.devices import choose_devices, choose_target
 from trainwiz.core.plan.make import make_plan
-from trainwiz.core.plan.recipe import with_init
-from trainwiz.core.plan.result import Plan, plan_command
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
+    NO_TASK_READS,
+    hidden_folder_findings,
     names_no_data,
     no_data_findings,
     other_task_findings,
     task_is_known,
     unnamed_data,
+    with_init,
     with_run_name,
     with_task_of,
 )
-from trainwiz.core.profile.profile import Profile
+from trainwiz.core.plan.words import aside, mode_words, number_of_mode, plan_command, set_words
+from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 # What a plan says of a measurement before it is made: the settings that it will belong to.
+
+OF_THE_WORKLOAD = (
+    "task", "micro_batch", "accumulation", "world_size", "length", "precision", "attention", "checkpointing", "optimizer",
+    "strategy", "offload", "lora_rank", "loss_chunk", "padded", "lora_dropout", "label_smoothing", "clipping",
+)  # fmt: skip
 
 
 def planned_fields(plan: Plan) -> dict[str, Any] | None:
     """Fields of a Measurement as JSON values; None where a measurement would not say what it was made on or of."""
-    work, engine = plan.work, plan.config.engine
+    work, engine, devices = plan.work, plan.config.engine, plan.devices
     if work is None or not work.model_config or plan.machine.hypothetical or engine.nodes > 1:
         return None
-    devices, _ = choose_devices(plan.machine, plan.config)
     machine = device_key(plan.machine, devices.device, devices.gpus)
     if machine is None:
         return None
@@ -50,25 +61,9 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
         "machine": machine,
         "model": model_digest(work.model_config),
         "model_name": plan.config.model.name,
-        "task": work.task,
-        "micro_batch": work.micro_batch,
-        "accumulation": work.accumulation,
-        "world_size": work.world_size,
-        "length": work.length,
+        **{name: getattr(work, name) for name in OF_THE_WORKLOAD},
         "target_length": work.target_length if pairs else 0,
-        "precision": work.precision,
-        "attention": work.attention,
-        "checkpointing": work.checkpointing,
-        "optimizer": work.optimizer,
-        "strategy": work.strategy,
-        "offload": work.offload,
-        "lora_rank": work.lora_rank,
         "lora_targets": list(work.lora_targets),
-        "loss_chunk": work.loss_chunk,
-        "padded": work.padded,
-        "lora_dropout": work.lora_dropout,
-        "label_smoothing": work.label_smoothing,
-        "clipping": work.clipping,
         "compiled": engine.compile,
         "packed": packs_rows(plan.config),
         "tf32": bool(engine.tf32) if devices.device == "cuda" else None,
@@ -82,11 +77,118 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
     }
 
 
-# The edge that reads the world: profile, machine, model and data of a request, and the plan from them.
+# Which machine a plan is made for: this one, or the one that the profile or the user names.
+
+Target = tuple[Machine, tuple[Finding, ...]]
+"""The machine of a plan, and what there is to say about the choice."""
+
+
+def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) -> Target:
+    """This machine where it will do; else the named one.
+
+    A profile that names a GPU is planned for this machine's CUDA GPUs when there are any (with a
+    warning when they are others or fewer), else for the profile's own machine with the error
+    `missing_hardware`. A smoke run is always for this machine. Raises UsageError for a GPU name
+    that the catalogue does not know.
+    """
+    if _names_a_machine(request):
+        return _named(request, profile), ()
+    wanted = profile.hardware if profile is not None else ProfileHardware()
+    if wanted.gpu is None or request.mode == "smoke" or request.overrides.get("engine.device") == "cpu":
+        return here, ()
+    if _is_apple(wanted.gpu) and here.accelerator == "mps":
+        return here, ()
+    cards = here.visible_gpus if here.accelerator == "cuda" else ()
+    if not cards:
+        own = catalogue_machine(
+            gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
+        )
+        return own, (_missing(request, profile, wanted, here),)
+    return here, _differences(profile, wanted, cards)
+
+
+def _is_apple(gpu: str) -> bool:
+    """All Apple chips run what is made for one: their memory is the machine's RAM, which the plan measures."""
+    spec = load_gpus().get(gpu)
+    return spec is not None and spec.compute_capability is None
+
+
+def _names_a_machine(request: PlanRequest) -> bool:
+    values = (request.gpu, request.num_gpus, request.ram_bytes, request.gpu_memory_bytes, request.tflops)
+    return any(value is not None for value in (*values, request.capability))
+
+
+def _named(request: PlanRequest, profile: Profile | None) -> Machine:
+    wanted = profile.hardware if profile is not None else ProfileHardware()
+    by_hand = request.gpu_memory_bytes is not None or request.tflops is not None or request.capability is not None
+    gpu = request.gpu if request.gpu is not None or by_hand else wanted.gpu
+    count = request.num_gpus
+    if count is None:
+        count = wanted.num_gpus if gpu is not None or by_hand else 0
+    return catalogue_machine(
+        gpu=gpu,
+        num_gpus=count,
+        ram_bytes=request.ram_bytes if request.ram_bytes is not None else wanted.ram_bytes,
+        cpu_cores=wanted.cpu_cores,
+        gpu_memory_bytes=request.gpu_memory_bytes,
+        tflops=request.tflops,
+        capability=request.capability,
+    )
+
+
+def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
+    name = profile.name if profile is not None else tr("this run")
+    reason = next(
+        (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key), ""
+    )
+    kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
+    if here.accelerator == "mps":
+        reason = tr("it has an Apple GPU, which runs other profiles")
+    message = tr(
+        "{name} is made for {machine}, and this machine has no {kind} GPU{why}. The plan shown is for that machine.",
+        name=name,
+        machine=f"{wanted.num_gpus} × {wanted.gpu}",
+        kind=kind,
+        why=aside(reason if kind == "NVIDIA" else ""),
+    )
+    written = ["trainwiz", "--profile", name, *mode_words(request.mode, number_of_mode(request))]
+    written += [*set_words(request.overrides), "--dry-run"]
+    return Finding(
+        "missing_hardware",
+        "error",
+        "hardware",
+        message,
+        (
+            Remedy(tr("try the same engine here with a tiny model"), f"trainwiz --profile {name} --smoke --yes"),
+            Remedy(tr("write the folder for the machine that has it"), shlex.join(written)),
+        ),
+    )
+
+
+def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[Gpu, ...]) -> tuple[Finding, ...]:
+    name = profile.name if profile is not None else tr("this run")
+    same = [gpu for gpu in cards if gpu.catalogue_name == wanted.gpu]
+    if len(same) == len(cards) and len(cards) >= wanted.num_gpus:
+        return ()
+    have = describe_gpus(cards)
+    made_for = f"{wanted.num_gpus} × {wanted.gpu}"
+    message = tr(
+        "{name} is made for {made_for}; the plan is for what is here: {have}.", name=name, made_for=made_for, have=have
+    )
+    if same and len(same) < len(cards):
+        indices = ",".join(str(gpu.index) for gpu in same)
+        remedy = Remedy(
+            tr("use the {gpu} alone", gpu=gpu_label(same[0])),
+            f"trainwiz --profile {name} --gpus {indices}",
+            {"engine.gpus": [str(gpu.index) for gpu in same]},
+        )
+        return (Finding("other_hardware", "warning", "hardware", message, (remedy,)),)
+    return (Finding("other_hardware", "warning", "hardware", message),)
+
+
+# What a plan is made from.
 
 OUTPUT_ROOT = "runs"
-NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
-"""Findings about data that hold for every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +221,7 @@ def gather_machine(
     request: PlanRequest, profile: Profile | None, here: Machine | None = None
 ) -> tuple[Machine, tuple[Finding, ...]]:
     """The machine that the plan is for, and what there is to say about that choice."""
-    target = choose_target(request, profile, here if here is not None else probe_here(request))
-    return target.machine, target.findings
+    return choose_target(request, profile, here if here is not None else probe_here(request))
 
 
 def gather_model(config: RunConfig) -> tuple[ModelSpec | None, tuple[Finding, ...]]:
@@ -147,7 +248,7 @@ def _with_choice(finding: Finding, config: RunConfig) -> Finding:
     if any("--dataset" in (remedy.command or remedy.text) for remedy in finding.remedies):
         return finding
     own = Remedy(tr("name your own data: --dataset FILE"))
-    return Finding(finding.code, finding.severity, finding.where, finding.message, (own, *finding.remedies))
+    return replace(finding, remedies=(own, *finding.remedies))
 
 
 def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profile: Profile | None) -> Finding:
@@ -178,7 +279,8 @@ def gather_config(
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = gather_model(moded)
-    findings = (*findings, *other_task_findings(moded, model), *no_data_findings(moded))
+    more = (hidden_folder_findings(moded), other_task_findings(moded, model), no_data_findings(moded))
+    findings = (*findings, *chain.from_iterable(more))
     moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})
@@ -251,3 +353,97 @@ def plan_gathered(gathered: Gathered, evidence: Evidence = NO_EVIDENCE) -> Plan:
 def plan_run(request: PlanRequest, machine: Machine | None = None) -> Plan:
     """The plan of a request. Raises UsageError for what is asked wrongly; what cannot run is in the findings."""
     return plan_gathered(gather(request, machine))
+
+
+# All profiles as rows of a list.
+
+NOT_ABOUT_FIT: frozenset[str] = frozenset(
+    {"missing_data", "missing_model", "missing_tokenizer", "pickled_weights", "gated_model"}
+)
+"""Errors that a download or a word of the user cures; they say nothing about the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One row of `trainwiz profiles list`; its JSON keys are stable."""
+
+    name: str
+    gpu: str | None
+    num_gpus: int
+    model: str
+    task: str
+    effective_samples: int | None
+    effective_tokens: int | None
+    fits_here: bool
+    origin: str
+    description: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def profile_rows(machine: Machine, words: Sequence[str] = (), without: Collection[str] = ()) -> list[ProfileRow]:
+    """A row for each profile that loads and has all `words` in its name, card, model, task or description.
+
+    Those whose names are in `without` are left out. Reads profiles and catalogues only: no data, no weights, no network.
+    """
+    from trainwiz.core.profile.store import list_profiles
+
+    wanted = [word.casefold() for word in words]
+    named = (profile for profile in list_profiles() if profile.name not in without)
+    return [_row(profile, machine) for profile in named if all(word in _searched(profile) for word in wanted)]
+
+
+def made_for(profile: Profile, machine: Machine) -> bool:
+    """Whether a card of the profile's kind is here."""
+    gpu = profile.hardware.gpu
+    return gpu is not None and any(card.catalogue_name == gpu for card in machine.visible_gpus)
+
+
+def _searched(profile: Profile) -> str:
+    hardware, values = profile.hardware, profile.values
+    parts = (
+        profile.name,
+        f"{hardware.num_gpus} × {hardware.gpu}" if hardware.gpu else "",
+        *(str(values.get(key, "")) for key in ("model.name", "task", "peft.method")),
+        profile.description,
+        tr(profile.description),
+    )
+    return " ".join(parts).casefold()
+
+
+def _row(written: Profile, machine: Machine) -> ProfileRow:
+    from trainwiz.core.config.build import build_config
+    from trainwiz.core.profile.store import load_profile
+
+    profile = load_profile(written.name, machine) if written.variants else written
+    config = build_config(profile, {})
+    plan = _plan(profile, config, machine)
+    return ProfileRow(
+        name=written.name,
+        gpu=profile.hardware.gpu,
+        num_gpus=profile.hardware.num_gpus,
+        model=config.model.name,
+        task=config.task,
+        effective_samples=plan.batch.effective_samples if plan else None,
+        effective_tokens=plan.batch.effective_tokens if plan else None,
+        fits_here=plan is not None and _works(plan),
+        origin=written.origin,
+        description=written.description,
+    )
+
+
+def _plan(profile: Profile, config: RunConfig, machine: Machine) -> Plan | None:
+    """The plan on this machine or, where the profile's GPU is missing, on its own; None when there is none."""
+    from trainwiz.core.catalog.models import resolve_model
+
+    try:
+        target, found = choose_target(PlanRequest(profile=profile.name), profile, machine)
+        model, findings = resolve_model(config.model)
+        return make_plan(target, config, model=model, data=None, profile=profile, findings=(*found, *findings))
+    except TrainwizError:
+        return None
+
+
+def _works(plan: Plan) -> bool:
+    return plan.memory.verdict != "does_not_fit" and all(error.code in NOT_ABOUT_FIT for error in plan.errors)

@@ -11,23 +11,30 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
-from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.export.accelerate import run_variables
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.batch_findings import batch_findings, scope_findings
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.data_findings import data_findings, time_findings
-from trainwiz.core.plan.draft import Given, choices_of
 from trainwiz.core.plan.engine import loss_mean_findings
 from trainwiz.core.plan.environment import environment_findings
-from trainwiz.core.plan.fixes import find_fixes
-from trainwiz.core.plan.hardware_findings import hardware_findings
-from trainwiz.core.plan.memory_findings import find_headroom, memory_findings
-from trainwiz.core.plan.recipe import learnt_words, recipe_findings
+from trainwiz.core.plan.fixes import find_fixes, find_headroom
+from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.resolve import resolve
-from trainwiz.core.plan.result import Plan, PlannedModel
-from trainwiz.core.plan.tasks import task_findings
+from trainwiz.core.plan.result import Choice, Plan, PlannedModel
+from trainwiz.core.plan.size_findings import batch_findings, memory_findings
+from trainwiz.core.plan.tasks import learnt_words, recipe_findings
 from trainwiz.core.profile.profile import Profile
+
+JUDGES = (
+    refusals,
+    recipe_findings,
+    environment_findings,
+    memory_findings,
+    batch_findings,
+    data_findings,
+    loss_mean_findings,
+    time_findings,
+    claim_findings,
+)
 
 
 def make_plan(
@@ -46,50 +53,28 @@ def make_plan(
     through), and the plan is made without them. `evidence` makes the estimates better. Reads nothing,
     and never raises for a config that RunConfig accepts.
     """
-    given = Given(machine, config, model, data, profile, tuple(findings), evidence)
-    facts = resolve(given)
-    facts = replace(facts, fixes=find_fixes(facts), room=find_headroom(facts))
-    collected = list(facts.findings)
-    for judge in (
-        scope_findings,
-        recipe_findings,
-        task_findings,
-        hardware_findings,
-        environment_findings,
-        memory_findings,
-        batch_findings,
-        data_findings,
-        loss_mean_findings,
-        time_findings,
-        claim_findings,
-    ):
-        collected += judge(facts)
-    collected = [_to_do(finding, facts.config) for finding in collected]
-    return Plan(
-        profile=facts.config.profile,
-        machine=machine,
-        config=facts.config,
-        model=_planned_model(facts.config, model, facts.work),
-        task=facts.config.task,
-        batch=facts.batch,
-        memory=facts.memory,
-        time=facts.time,
-        choices=choices_of(facts.config),
-        findings=sort_findings(collected),
-        extra={"data": _data_json(data), "environment": _environment_json(facts.config)},
-        work=facts.work,
-        usual=facts.usual,
-        candidates=tuple(
-            fix.after.work
-            for fix in (*facts.fixes, *facts.room)
-            if fix.after.work is not None and fix.after.given.model is model
-        ),
+    plan = resolve(
+        Plan(
+            machine,
+            config,
+            asked=config,
+            spec=model,
+            data=data,
+            based_on=profile,
+            found=tuple(findings),
+            known=evidence,
+        )
     )
+    plan.fixes, plan.headroom = find_fixes(plan), find_headroom(plan)
+    found = [*plan.findings, *(finding for judge in JUDGES for finding in judge(plan))]
+    plan.findings = sort_findings([_to_do(finding, plan.config) for finding in found])
+    plan.model, plan.choices = _planned_model(plan), choices_of(plan.config)
+    return plan
 
 
 def _to_do(finding: Finding, config: RunConfig) -> Finding:
     """The finding without remedies that the config has already."""
-    open_ones = tuple(one for one in finding.remedies if not one.changes or not _has(config, one.changes))
+    open_ones = tuple(each for each in finding.remedies if not each.changes or not _has(config, each.changes))
     return finding if len(open_ones) == len(finding.remedies) else replace(finding, remedies=open_ones)
 
 
@@ -101,30 +86,48 @@ def _has(config: RunConfig, changes: Mapping[str, Any]) -> bool:
         return False
 
 
-def _planned_model(config: RunConfig, model: ModelSpec | None, work: Workload | None) -> PlannedModel:
-    kind = model.architecture.get("model_type") if model is not None else None
-    learnt = learnt_words(config, model)
+def _planned_model(plan: Plan) -> PlannedModel:
+    kind = plan.spec.architecture.get("model_type") if plan.spec is not None else None
+    learnt, work, name = learnt_words(plan.config, plan.spec), plan.work, plan.config.model.name
     if work is None:
-        return PlannedModel(config.model.name, kind, None, None, learnt)
+        return PlannedModel(name, kind, None, None, learnt)
     parameters = work.architecture.parameters + work.adapter_parameters
-    return PlannedModel(config.model.name, kind, parameters, work.trainable_parameters, learnt)
+    return PlannedModel(name, kind, parameters, work.trainable_parameters, learnt)
 
 
-def _environment_json(config: RunConfig) -> list[dict[str, str]]:
-    """Every variable that launch.sh sets; those of the rules and of the user are among the choices too."""
-    return [{"name": one.name, "value": one.value, "reason": one.reason} for one in run_variables(config)]
+# Choices: what a person reads of a config.
+
+_READING_ORDER = """
+    model.name model.init task data.sources batch.target_tokens batch.target_real_tokens batch.target_samples
+    batch.sequence_length batch.target_length peft.method peft.rank peft.targets training.max_steps training.epochs
+    training.learning_rate training.schedule training.final_learning_rate training.warmup training.loss_mean
+    batch.micro_batch_size batch.gradient_accumulation_steps engine.device engine.processes engine.precision engine.tf32
+    engine.attention engine.checkpointing engine.optimizer engine.strategy engine.offload engine.compile
+    engine.process_timeout_s data.workers data.prefetch data.pin_memory data.streaming data.concatenate
+    data.arrange_by_length data.group_by_length data.pad_to_multiple_of data.packing data.validation_rows
+    checkpoint.every_steps checkpoint.keep evaluation.every_steps evaluation.metric evaluation.generation_length
+    logging.every_steps
+"""
+RANK = {key: position for position, key in enumerate(_READING_ORDER.split())}
+"""What a person asks first comes first; keys that are not here follow in the order in which they were chosen."""
+NOT_SHOWN = frozenset({"model.architecture", "mode.kind", "name", "profile"})
 
 
-def _data_json(data: DataSummary | None) -> dict[str, Any] | None:
-    if data is None:
-        return None
-    return {
-        "rows": data.rows,
-        "rows_exact": data.rows_exact,
-        "validation_rows": data.validation_rows,
-        "mean_length": sum(data.lengths) / len(data.lengths) if data.lengths else None,
-        "longest": max(data.lengths, default=None),
-        "length_unit": data.length_unit,
-        "bytes_on_disk": data.bytes_on_disk,
-        "columns": list(data.columns),
-    }
+def choices_of(config: RunConfig) -> tuple[Choice, ...]:
+    """Every value that somebody chose, in the order in which a person would read them."""
+    choices = []
+    for key in sorted(
+        (key for key in config.origins if key not in NOT_SHOWN), key=lambda key: RANK.get(key, len(RANK))
+    ):
+        try:
+            value = _plain(config.value(key))
+        except KeyError:
+            continue
+        choices.append(Choice(key, value, config.origins[key].origin, config.origins[key].reason))
+    return tuple(choices)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return {name: inner for name, inner in value.model_dump().items() if inner is not None}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

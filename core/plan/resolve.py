@@ -1,9 +1,9 @@
-"""Every open value of a config gets one, and the estimates follow."""
+"""Every open value of a plan gets one, in named steps, and the estimates follow."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for, deviation, largest_exact, nearest_large
@@ -12,21 +12,13 @@ from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import Measurement, of_devices
+from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.language import tr, trn
-from trainwiz.core.plan.batch_findings import NOTABLE_DEVIATION
-from trainwiz.core.plan.devices import SMOKE_PROCESSES, Devices, choose_devices
-from trainwiz.core.plan.draft import Draft, Facts, Given
-from trainwiz.core.plan.engine import resolve_engine, resolve_loss_mean, resolve_sharding
+from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
+from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
-from trainwiz.core.plan.hardware_findings import smoke_optimizer
-from trainwiz.core.plan.loading import resolve_intervals, resolve_length, resolve_loading
-from trainwiz.core.plan.recipe import resolve_rates, resolve_target, with_init
-from trainwiz.core.plan.rows import arrangement_of, mean_length, multiple_of, padded_cost, resolve_arrangement
-from trainwiz.core.plan.sizes import batch_plan, resolve_evaluation, resolve_rounding, resolve_sizes, target_samples
-from trainwiz.core.plan.tasks import follow_task, resolve_task
-from trainwiz.core.plan.times import Length, pace_gains, pace_of, plan_time, rate_of
-from trainwiz.core.plan.workload import plan_memory, typical, workload_of
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, target_samples
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, changed_causes
 
 # Rows that are not here to count, taken from the limits that the sources name.
@@ -95,53 +87,56 @@ def _reason(cause: str, theirs: Any) -> str:
 
 # What a profile says of its own number of GPUs, solved again where there are others.
 
-STRATEGY = "engine.strategy"
-MICRO, ACCUMULATION, WORKERS = "batch.micro_batch_size", "batch.gradient_accumulation_steps", "data.workers"
+WORKERS = "data.workers"
+NOTABLE_DEVIATION = 0.01
+"""Of the batch from its target: what is nearer is not worth a word."""
 
 
 def for_other_cards(config: RunConfig, machine: Machine, profile: Profile | None) -> RunConfig:
-    """`config`, with the strategy open where a profile of one card says "single" and several are to be used."""
-    if profile is None or profile.hardware.gpu is None or config.mode.kind == "smoke":
+    """`config` without what a profile of another machine says of strategy and processes: the strategy open where one of
+    one card says "single" and several are to be used, and a smoke run with as many processes as there are here."""
+    if config.mode.kind == "smoke":
+        of_profile = config.origin("engine.processes").origin == "profile"
+        return _with_engine(config, processes=None) if of_profile else config
+    if profile is None or profile.hardware.gpu is None:
         return config
     if config.engine.strategy != "single" or config.origin(STRATEGY).origin != "profile":
         return config
     if machine.accelerator != "cuda" or config.engine.device not in (None, "cuda"):
         return config
     cards = len(machine.visible_gpus) if config.engine.gpus is None else len(config.engine.gpus)
-    if (config.engine.processes or cards) == 1:
-        return config
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"strategy": None})})
+    return config if (config.engine.processes or cards) == 1 else _with_engine(config, strategy=None)
 
 
-def reopen_for_processes(draft: Draft, devices: Devices, profile: Profile | None) -> None:
+def _with_engine(config: RunConfig, **values: None) -> RunConfig:
+    return config.model_copy(update={"engine": config.engine.model_copy(update=values)})
+
+
+def reopen_for_processes(plan: Plan) -> None:
     """Accumulation, and where it alone misses the target the micro-batch; the loader's workers are shared."""
-    if profile is None:
+    own = max(1, plan.based_on.hardware.num_gpus) if plan.based_on is not None else plan.devices.world_size
+    if plan.devices.world_size == own:
         return
-    own = max(1, profile.hardware.num_gpus)
-    if devices.world_size == own:
-        return
-    _batch(draft, devices, own)
-    workers = draft.get(WORKERS)
-    if workers and devices.processes > own and draft.config.origin(WORKERS).origin == "profile":
-        share = max(1, workers * own // devices.processes)
-        draft.put(
-            WORKERS,
-            share,
-            tr(
-                "the {workers} of the profile, shared by {processes} processes",
-                workers=workers * own,
-                processes=devices.processes,
-            ),
+    _batch(plan, own)
+    workers, processes = plan.get(WORKERS), plan.devices.processes
+    if workers and processes > own and _is_of_profile(plan, WORKERS):
+        why = tr(
+            "the {workers} of the profile, shared by {processes} processes", workers=workers * own, processes=processes
         )
+        plan.put(WORKERS, max(1, workers * own // processes), why)
 
 
-def _batch(draft: Draft, devices: Devices, own: int) -> None:
+def _is_of_profile(plan: Plan, key: str) -> bool:
+    return plan.config.origin(key).origin == "profile"
+
+
+def _batch(plan: Plan, own: int) -> None:
     """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
-    micro, accumulation = draft.get(MICRO), draft.get(ACCUMULATION)
+    micro, accumulation, processes = plan.get(MICRO), plan.get(ACCUMULATION), plan.devices.world_size
     if accumulation is not None:
-        if draft.config.origin(ACCUMULATION).origin != "profile":
+        if not _is_of_profile(plan, ACCUMULATION):
             return
-        if target_samples(draft) is None and micro is not None:
+        if target_samples(plan) is None and micro is not None:
             reason = trn(
                 "the profile's {micro} × {accumulation} × {n} GPU",
                 "the profile's {micro} × {accumulation} × {n} GPUs",
@@ -149,14 +144,13 @@ def _batch(draft: Draft, devices: Devices, own: int) -> None:
                 micro=micro,
                 accumulation=accumulation,
             )
-            draft.put("batch.target_samples", micro * accumulation * own, reason)
-    target = target_samples(draft)
+            plan.put("batch.target_samples", micro * accumulation * own, reason)
+    target = target_samples(plan)
     if target is None:
         return
-    draft.values[ACCUMULATION] = None
-    if micro is None or draft.config.origin(MICRO).origin != "profile":
+    plan.values[ACCUMULATION] = None
+    if micro is None or not _is_of_profile(plan, MICRO):
         return
-    processes = devices.world_size
     nearest = micro * accumulation_for(target, micro, processes) * processes
     if abs(deviation(nearest, target)) <= NOTABLE_DEVIATION:
         return
@@ -170,112 +164,207 @@ def _batch(draft: Draft, devices: Devices, own: int) -> None:
             micro=micro,
             nearest=f"{nearest:,}",
         )
-        draft.put(MICRO, better.micro_batch, reason)
+        plan.put(MICRO, better.micro_batch, reason)
 
 
-# resolve: every open value of a config gets one, and the estimates follow.
+# The steps, in their order.
 
 
-def resolve(given: Given) -> Facts:
-    """The facts of `given.config`; every open value of it is resolved, with its reason. Reads nothing."""
-    machine, model, data, profile = given.machine, given.model, given.data, given.profile
-    config, evidence = with_init(follow_task(given.config, model), model), given.evidence
-    config = for_other_cards(_without_foreign_processes(config), machine, profile)
-    any_device = profile is not None and profile.hardware.gpu is None
-    devices, more = choose_devices(
-        machine, config, any_device=any_device, cpu_processes=_cpu_processes(config, profile)
+def choose_task(plan: Plan) -> None:
+    """The task and the weights that are begun with, without what a profile says of another machine."""
+    config = tasks.with_init(tasks.follow_task(plan.asked, plan.spec), plan.spec)
+    plan.config = for_other_cards(config, plan.machine, plan.based_on)
+    plan.findings = (*plan.found, *(plan.data.findings if plan.data is not None else ()))
+    if plan.spec is not None:
+        plan.values["model.architecture"] = dict(plan.spec.architecture)
+        plan.architecture, plan.unknown_architecture = read_architecture(plan.spec.architecture, plan.config.task)
+
+
+def choose_hardware(plan: Plan) -> None:
+    """The devices, and of the measurements those that are of them and of this way to compute."""
+    config, hardware = plan.config, plan.based_on.hardware if plan.based_on is not None else None
+    several = hardware is not None and hardware.num_gpus > 1 and config.mode.kind == "smoke"
+    plan.devices, found = choose_devices(
+        plan.machine,
+        config,
+        any_device=hardware is not None and hardware.gpu is None,
+        cpu_processes=SMOKE_PROCESSES if several else 1,
     )
-    here = of_devices(evidence.measurements, machine, devices.device, devices.gpus)
-    here = tuple(one for one in here if bool(one.packed) == packs_rows(config))
-    evidence = replace(evidence, measurements=_compiled(here, config.engine.compile))
-    collected = [*given.findings, *(data.findings if data is not None else ()), *more]
-    draft = Draft(config, mean_length=mean_length(data, config.batch.sequence_length, joined=joins_texts(config)))
-    if model is not None:
-        draft.values["model.architecture"] = dict(model.architecture)
-    collected += resolve_engine(draft, machine, devices)
-    collected += smoke_optimizer(draft, machine, devices)
-    architecture, unknown = read_architecture(model.architecture, config.task) if model is not None else (None, "")
-    resolve_rates(draft, architecture)
-    reopen_for_processes(draft, devices, profile)
-    resolve_task(draft)
-    resolve_rounding(draft, devices, data)
-    # Rows that cannot be counted here are taken from the limits of their sources.
-    counted = data if data is not None else assumed_rows(draft.view())
-    resolve_target(draft, counted.rows if counted is not None else None)
-    resolve_sharding(draft, machine, devices, workload_of(draft, devices, architecture, data), evidence)
-    evaluates = _evaluates(draft, counted)
-    first = workload_of(draft, devices, architecture, data, evaluates=evaluates)
-    solution = resolve_sizes(draft, first, devices, evidence, evaluates=evaluates)
-    resolve_loss_mean(draft)
-    resolve_arrangement(draft, devices.world_size, data)
-    held = counted.rows if counted is not None else 0
-    at_batch = workload_of(draft, devices, architecture, data)
-    resolve_loading(draft, machine, devices, data, counted, at_batch, evidence.measurements)
-    steps = resolve_length(draft, solution.chosen.samples, counted)
-    work = workload_of(draft, devices, architecture, data)
-    resolve_evaluation(draft, work, devices, counted, evidence)
-    work = workload_of(draft, devices, architecture, data, evaluates=_evaluates(draft, counted))
-    # Threads and precision are resolved; the rest of the config does not change the rate.
-    rate = rate_of(devices, draft.view())
-    usual = typical(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
-    computed = padded_cost(work, data, arrangement_of(draft.get), multiple_of(draft.get)) if work is not None else None
-    each = pace_of(machine, devices, draft.view(), work, usual, rate, evidence, computed)
-    resolve_intervals(draft, steps, each.step.likely if each else None)
-    resolve_communication(draft, machine, devices, each.step.high if each else None)
-    complete = with_fitting_reasons(draft.finish(), profile, machine)
-    batch = batch_plan(draft, solution, data, computed)
-    estimate, evaluation, memory = plan_memory(machine, devices, complete, work, data, evidence, held)
-    length = Length(steps, _epochs(complete, steps, solution.chosen.samples, counted))
-    gains = pace_gains(usual, rate, computed) if usual is not None else None
-    time = plan_time(complete, devices, usual, rate, each, length, counted, batch, gains)
-    return Facts(
-        given=given,
-        findings=tuple(collected),
-        machine=machine,
-        config=complete,
-        devices=devices,
-        work=work,
-        usual=usual,
-        unknown_architecture=unknown,
-        estimate=estimate,
-        evaluation=evaluation,
-        memory=memory,
-        batch=batch,
-        time=time,
-        rate=rate,
-        data=data,
-        counted=counted,
-        profile=profile,
-        evidence=evidence,
-    )
+    plan.findings += found
+    here = of_devices(plan.known.measurements, plan.machine, plan.devices.device, plan.devices.gpus)
+    # torch.compile is another pace and another peak, and nothing of a workload tells them apart.
+    way = config.engine.compile, packs_rows(config)
+    alike = tuple(measured for measured in here if (measured.compiled, bool(measured.packed)) == way)
+    plan.evidence = replace(plan.known, measurements=alike)
 
 
-def _compiled(measurements: tuple[Measurement, ...], compiled: bool) -> tuple[Measurement, ...]:
-    """torch.compile is another pace and another peak, and nothing of a workload tells them apart."""
-    return tuple(one for one in measurements if one.compiled == compiled)
+def read_rows(plan: Plan) -> None:
+    """What the data says of a row; rows that cannot be counted here are taken from the limits of their sources."""
+    config = plan.config
+    plan.mean_length = rows.mean_length(plan.data, config.batch.sequence_length, joined=joins_texts(config))
+    plan.counted = plan.data if plan.data is not None else assumed_rows(config)
 
 
-def _without_foreign_processes(config: RunConfig) -> RunConfig:
-    """A smoke run does not take the number of processes of the profile's own machine."""
-    if config.mode.kind != "smoke" or config.origin("engine.processes").origin != "profile":
-        return config
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"processes": None})})
+def choose_strategy(plan: Plan) -> None:
+    engine.resolve_strategy(plan)
+    engine.resolve_sharding(plan, workload.workload_of(plan))
 
 
-def _cpu_processes(config: RunConfig, profile: Profile | None) -> int:
-    several = profile is not None and profile.hardware.num_gpus > 1
-    return SMOKE_PROCESSES if several and config.mode.kind == "smoke" else 1
+def size_batch(plan: Plan) -> None:
+    evaluates = _evaluates(plan)
+    sizes.resolve_sizes(plan, workload.workload_of(plan, evaluates=evaluates), evaluates=evaluates)
 
 
-def _evaluates(draft: Draft, counted: DataSummary | None) -> bool:
+def size_evaluation(plan: Plan) -> None:
+    sizes.resolve_evaluation(plan, workload.workload_of(plan))
+
+
+def load_rows(plan: Plan) -> None:
+    loading.resolve_loading(plan, workload.workload_of(plan))
+
+
+def measure_work(plan: Plan) -> None:
+    """What a process computes, at most and usually, and how fast: threads and precision are resolved."""
+    plan.work = work = workload.workload_of(plan, evaluates=_evaluates(plan))
+    plan.usual = workload.typical(plan, work) if work is not None else None
+    plan.padded = rows.padded_cost(work, plan.data, rows.arrangement_of(plan), rows.multiple_of(plan))
+    plan.rate = times.rate_of(plan)
+    plan.pace = times.pace_of(plan)
+
+
+def complete(plan: Plan) -> None:
+    plan.finish()
+    plan.config = with_fitting_reasons(plan.config, plan.based_on, plan.machine)
+
+
+def show_batch(plan: Plan) -> None:
+    plan.batch = sizes.batch_plan(plan)
+
+
+def show_time(plan: Plan) -> None:
+    plan.time = times.plan_time(plan)
+
+
+def _evaluates(plan: Plan) -> bool:
     """Whether rows are held out, as far as it is known; where it is not, they are."""
-    if draft.get("data.validation_rows") == 0 and not draft.get("data.validation_sources"):
+    if plan.get("data.validation_rows") == 0 and not plan.get("data.validation_sources"):
         return False
-    return counted is None or counted.validation_rows > 0
+    return plan.counted is None or plan.counted.validation_rows > 0
 
 
-def _epochs(config: RunConfig, steps: int | None, samples: int, data: DataSummary | None) -> float | None:
-    """Passes over the data that the steps are."""
-    if data is None or data.rows == 0 or steps is None:
-        return config.training.epochs
-    return steps / math.ceil(data.rows / samples)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`reads` and `writes` are parts of the Plan, keys of settings, and in `reads` names of steps for all that they write.
+
+    `again` is what this step may open or set anew although another one writes it.
+    """
+
+    name: str
+    run: Callable[[Plan], None]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    again: tuple[str, ...]
+
+
+def _step(name: str, run: Callable[[Plan], None], reads: str, writes: str, again: str = "") -> Step:
+    return Step(name, run, *(tuple(keys.split()) for keys in (reads, writes, again)))
+
+
+_WORKLOAD = "architecture data devices evidence engine adapters rounding strategy batch"
+"""What a Workload is made of."""
+
+STEPS: tuple[Step, ...] = (
+    _step(
+        "start",
+        choose_task,
+        "asked spec based_on machine found data",
+        "model.architecture architecture unknown_architecture findings",
+        again="config",
+    ),
+    _step("hardware", choose_hardware, "based_on machine known", "devices evidence", again="findings"),
+    _step("rows", read_rows, "data", "mean_length counted"),
+    _step(
+        "engine",
+        engine.resolve_engine,
+        "machine devices model.architecture",
+        "engine.device engine.precision engine.tf32 engine.attention engine.processes engine.cpu_threads",
+        again="engine.checkpointing",
+    ),
+    _step(
+        "rates",
+        tasks.resolve_rates,
+        "architecture model.architecture",
+        "training.learning_rate training.final_learning_rate training.schedule training.warmup",
+    ),
+    _step(
+        "reopen",
+        reopen_for_processes,
+        "based_on devices mean_length",
+        "",
+        again="batch.target_samples batch.micro_batch_size batch.gradient_accumulation_steps data.workers",
+    ),
+    _step(
+        "adapters",
+        tasks.resolve_task,
+        "",
+        "batch.target_length data.concatenate peft.targets peft.alpha evaluation.generation_length evaluation.metric",
+    ),
+    _step("rounding", sizes.resolve_rounding, "data devices engine adapters", "data.pad_to_multiple_of"),
+    _step("target", tasks.resolve_target, "counted reopen", "batch.target_samples"),
+    _step(
+        "strategy",
+        choose_strategy,
+        "architecture data devices evidence machine engine adapters rounding reopen model.architecture",
+        "engine.strategy engine.offload engine.optimizer model_config",
+        again="findings",
+    ),
+    _step(
+        "batch",
+        size_batch,
+        "architecture data devices evidence engine adapters rounding strategy target reopen counted mean_length",
+        "solution batch.micro_batch_size batch.gradient_accumulation_steps engine.checkpointing",
+    ),
+    _step("mean", engine.resolve_loss_mean, "model.architecture", "training.loss_mean"),
+    _step("order", rows.resolve_arrangement, "data devices adapters rounding batch mean", "data.arrange_by_length"),
+    _step(
+        "loading",
+        load_rows,
+        f"{_WORKLOAD} counted machine reopen",
+        "data.streaming data.pin_memory data.workers data.prefetch data.persistent_workers data.validation_rows",
+    ),
+    _step(
+        "length", loading.resolve_length, "counted batch data found", "steps epochs training.max_steps training.epochs"
+    ),
+    _step("evaluation_size", size_evaluation, _WORKLOAD, "batch.eval_micro_batch_size"),
+    _step(
+        "work",
+        measure_work,
+        f"{_WORKLOAD} machine counted order loading evaluation_size",
+        "work usual padded rate pace",
+    ),
+    _step(
+        "intervals",
+        loading.resolve_intervals,
+        "steps pace",
+        "checkpoint.every_steps evaluation.every_steps logging.every_steps",
+    ),
+    _step(
+        "communication",
+        resolve_communication,
+        "machine devices pace adapters batch loading",
+        "engine.process_timeout_s engine.environment",
+    ),
+    _step("config", complete, "based_on machine", "", again="config"),
+    _step("shown_batch", show_batch, "data devices solution padded target adapters rounding order batch", "batch"),
+    _step(
+        "shown_memory", workload.plan_memory, "data devices machine counted evidence work", "estimate evaluation memory"
+    ),
+    _step("shown_time", show_time, "batch counted devices length work", "time"),
+)
+
+
+def resolve(plan: Plan) -> Plan:
+    """The plan with every open value of its config resolved, each with its reason. Reads nothing."""
+    for step in STEPS:
+        step.run(plan)
+    return plan

@@ -1,141 +1,31 @@
-"""Plan: what a run will be, as one frozen value, and the command that shows it again."""
+"""Plan: what a run will be, as one value that grows: what was asked, what is resolved, what is to be said of it."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainwiz.core.defaults import profile_words
-from trainwiz.core.errors import Finding
+from trainwiz.core.errors import Finding, Remedy, Severity
+from trainwiz.core.plan.words import plan_command
 
 if TYPE_CHECKING:
+    from trainwiz.core.batch import BatchSolution
+    from trainwiz.core.catalog.model_config import ModelSpec
     from trainwiz.core.config import OriginKind, RunConfig
-    from trainwiz.core.config.request import PlanRequest
-    from trainwiz.core.config.sections import ModeSection
+    from trainwiz.core.data.summary import DataSummary
+    from trainwiz.core.estimate.architecture import Architecture
+    from trainwiz.core.estimate.memory import MemoryEstimate
+    from trainwiz.core.estimate.time import Rate
+    from trainwiz.core.estimate.traced import Evidence
     from trainwiz.core.estimate.workload import MemoryVerdict, Tier, TimeVerdict, Workload
     from trainwiz.core.hardware.machine import Machine
+    from trainwiz.core.plan.engine import Devices
+    from trainwiz.core.plan.rows import PaddedCost
+    from trainwiz.core.plan.times import Pace
     from trainwiz.core.profile.profile import Profile
 
-# Values of a RunConfig as arguments of the command. Imports nothing heavy: the keeper of a run uses it.
-
-OWN_OPTIONS: Mapping[str, str] = {"model.name": "--model", "data.sources.0.name": "--dataset", "task": "--task"}
-"""Keys with an option of their own, without which the demo would be meant."""
-_OF_THE_COMMAND = ("profile", "name", "mode.")
-"""Keys that the command says with options of their own."""
-
-
-def set_words(values: Mapping[str, Any]) -> list[str]:
-    """key path -> value as arguments: `--set`, but --model, --dataset and --task, without which the demo would be meant."""
-    words: list[str] = []
-    for key, value in values.items():
-        if key in OWN_OPTIONS and value:
-            words += [OWN_OPTIONS[key], str(value)]
-        elif not key.startswith(_OF_THE_COMMAND):
-            words += ["--set", f"{key}={_yaml(value)}"]
-    return words
-
-
-def not_said_twice(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of which a whole section is in `values` too: data.sources.0.name beside data.sources."""
-    return {
-        key: value
-        for key, value in values.items()
-        if key in changes or not any(key.startswith(f"{other}.") for other in values)
-    }
-
-
-def _yaml(value: Any) -> str:
-    """A value as `--set` reads it back: JSON is YAML, and a plain word stays plain."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    if isinstance(value, list):
-        value = [item.model_dump(exclude_defaults=True) if hasattr(item, "model_dump") else item for item in value]
-    return json.dumps(value)
-
-
-# The command that shows a plan again with some values changed: what a remedy offers to paste.
-
-MODE_WORDS: Mapping[str, str] = {
-    "smoke": "--smoke",
-    "dev-run": "--dev-run",
-    "overfit": "--overfit",
-    "benchmark": "--benchmark",
-}
-
-
-def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
-    """`trainwiz plan` of the same run with `changes`: profile, machine, mode, the user's own values, the changes."""
-    words = ["trainwiz", "plan", *profile_words(config.profile)]
-    words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, number_of_mode(config.mode))]
-    yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
-    return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
-
-
-def number_of_mode(mode: ModeSection | PlanRequest) -> int | None:
-    """What its option takes: batches of an overfit run, steps of a benchmark."""
-    from trainwiz.core.config.request import PlanRequest
-
-    kind = mode.mode if isinstance(mode, PlanRequest) else mode.kind
-    return {"overfit": mode.overfit_batches, "benchmark": mode.benchmark_steps}.get(kind)
-
-
-def mode_words(mode: str, number: int | None) -> list[str]:
-    """The option of a mode; `number` as number_of_mode gives it."""
-    from trainwiz.core.config.modes import BENCHMARK_STEPS
-
-    word = MODE_WORDS.get(mode)
-    if word is None:
-        return []
-    usual = {"overfit": 1, "benchmark": BENCHMARK_STEPS}.get(mode)
-    return [word] if usual is None else [word, str(number or usual)]
-
-
-def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
-    """A planned machine, where it is another one than the profile's own."""
-    from trainwiz.core.catalog.gpus import load_gpus
-    from trainwiz.core.hardware.read import DEFAULT_RAM_BYTES
-    from trainwiz.core.profile.profile import ProfileHardware
-
-    if not machine.hypothetical:
-        return []
-    own = profile.hardware if profile is not None else ProfileHardware()
-    words: list[str] = []
-    if machine.gpus:
-        card, count = machine.gpus[0], len(machine.gpus)
-        spec = load_gpus().get(card.name or "")
-        memory, capability = card.memory_total_bytes, card.compute_capability
-        if spec is None or spec.name != own.gpu:
-            words += ["--gpu", card.name] if spec is not None and card.name else []
-        if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
-            words += ["--gpu-memory", _size(memory)]
-        if card.given_tflops is not None:
-            words += ["--tflops", f"{card.given_tflops:.12g}"]
-        if capability is not None and (spec is None or capability != spec.compute_capability):
-            words += ["--capability", capability]
-        # Figures given by hand beside no name would be a card without one: the profile's own is named again.
-        if words and spec is not None and "--gpu" not in words:
-            words = ["--gpu", spec.name, *words]
-        if words or count != own.num_gpus:
-            words += ["--num-gpus", str(count)]
-    if machine.ram_total_bytes != (own.ram_bytes or DEFAULT_RAM_BYTES):
-        words += ["--ram", _size(machine.ram_total_bytes)]
-    return words
-
-
-def _size(count: int) -> str:
-    """Bytes as `--ram` reads them back."""
-    for power, letter in ((30, "G"), (20, "M"), (10, "K")):
-        if count % 2**power == 0:
-            return f"{count >> power}{letter}"
-    return f"{count}B"
-
-
-# Plan: what a run will be, as one frozen value. Its JSON is what every screen and program shows.
+# Plan: what a run will be, part by part. Its JSON is what every screen and program shows.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,20 +128,20 @@ class MemoryPlan:
 class TimePlan:
     """Time as a range. None where the device's rate is not known."""
 
-    step_s: float | None
-    step_low_s: float | None
-    step_high_s: float | None
-    steps: int | None
-    epochs: float | None
-    total_s: float | None
-    total_low_s: float | None
-    total_high_s: float | None
-    evaluation_s: float | None
-    saving_s: float | None
-    tokens_per_s: float | None
-    fraction_of_peak: float | None
-    basis: Literal["roofline", "probe", "history"]
-    verdict: TimeVerdict | None
+    step_s: float | None = None
+    step_low_s: float | None = None
+    step_high_s: float | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    total_s: float | None = None
+    total_low_s: float | None = None
+    total_high_s: float | None = None
+    evaluation_s: float | None = None
+    saving_s: float | None = None
+    tokens_per_s: float | None = None
+    fraction_of_peak: float | None = None
+    basis: Literal["roofline", "probe", "history"] = "roofline"
+    verdict: TimeVerdict | None = None
     start_low_s: float | None = None
     start_high_s: float | None = None
     """Launcher, imports, model and data, and closing at the end: a part of the total."""
@@ -291,33 +181,184 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The whole preview. `config` is complete: nothing is left to solve."""
+class Fix:
+    """One way to fit, or to use what is free."""
 
-    profile: str | None
+    words: str
+    changes: Mapping[str, Any]
+    after: Plan
+    time_factor: float | None
+    """Time of a sequence over that without the change; None where the device's rate is not known."""
+    trains_otherwise: bool = False
+    """Whether it changes what is learnt: shorter sequences, adapters."""
+
+
+WayOut = Remedy | tuple[str, Mapping[str, Any]]
+"""A remedy, or its words and the changes that it is."""
+LATER: Any = None
+"""Of what a step of core/plan/resolve.py writes."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The whole preview. What is asked is given; steps write the rest, after which nothing is left to solve."""
+
     machine: Machine
     config: RunConfig
-    model: PlannedModel
-    task: str
-    batch: BatchPlan
-    memory: MemoryPlan
-    time: TimePlan
+    """As it was asked for; complete once the plan is resolved."""
+    model: PlannedModel = LATER
+    batch: BatchPlan = LATER
+    memory: MemoryPlan = LATER
+    time: TimePlan = LATER
     choices: tuple[Choice, ...] = ()
     findings: tuple[Finding, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+
+    spec: ModelSpec | None = None
+    """The model. It and `data` are None where `findings` says why."""
+    data: DataSummary | None = None
+    based_on: Profile | None = None
+    known: Evidence = LATER
+    """Beyond the formulas; it makes the estimates better."""
+    asked: RunConfig = LATER
+    """`config` before anything was resolved: what is planned again with a change."""
+    found: tuple[Finding, ...] = ()
+    """What there was to say of what was asked."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Settings that are resolved so far, on top of `config`, with who chose them and why."""
+    reasons: dict[str, tuple[OriginKind, str]] = field(default_factory=dict)
+    mean_length: float | None = None
+    """Real tokens of a usual row; None where the data does not say."""
+    model_config: str | None = None
+    """The architecture config as JSON, once it was written: it is resolved before anything is computed of it."""
+
+    devices: Devices = LATER
+    evidence: Evidence = LATER
+    """Of `known` what is of these devices."""
+    architecture: Architecture | None = None
+    unknown_architecture: str = ""
+    """Why there is none."""
+    counted: DataSummary | None = None
+    """The data, or where it is not here what the limits of its sources say of its rows."""
+    solution: BatchSolution = LATER
+    steps: int | None = None
+    epochs: float | None = None
     work: Workload | None = None
-    """What one process computes: what a trace is asked for. Not part of the JSON."""
+    """What one process computes: what a trace is asked for. None when the architecture is not known."""
     usual: Workload | None = None
-    """`work` at the lengths of a usual batch, which the time is of. Not part of the JSON."""
-    candidates: tuple[Workload, ...] = ()
-    """Changed workloads whose peaks the findings name, for traces of their own. Not part of the JSON."""
+    """`work` at the lengths of a usual batch, which the time is of."""
+    padded: PaddedCost | None = None
+    rate: Rate | None = None
+    pace: Pace | None = None
+    estimate: MemoryEstimate = LATER
+    evaluation: MemoryEstimate | None = None
+    """Of evaluating held-out rows; None where there are none."""
+    fixes: tuple[Fix, ...] = ()
+    """What would make it fit, where it does not."""
+    headroom: tuple[Fix, ...] = ()
+    """What would use the memory that it leaves free."""
+
+    def view(self) -> RunConfig:
+        """The values resolved so far, not validated and without their origins: for reading only."""
+        sections: dict[str, dict[str, Any]] = {}
+        top: dict[str, Any] = {}
+        for key, value in self.values.items():
+            section, _, rest = key.partition(".")
+            if not rest:
+                top[key] = value
+            elif "." not in rest:
+                sections.setdefault(section, {})[rest] = value
+        for section, values in sections.items():
+            top[section] = getattr(self.config, section).model_copy(update=values)
+        return self.config.model_copy(update=top)
+
+    def get(self, key: str) -> Any:
+        return self.values[key] if key in self.values else self.config.value(key)
+
+    def is_open(self, key: str) -> bool:
+        return self.get(key) is None
+
+    def put(self, key: str, value: Any, reason: str, origin: OriginKind = "solved") -> None:
+        """Set `key`, whatever it was."""
+        self.values[key] = value
+        self.reasons[key] = origin, reason
+
+    def resolve(self, key: str, value: Any, reason: str, origin: OriginKind = "solved") -> None:
+        """Set `key` where nobody chose a value."""
+        if self.is_open(key):
+            self.put(key, value, reason, origin)
+
+    def finish(self) -> None:
+        """The complete config, validated once."""
+        from trainwiz.core.config import Origin, RunConfig, set_path
+
+        document = self.config.model_dump(mode="python")
+        for key, value in self.values.items():
+            set_path(document, key, value)
+        resolved = {key: Origin(origin=origin, reason=reason) for key, (origin, reason) in self.reasons.items()}
+        document["origins"] = {**self.config.origins, **resolved}
+        self.config = RunConfig.model_validate(document)
+
+    @property
+    def profile(self) -> str | None:
+        return self.config.profile
+
+    @property
+    def task(self) -> str:
+        return self.config.task
 
     @property
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
+    @property
+    def candidates(self) -> tuple[Workload, ...]:
+        """Changed workloads whose peaks the findings name, for traces of their own."""
+        changed = (fix.after for fix in (*self.fixes, *self.headroom))
+        return tuple(after.work for after in changed if after.work is not None and after.spec is self.spec)
+
+    @property
+    def share_bytes(self) -> int | None:
+        """Memory that one process may use: on a CPU all of the machine share its RAM. None where it is not known."""
+        return self.devices.share_bytes
+
+    @property
+    def most_positions(self) -> int | None:
+        """Of the model's table of positions; None where it has none."""
+        architecture = self.architecture
+        return None if architecture is None or architecture.rotary else architecture.max_positions
+
+    @property
+    def model_type(self) -> str | None:
+        """Of the architecture that is trained, overrides included; None where it is not known."""
+        kind = self.get("model.architecture_overrides").get("model_type")
+        kind = kind or (self.get("model.architecture") or {}).get("model_type")
+        return kind if isinstance(kind, str) else None
+
+    def chosen_by_hand(self, key: str) -> bool:
+        return self.config.origin(key).origin != "solved"
+
+    def remedy(self, text: str, changes: Mapping[str, Any]) -> Remedy:
+        """A remedy that a front end can apply and a shell can run."""
+        return Remedy(text, plan_command(self.config, self.machine, self.based_on, changes), changes)
+
+    def finding(self, code: str, severity: Severity, where: str, message: str, *remedies: WayOut) -> Finding:
+        made = (way if isinstance(way, Remedy) else self.remedy(*way) for way in remedies)
+        return Finding(code, severity, where, message, tuple(made))
+
+    def error(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
+        return self.finding(code, "error", where, message, *remedies)
+
+    def warning(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
+        return self.finding(code, "warning", where, message, *remedies)
+
+    def note(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
+        return self.finding(code, "note", where, message, *remedies)
+
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz plan --json` and of plan.json."""
+        from trainwiz.core.export.accelerate import run_variables
+
         return {
             "profile": self.profile,
             "machine": self.machine.to_json(),
@@ -328,5 +369,16 @@ class Plan:
             "time": asdict(self.time),
             "choices": [asdict(choice) for choice in self.choices],
             "findings": [finding.to_json() for finding in self.findings],
-            **self.extra,
+            "data": None if self.data is None else _data_json(self.data),
+            "environment": [asdict(variable) for variable in run_variables(self.config)],
         }
+
+
+def _data_json(data: DataSummary) -> dict[str, Any]:
+    same = ("rows", "rows_exact", "validation_rows", "length_unit", "bytes_on_disk")
+    return {
+        **{name: getattr(data, name) for name in same},
+        "mean_length": sum(data.lengths) / len(data.lengths) if data.lengths else None,
+        "longest": max(data.lengths, default=None),
+        "columns": list(data.columns),
+    }

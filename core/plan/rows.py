@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from trainwiz.core.data.lengths import StepShape, joins_texts, pool_steps
@@ -24,7 +24,7 @@ from trainwiz.core.estimate.flops import (
 )
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr
-from trainwiz.core.plan.draft import Draft
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import percent
 
 # Questions to the lengths of a sample of rows, answered from one sorting: a plan is made at every keystroke.
@@ -84,20 +84,6 @@ def mean_length(data: DataSummary | None, limit: int, *, joined: bool) -> float 
     return float(limit) if joined else lengths.mean_up_to(limit)
 
 
-def step_padding(
-    data: DataSummary | None, limit: int, micro_batch: int, groups: int, *, joined: bool, multiple: int = 1
-) -> Padding | None:
-    """Tokens of an optimizer step of `groups` micro-batches, over all processes, each padded to a `multiple`; None where
-    no row was seen."""
-    lengths = lengths_of(data.lengths) if data is not None else None
-    if lengths is None:
-        return None
-    if joined:
-        whole = float(micro_batch * groups * limit)
-        return Padding(whole, whole, whole)
-    return padding_of(lengths.counts, limit, micro_batch, groups, multiple)
-
-
 # How the rows of a step are arranged (data.arrange_by_length, data.group_by_length), and what is computed then.
 
 Arrangement = Literal["drawn", "arranged", "grouped", "packed"]
@@ -110,80 +96,87 @@ SHARED = ("zero3", "fsdp")
 """Engines whose processes wait for each other in every block, not only at the end of a step."""
 
 
-def resolve_arrangement(draft: Draft, world_size: int, data: DataSummary | None) -> None:
+def resolve_arrangement(plan: Plan) -> None:
     """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding."""
-    if not draft.is_open(KEY):
+    if not plan.is_open(KEY):
         return
-    micro, accumulation = (
-        int(draft.get(key) or 1) for key in ("batch.micro_batch_size", "batch.gradient_accumulation_steps")
-    )
-    groups = accumulation * world_size
-    if joins_texts(draft.view()):
-        draft.put(KEY, False, tr("joined texts have one length"))
+    micro, groups = _step_of(plan)
+    if joins_texts(plan.view()):
+        arranged, reason = False, tr("joined texts have one length")
     elif groups == 1:
-        draft.put(KEY, False, tr("a step is one micro-batch: there is nothing to arrange"))
-    elif not StepShape(micro * groups, micro, world_size).can_be_arranged:
-        draft.put(KEY, False, tr("a micro-batch of one row has no padding"))
-    elif draft.get("training.loss_mean") == "micro_batches":
-        draft.put(KEY, False, tr("rows that share a micro-batch share the weight of its mean"))
-    elif draft.get("data.packing"):
-        draft.put(KEY, True, tr("each micro-batch of a step gets as many tokens; none is padding"))
+        arranged, reason = False, tr("a step is one micro-batch: there is nothing to arrange")
+    elif not StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged:
+        arranged, reason = False, tr("a micro-batch of one row has no padding")
+    elif plan.get("training.loss_mean") == "micro_batches":
+        arranged, reason = False, tr("rows that share a micro-batch share the weight of its mean")
+    elif plan.get("data.packing"):
+        arranged, reason = True, tr("each micro-batch of a step gets as many tokens; none is padding")
     else:
-        draft.put(KEY, True, _gain(draft, data, micro, groups))
+        arranged, reason = True, tr("the same gradient with less padding")
+        padded = [step_padding(plan, arrangement) for arrangement in ("drawn", "arranged")]
+        plain, less = (percent(padding.waste) if padding else "" for padding in padded)
+        if plain and less:
+            reason = tr("the same gradient; padding {plain} -> {arranged}", plain=plain, arranged=less)
+    plan.put(KEY, arranged, reason)
 
 
-def _gain(draft: Draft, data: DataSummary | None, micro: int, groups: int) -> str:
-    limit = int(draft.get("batch.sequence_length"))
-    target = int(draft.get("batch.target_length") or limit)
-    multiple = multiple_of(draft.get)
-    plain = step_padding(data, limit, micro, groups, joined=False, multiple=multiple)
-    arranged = arranged_padding(data, limit, target, micro, groups, "arranged", multiple)
-    if plain is None or arranged is None:
-        return tr("the same gradient with less padding")
-    return tr(
-        "the same gradient; padding {plain} -> {arranged}", plain=percent(plain.waste), arranged=percent(arranged.waste)
-    )
+def _step_of(plan: Plan) -> tuple[int, int]:
+    """Rows of a micro-batch, and micro-batches of a step over all processes."""
+    micro, accumulation = plan.get("batch.micro_batch_size"), plan.get("batch.gradient_accumulation_steps")
+    return int(micro or 1), int(accumulation or 1) * plan.devices.world_size
 
 
-def arrangement_of(get: Callable[[str], Any]) -> Arrangement:
-    """By `get(key)` of a config or a draft."""
-    if get("data.packing"):
+def arrangement_of(plan: Plan) -> Arrangement:
+    if plan.get("data.packing"):
         return "packed"
-    if get("data.group_by_length"):
+    if plan.get("data.group_by_length"):
         return "grouped"
-    return "arranged" if get(KEY) else "drawn"
+    return "arranged" if plan.get(KEY) else "drawn"
 
 
-def multiple_of(get: Callable[[str], Any]) -> int:
-    """What micro-batches are padded to a multiple of, by `get(key)` of a config or a draft."""
-    return int(get("data.pad_to_multiple_of") or 1)
+def multiple_of(plan: Plan) -> int:
+    """What micro-batches are padded to a multiple of."""
+    return int(plan.get("data.pad_to_multiple_of") or 1)
 
 
-def arranged_padding(
-    data: DataSummary | None,
-    limit: int,
-    target_limit: int,
+def step_padding(plan: Plan, arrangement: Arrangement) -> Padding | None:
+    """Tokens of an optimizer step, over all processes; of the inputs alone, as a plan counts them. None where no row
+    was seen."""
+    lengths = lengths_of(plan.data.lengths) if plan.data is not None else None
+    if plan.data is None or lengths is None:
+        return None
+    (micro, groups), limit, multiple = _step_of(plan), int(plan.get("batch.sequence_length")), multiple_of(plan)
+    if plan.get("data.concatenate"):
+        whole = float(micro * groups * limit)
+        return Padding(whole, whole, whole)
+    if arrangement == "drawn":
+        return padding_of(lengths.counts, limit, micro, groups, multiple)
+    target = int(plan.get("batch.target_length") or limit)
+    return _arranged_padding(plan.data, lengths, (limit, target), micro, groups, arrangement, multiple)
+
+
+def _arranged_padding(
+    data: DataSummary,
+    lengths: Lengths,
+    limits: tuple[int, int],
     micro_batch: int,
     groups: int,
     arrangement: Arrangement,
-    multiple: int = 1,
-) -> Padding | None:
-    """Tokens of an optimizer step of `groups` micro-batches over all processes that is not "drawn"; of the inputs
-    alone, as a plan counts them. None where no row was seen."""
-    lengths = lengths_of(data.lengths) if data is not None else None
-    if data is None or lengths is None:
-        return None
+    multiple: int,
+) -> Padding:
+    """Of a step of `groups` micro-batches that are not as drawn."""
     step_rows = micro_batch * groups
     if arrangement == "packed":
-        real = step_rows * lengths.mean_up_to(limit)
+        real = step_rows * lengths.mean_up_to(limits[0])
         return Padding(real, real, real)
     pool = pool_steps(step_rows, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
-    of_pool = padding_of(lengths.counts, limit, micro_batch, groups * pool, multiple)
+    of_pool = padding_of(lengths.counts, limits[0], micro_batch, groups * pool, multiple)
     arranged = of_pool.arranged / pool
     pairs = pairs_of(data)
     if pairs is not None:
-        sides = paired_lengths(*pairs, limit, target_limit, groups * pool, step_rows * pool, multiple)
-        arranged = max(arranged, step_rows * sides[0])
+        arranged = max(
+            arranged, step_rows * _of_pairs(*pairs, limits, micro_batch, groups * pool, "arranged", multiple).source
+        )
     return Padding(of_pool.real / pool, arranged, arranged)
 
 
@@ -199,14 +192,17 @@ def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, m
         sides = (data.lengths, work.length), (data.target_lengths, work.target_length)
         source, target = (_longest_of(lengths_of(side), rows, most, multiple) for side, most in sides)
         return source, target
-    padding = arranged_padding(data, work.length, work.target_length, rows, groups, arrangement, multiple)
-    source = work.length if padding is None else round(padding.padded / (rows * groups))
+    lengths, limits = lengths_of(data.lengths), (work.length, work.target_length)
+    source = work.length
+    if lengths is not None:
+        source = round(
+            _arranged_padding(data, lengths, limits, rows, groups, arrangement, multiple).padded / (rows * groups)
+        )
     pairs = pairs_of(data)
     if pairs is None:
         return source, work.target_length
     pool = pool_steps(rows * groups, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
-    sides_of = paired_lengths(*pairs, work.length, work.target_length, groups * pool, rows * groups * pool, multiple)
-    return source, round(sides_of[1])
+    return source, round(_of_pairs(*pairs, limits, rows, groups * pool, "arranged", multiple).target)
 
 
 def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) -> int:
@@ -216,34 +212,6 @@ def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) ->
 def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Tokens of the inputs and of the targets of the same rows; None for rows without a target."""
     return (data.lengths, data.target_lengths) if len(data.target_lengths) == len(data.lengths) > 0 else None
-
-
-@lru_cache(maxsize=64)
-def paired_lengths(
-    inputs: Sequence[int],
-    targets: Sequence[int],
-    limit: int,
-    target_limit: int,
-    groups: int,
-    rows: int,
-    multiple: int = 1,
-) -> tuple[float, float]:
-    """Mean length of padded inputs and of padded targets, each to a `multiple`, where the longer side of a pair decides
-    its place among `rows` that are cut into `groups` micro-batches. The sample stands for as many such sets as it makes."""
-    # A file may be sorted; the rows of a step are not.
-    drawn = np.random.default_rng(0).permutation(len(inputs))
-    size = min(rows, len(drawn))
-    sets = drawn[: len(drawn) // size * size].reshape(-1, size)
-    sides = [np.array(side)[sets] for side in (inputs, targets)]
-    longest_first = np.argsort(-np.maximum(*sides), axis=1, kind="stable")
-    edges = np.linspace(0, size, min(groups, size) + 1).round().astype(np.int64)
-    means = []
-    for side, limit_of_side in zip(sides, (limit, target_limit), strict=True):
-        ordered = np.minimum(np.take_along_axis(side, longest_first, axis=1), limit_of_side)
-        longest = np.maximum.reduceat(ordered, edges[:-1], axis=1)
-        longest = np.minimum(-(-longest // multiple) * multiple, limit_of_side)
-        means.append(float((longest * np.diff(edges)).sum(axis=1).mean() / size))
-    return means[0], means[1]
 
 
 # What a step computes on the real lengths of its rows: the mean cost of a micro-batch, and what its order saves.
@@ -362,17 +330,19 @@ class PaddedCost:
         return self.drawn.flops / self.unpadded.flops
 
 
-def padded_cost(work: Workload, data: DataSummary | None, arrangement: Arrangement, multiple: int) -> PaddedCost | None:
+def padded_cost(
+    work: Workload | None, data: DataSummary | None, arrangement: Arrangement, multiple: int
+) -> PaddedCost | None:
     """None where no row was seen; joined texts are of one length."""
-    if data is None or not work.padded:
+    if work is None or data is None or not work.padded:
         return None
-    own, drawn, unpadded = (moments_of(work, data, one, multiple) for one in (arrangement, DRAWN, UNPADDED))
+    own, drawn, unpadded = (moments_of(work, data, order, multiple) for order in (arrangement, DRAWN, UNPADDED))
     if own is None or drawn is None or unpadded is None:
         return None
     if arrangement == UNPADDED and work.attention != "flash_attention_2":
         own = _squared_together(own, work.micro_batch)
     factors = _factors(work)
-    return PaddedCost(*(_mean_cost(factors, one) for one in (own, drawn, unpadded)))
+    return PaddedCost(*(_mean_cost(factors, moments) for moments in (own, drawn, unpadded)))
 
 
 def _squared_together(rows: Moments, micro_batch: int) -> Moments:
@@ -380,11 +350,6 @@ def _squared_together(rows: Moments, micro_batch: int) -> Moments:
     each row, the mean square of a sum of `micro_batch` independent lengths over their number."""
     square = rows.source_squared + (micro_batch - 1) * rows.source**2
     return replace(rows, source_squared=square, target_squared=square, product=square)
-
-
-def mean_cost(work: Workload, moments: Moments) -> Cost:
-    """Of a micro-batch of `work`, whose own lengths do not matter."""
-    return _mean_cost(_factors(work), moments)
 
 
 PLACES = ((64, 64), (64, 128), (128, 64), (128, 128), (256, 64), (64, 256))

@@ -1,22 +1,25 @@
-"""What follows from the model and its task, and what contradicts it."""
+"""What is learnt: the task that follows from model and data, what the run begins with, and the usual values of such a training."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from math import ceil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from trainwiz.core.catalog.model_config import ModelSpec, known_targets, unknown_targets
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import default_init, load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
+from trainwiz.core.config.keys import DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
 from trainwiz.core.data.formats import SAMPLES, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation
 from trainwiz.core.errors import Finding, Remedy
-from trainwiz.core.estimate.architecture import ALL_LINEAR
-from trainwiz.core.language import tr
-from trainwiz.core.plan.draft import Draft, Facts
+from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
+from trainwiz.core.language import mark, tr
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import counted
 from trainwiz.core.profile.profile import Profile, changed_causes
 
 # What follows from the model and the data that were chosen: the task, a sample of it where a sample is all there is, the run's name.
@@ -87,10 +90,11 @@ def other_task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Fin
 def names_no_data(config: RunConfig) -> bool:
     """Whether the sample is there for want of data. A plan for another machine is not of a run on the sample, whose
     short rows would say how much memory the real ones need."""
-    named = any(
-        key.startswith(SOURCES) and origin.origin in ("you", "profile") for key, origin in config.origins.items()
-    )
-    return config.mode.kind == "train" and not named
+    return config.mode.kind == "train" and not _data_is_chosen(config, "you", "profile")
+
+
+def _data_is_chosen(config: RunConfig, *by: str) -> bool:
+    return any(key.startswith(SOURCES) and origin.origin in by for key, origin in config.origins.items())
 
 
 def unnamed_data() -> Finding:
@@ -100,201 +104,243 @@ def unnamed_data() -> Finding:
 
 def no_data_findings(config: RunConfig) -> tuple[Finding, ...]:
     """A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task."""
-    chosen = any(key.startswith(SOURCES) and origin.origin == "you" for key, origin in config.origins.items())
     trains = config.mode.kind == "train" and config.mode.trace_steps is None
-    if chosen or not trains or config.model.init != "pretrained":
+    if _data_is_chosen(config, "you") or not trains or config.model.init != "pretrained":
         return ()
-    name, of_profile = config.data.sources[0].name, config.origin(SOURCES).origin == "profile"
-    if not of_profile:
-        message = tr("No data is named: {name} ships with trainwiz to try it out, and teaches nothing.", name=name)
-    elif config.origin("task").origin == "solved":
-        message = tr("No data is named: {name} is for the profile's own model, which is for another task.", name=name)
-    else:
+    if config.origin(SOURCES).origin != "profile":
+        return (only_a_sample(config),)
+    if config.origin("task").origin != "solved":
         return ()
-    remedies = (
-        Remedy(tr("name your data: --dataset FILE")),
-        Remedy(tr("take {name} all the same: --dataset {name}", name=name)),
+    message = tr(
+        "No data is named: {name} is for the profile's own model, which is for another task.",
+        name=config.data.sources[0].name,
     )
-    return (Finding("no_data_named", "error", SOURCES, message, remedies),)
+    return (_no_data(config, message),)
+
+
+def only_a_sample(config: RunConfig) -> Finding:
+    """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
+    message = tr(
+        "No data is named: {name} ships with trainwiz to try it out, and teaches nothing.",
+        name=config.data.sources[0].name,
+    )
+    return _no_data(config, message)
+
+
+def _no_data(config: RunConfig, message: str) -> Finding:
+    all_the_same = tr("take {name} all the same: --dataset {name}", name=config.data.sources[0].name)
+    remedies = (Remedy(tr("name your data: --dataset FILE")), Remedy(all_the_same))
+    return Finding("no_data_named", "error", SOURCES, message, remedies)
+
+
+NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
+"""Findings about data that hold for every task."""
+
+
+def data_is_refused(plan: Plan) -> bool:
+    """Whether data are named that cannot be used: nothing is known of the run's length then."""
+    refused = (finding for finding in plan.found if finding.severity == "error")
+    return plan.data is None and any(
+        finding.code in NO_TASK_READS or finding.where.startswith(SOURCES) for finding in refused
+    )
+
+
+def hidden_folder_findings(config: RunConfig) -> tuple[Finding, ...]:
+    """A folder with a model in it whose name the catalogue has too: what is about to be trained must be said."""
+    name = config.model.name
+    if name not in load_models() or not (Path(name) / "config.json").is_file():
+        return ()
+    folder = f"./{name}"
+    message = tr(
+        "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
+        name=name,
+        folder=folder,
+    )
+    remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
+    return (Finding("folder_of_same_name", "warning", "model.name", message, (remedy,)),)
 
 
 def _is_sample_by_default(config: RunConfig) -> bool:
-    chosen = any(key.startswith(SOURCES) and origin.origin == "you" for key, origin in config.origins.items())
-    return not chosen and all(source.name in SAMPLES for source in config.data.sources)
+    return not _data_is_chosen(config, "you") and all(source.name in SAMPLES for source in config.data.sources)
 
 
-# Resolves what belongs to one task alone, and says what contradicts it.
-
-LEAST_PASSES = 10
-"""Of an overfit run over its batches."""
+# What belongs to one task alone.
 
 
-def resolve_task(draft: Draft) -> None:
-    """Joined texts, target and generation lengths, the metric that ranks checkpoints."""
-    task = draft.get("task")
-    if task == "causal-lm":
-        joined = joins_texts(draft.view())
+def resolve_task(plan: Plan) -> None:
+    """Joined texts, target and generation lengths, adapters, the metric that ranks checkpoints."""
+    causal = plan.get("task") == "causal-lm"
+    if causal:
+        joined = joins_texts(plan.view())
         why = tr("plain texts fill every sequence: no padding") if joined else tr("each row stays a sample of its own")
-        draft.resolve("data.concatenate", joined, why)
+        plan.resolve("data.concatenate", joined, why)
+    if plan.get("task") == "seq2seq":
+        plan.resolve("batch.target_length", int(plan.get("batch.sequence_length")), tr("as long as the input"))
+    if plan.get("peft.method") == "lora":
+        if not plan.get("peft.targets"):
+            plan.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, as QLoRA found best"))
+        plan.resolve("peft.alpha", 2.0 * int(plan.get("peft.rank")), tr("twice the rank"))
+    if plan.get("evaluation.generate"):
+        half, whole = tr("half of a sequence: the prompt has the rest"), tr("as long as the longest target")
+        plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)
+    if plan.get("checkpoint.keep_best"):
+        plan.resolve("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
+
+
+# What a run begins with (published weights or random ones), and the rate that goes with it, where nobody chose them.
+
+INIT, RATE, FINAL_RATE = "model.init", "training.learning_rate", "training.final_learning_rate"
+LORA_FACTOR = 10
+"""Adapters want about ten times the rate of all weights (Schulman et al. 2025, "LoRA Without Regret"; TRL's guides)."""
+FROM_SCRATCH: tuple[tuple[float, float], ...] = (
+    (125e6, 6e-4), (350e6, 3e-4), (760e6, 2.5e-4), (1.3e9, 2e-4), (2.7e9, 1.6e-4), (6.7e9, 1.2e-4),
+)  # fmt: skip
+"""(parameters, peak rate): table 2.1 of Brown et al. 2020 (GPT-3); above the last one the rate of 13B."""
+RATE_OF_13B = 1e-4
+FINE_TUNING_BATCH, STEPS_OF_A_PASS = 16, 10
+"""Sequences a step: table 9 of Dettmers et al. 2023 (QLoRA); Devlin et al. 2019, appendix A.3."""
+SAY_THE_BATCH = (
+    "batch.micro_batch_size", "batch.gradient_accumulation_steps",
+    "batch.target_samples", "batch.target_tokens", "batch.target_real_tokens",
+)  # fmt: skip
+WIPES, UNUSUAL_ABOVE, UNUSUAL_BELOW = 1000, 20, 1 / 100
+"""Times the usual rate: from the first on nothing of a model is left (or nothing is ever learnt), outside the others it is
+worth a word. Recipes of the field differ by less than tenfold either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Usual values of a kind of training, and where they are from."""
+
+    rate: float
+    warmup: float
+    """A share of all steps."""
+    schedule: str
+    source: str
+    decays_to: float = 0.0
+    """Share of the peak at the last step."""
+
+
+def with_init(config: RunConfig, model: ModelSpec | None) -> RunConfig:
+    """`config` with `model.init`, and the reason of whoever chose it in words of what is learnt."""
+    if model is None:
+        return config
+    chosen = config.model.init
+    if chosen is None:
+        reason = learnt_words(config, model, default_init(model))
+        return config.with_values({INIT: default_init(model)}, "solved", {INIT: reason})
+    origin = config.origin(INIT)
+    if origin.reason and origin.reason != "default":
+        return config
+    return config.with_values({INIT: chosen}, origin.origin, {INIT: learnt_words(config, model, chosen)})
+
+
+def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = None) -> str:
+    """What is about to be learnt, for the first lines of every front end."""
+    lora, of_folder = config.peft.method == "lora", model is not None and model.hub_id is None
+    if (init or config.model.init) != "pretrained":
+        return tr("trains LoRA adapters on random weights") if lora else tr("trains from scratch (random weights)")
+    sentences = {
+        (True, True): mark("trains LoRA adapters on the weights in {where}"),
+        (True, False): mark("trains LoRA adapters on the published weights of {where}"),
+        (False, True): mark("fine-tunes the weights in {where}"),
+        (False, False): mark("fine-tunes the published weights of {where}"),
+    }
+    where = config.model.name if model is None or of_folder else str(model.hub_id)
+    return tr(sentences[lora, of_folder], where=where)
+
+
+def recipe_of(config: RunConfig, model_type: str | None, architecture: Architecture | None) -> Recipe:
+    """The usual values of `config`'s kind of training: all weights, adapters or from scratch; by task and size."""
+    task, lora = config.task, config.peft.method == "lora"
+    size = float(architecture.parameters) if architecture is not None else 1e9
+    if config.model.init != "pretrained" and not lora:
+        return _from_scratch(task, size)
+    rate, schedule = 5e-5, "linear"
+    if task == "seq2seq" and "t5" in str(model_type):
+        rate, source = 1e-4, tr("T5 wants 1e-4 to 3e-4 (its page in transformers)")
+    elif task == "seq2seq":
+        source = tr("transformers' translation example")
+    elif task != "causal-lm":
+        source = tr("the upper end of BERT's fine-tuning rates (Devlin et al. 2019)")
+    elif size >= 1e9 or lora:
+        rate, schedule = 2e-5, "cosine"
+        source = tr("usual for instruction tuning (TRL, the alignment handbook)")
+    else:
+        schedule, source = "cosine", tr("the Trainer's own, for models below 1B")
+    if lora:
+        rate = rate * LORA_FACTOR
+        source = tr("ten times the rate of all weights, as LoRA wants (LoRA Without Regret, 2025)")
+    return Recipe(rate, 0.1, schedule, source)
+
+
+def _from_scratch(task: str, size: float) -> Recipe:
+    if task == "masked-lm":
+        return Recipe(4e-4, 0.02, "linear", tr("as ESM-2 was trained (Lin et al. 2022)"), 0.1)
     if task == "seq2seq":
-        draft.resolve("batch.target_length", int(draft.get("batch.sequence_length")), tr("as long as the input"))
-    if draft.get("peft.method") == "lora":
-        if not draft.get("peft.targets"):
-            draft.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, as QLoRA found best"))
-        draft.resolve("peft.alpha", 2.0 * int(draft.get("peft.rank")), tr("twice the rank"))
-    if draft.get("evaluation.generate"):
-        why = (
-            tr("half of a sequence: the prompt has the rest")
-            if task == "causal-lm"
-            else tr("as long as the longest target")
-        )
-        draft.resolve("evaluation.generation_length", longest_generation(draft.view()), why)
-    if draft.get("checkpoint.keep_best"):
-        draft.resolve("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
+        return Recipe(3e-4, 0.04, "linear", tr("Marian's for translation from scratch"))
+    rate = next((rate for limit, rate in FROM_SCRATCH if size <= limit), RATE_OF_13B)
+    return Recipe(rate, 0.02, "cosine", tr("by size, as GPT-3 was trained (Brown et al. 2020)"), 0.1)
 
 
-def task_findings(facts: Facts) -> list[Finding]:
-    return [
-        *_model(facts),
-        *_targets(facts),
-        *_generation(facts),
-        *_best(facts),
-        *_joined(facts),
-        *_overfit(facts),
-        *_assumed(facts),
-    ]
-
-
-def _model(facts: Facts) -> Iterator[Finding]:
-    config = facts.config
-    kind = (config.model.architecture or {}).get("model_type")
-    if config.task == "masked-lm" and kind not in (None, "esm"):
-        message = tr(
-            "This version trains masked-lm on ESM-2 models, and {name} is a {kind} model.",
-            name=config.model.name,
-            kind=kind,
-        )
-        remedy = facts.remedy(tr("take an ESM-2"), {"model.name": "esm2-8m"})
-        yield Finding("model_not_supported", "error", "model.name", message, (remedy,))
-
-
-def _targets(facts: Facts) -> Iterator[Finding]:
-    """A LoRA target that the model does not have: peft says nothing as long as it finds another."""
-    peft = facts.config.peft
-    if peft.method != "lora" or not peft.targets or facts.work is None:
+def resolve_rates(plan: Plan) -> None:
+    """Rate, warm-up and schedule where nobody chose them."""
+    config = plan.view()
+    recipe = recipe_of(config, plan.model_type, plan.architecture)
+    if config.origin(RATE).origin == "profile":
+        # A recipe is one piece: what a profile leaves out of its own is the default that it was written beside.
         return
-    missing = unknown_targets(facts.work.architecture, peft.targets)
-    if missing:
-        names = known_targets(facts.work.architecture)
-        message = tr(
-            "{name} has no module {missing} for LoRA (peft.targets); it has {names}.",
-            name=facts.config.model.name,
-            missing=", ".join(missing),
-            names=", ".join(names),
-        )
-        remedy = facts.remedy(tr("adapt every linear layer"), {"peft.targets": list(ALL_LINEAR)})
-        yield Finding("unknown_lora_target", "error", "peft.targets", message, (remedy,))
+    rate = float(f"{recipe.rate:.3g}")
+    final = float(f"{rate * recipe.decays_to:.3g}")
+    chosen: dict[str, tuple[Any, str]] = {
+        RATE: (rate, recipe.source),
+        "training.warmup": (recipe.warmup, tr("a share of the steps, so that the first ones do no harm")),
+        "training.schedule": (recipe.schedule, recipe.source),
+    }
+    # A rate that somebody chose decays as the schedule says; a share of an unknown peak would be a guess.
+    if final and RATE not in config.origins:
+        chosen[FINAL_RATE] = final, tr("as the schedule's source has it")
+    for key, (value, reason) in chosen.items():
+        if key not in config.origins:
+            plan.put(key, value, reason)
 
 
-def _generation(facts: Facts) -> Iterator[Finding]:
-    evaluation, config = facts.config.evaluation, facts.config
-    if not evaluation.generate:
+def resolve_target(plan: Plan) -> None:
+    """The batch of a fine-tuning of which nobody said anything: what is learnt must not follow the memory of the card."""
+    trains = plan.config.mode.kind == "train" and plan.get(INIT) == "pretrained"
+    if not trains or not all(plan.is_open(key) for key in SAY_THE_BATCH):
         return
-    off = facts.remedy(tr("do not generate"), {"evaluation.generate": False})
-    if config.task == "masked-lm":
-        message = tr("evaluation.generate is for tasks that write text; a masked language model writes none.")
-        yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
-    elif not _has_targets(config):
-        message = tr("evaluation.generate compares with a target, and no source of this run has a target_column.")
-        yield Finding("nothing_to_generate", "error", "evaluation.generate", message, (off,))
-    asked, longest = evaluation.generation_length, longest_generation(config)
-    if asked is not None and asked > longest:
-        message = tr(
-            "Generated answers end at {longest} tokens, not at {asked}: the prompt needs the other half "
-            "of {sequence_length} tokens (batch.sequence_length).",
-            longest=f"{longest:,}",
-            asked=f"{asked:,}",
-            sequence_length=f"{config.batch.sequence_length:,}",
-        )
-        remedy = facts.remedy(tr("take the whole answer"), {"batch.sequence_length": 2 * asked})
-        yield Finding("generation_cut", "warning", "evaluation.generation_length", message, (remedy,))
+    rows = plan.counted.rows if plan.counted is not None else None
+    few = max(1, (rows or 0) // STEPS_OF_A_PASS)
+    if rows is None or few >= FINE_TUNING_BATCH:
+        few, reason = FINE_TUNING_BATCH, tr("usual for fine-tuning (QLoRA's 16 for 7B and 13B, BERT's 16 or 32)")
+    else:
+        reason = tr("ten steps for each pass over {rows} rows", **counted(rows=rows))
+    plan.put("batch.target_samples", few, reason)
 
 
-def _best(facts: Facts) -> Iterator[Finding]:
-    """What core/training/disk_guard.py would refuse at the start."""
-    config = facts.config
-    if not config.checkpoint.keep_best:
+def recipe_findings(plan: Plan) -> Iterator[Finding]:
+    """Adapters on random weights, and rates that no training of this kind survives or that are unusual."""
+    config, model = plan.config, plan.spec
+    if config.mode.kind == "smoke":
         return
-    if config.data.validation_rows == 0 and not config.data.validation_sources:
-        message = tr("checkpoint.keep_best chooses by the score on held-out rows, and none are held out.")
-        remedy = facts.remedy(tr("keep the newest"), {"checkpoint.keep_best": False})
-        yield Finding("nothing_held_out", "error", "checkpoint.keep_best", message, (remedy,))
+    if config.peft.method == "lora" and config.model.init == "scratch":
+        message = tr("LoRA adapters on random weights learn nothing that lasts: they need a pretrained model.")
+        load = Remedy(tr("load the pretrained weights"), changes={INIT: "pretrained"})
+        train_all = Remedy(tr("train all weights from scratch"), changes={"peft.method": "none"})
+        # Without published weights the first remedy would lead to the next error.
+        has_weights = model is None or default_init(model) == "pretrained"
+        yield plan.error("adapters_on_random_weights", INIT, message, *((load,) if has_weights else ()), train_all)
+    if config.engine.optimizer == "sgd":
         return
-    metric, known = ranking_metric(config), known_metrics(config)
-    if metric in known:
-        return
-    message = tr(
-        "This run measures no {metric} (evaluation.metric); it measures {known}.", metric=metric, known=", ".join(known)
-    )
-    remedies = [facts.remedy(tr("choose by {metric}", metric=DEFAULT_METRIC), {"evaluation.metric": DEFAULT_METRIC})]
-    if metric == BLEU_METRIC and _has_targets(config):
-        remedies.insert(0, facts.remedy(tr("generate, for BLEU"), {"evaluation.generate": True}))
-    yield Finding("unknown_metric", "error", "evaluation.metric", message, tuple(remedies))
-
-
-def _has_targets(config: RunConfig) -> bool:
-    """Whether there is something to compare a generated text with."""
-    named = any(source.target_column is not None for source in config.data.sources)
-    return config.task == "seq2seq" or (config.task == "causal-lm" and named)
-
-
-def _joined(facts: Facts) -> Iterator[Finding]:
-    """Joining throws the border between a prompt and its response away."""
-    config = facts.config
-    if not config.data.concatenate:
-        return
-    if config.task != "causal-lm":
-        message = tr("data.concatenate is for causal language models; each row of this task stays a sample.")
-        remedy = facts.remedy(tr("keep each row a sample"), {"data.concatenate": None})
-        yield Finding("nothing_to_join", "error", "data.concatenate", message, (remedy,))
-        return
-    if any(source.target_column is not None for source in config.data.sources):
-        message = tr("data.concatenate joins whole texts: a target_column would be lost in them.")
-        remedy = facts.remedy(tr("keep each row a sample"), {"data.concatenate": False})
-        yield Finding("joined_targets", "error", "data.concatenate", message, (remedy,))
-
-
-def _overfit(facts: Facts) -> Iterator[Finding]:
-    """Batches that come too seldom to be known by heart: the loss would say nothing about the model."""
-    mode, batch, steps = facts.config.mode, facts.batch, facts.steps
-    if mode.kind != "overfit" or not mode.overfit_batches or steps is None:
-        return
-    batches = float(mode.overfit_batches)
-    if facts.data is not None:
-        batches = min(batches, max(1.0, facts.data.rows / (batch.micro_batch * batch.world_size)))
-    passes = steps * batch.accumulation / batches
-    if passes >= LEAST_PASSES:
-        return
-    message = tr(
-        "{steps} steps see each of the {count} batches {passes} times: too seldom to know them by heart.",
-        steps=f"{steps:,}",
-        count=f"{batches:,.0f}",
-        passes=f"{passes:.2g}",
-    )
-    enough = ceil(LEAST_PASSES * batches / batch.accumulation)
-    words = tr("train {steps} steps", steps=f"{enough:,}")
-    remedy = facts.remedy(words, {"training.max_steps": enough})
-    yield Finding("overfit_too_seldom", "warning", "mode.overfit_batches", message, (remedy,))
-
-
-def _assumed(facts: Facts) -> Iterator[Finding]:
-    if facts.data is not None or facts.counted is None or facts.config.mode.kind != "train":
-        return
-    rows = facts.counted.rows
-    if facts.config.training.max_steps is not None and facts.config.origin("training.max_steps").origin != "solved":
-        return
-    message = tr(
-        "The rows are not here to count: {rows} are taken, as many as max_rows of the sources let through.",
-        rows=f"{rows:,}",
-    )
-    yield Finding("rows_assumed", "note", "data.sources", message)
+    usual, rate = recipe_of(config, plan.model_type, plan.architecture), config.training.learning_rate
+    changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
+    values = {"rate": f"{rate:g}", "usual": f"{usual.rate:g}", "source": usual.source}
+    remedy = Remedy(tr("the usual rate, {rate}", rate=values["usual"]), changes=changes)
+    unusual = rate > usual.rate * UNUSUAL_ABOVE or rate < usual.rate * UNUSUAL_BELOW
+    if rate >= usual.rate * WIPES or rate >= 1:
+        message = tr("No training survives a learning rate of {rate}; usual here is {usual} ({source}).", **values)
+        yield plan.error("learning_rate_wipes", RATE, message, remedy)
+    elif unusual and config.origin(RATE).origin == "you":
+        message = tr("A learning rate of {rate} is unusual here; usual is {usual} ({source}).", **values)
+        yield plan.warning("unusual_learning_rate", RATE, message, remedy)

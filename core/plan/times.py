@@ -31,13 +31,11 @@ from trainwiz.core.estimate.time import (
     step_time,
     verdict_of,
 )
-from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import TimeVerdict, Workload
-from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices
-from trainwiz.core.plan.devices import Devices
-from trainwiz.core.plan.result import BatchPlan, TimePlan
-from trainwiz.core.plan.rows import PaddedCost, lengths_of
+from trainwiz.core.plan.result import Plan, TimePlan
+from trainwiz.core.plan.rows import lengths_of
 
 # How often a run saves, evaluates and generates: what core/training/evaluation.py and generation.py do.
 
@@ -118,76 +116,54 @@ class Pace:
     """Measured over formula, where this device was measured with this model."""
 
 
-def rate_of(devices: Devices, config: RunConfig) -> Rate | None:
+def rate_of(plan: Plan) -> Rate | None:
     """What one process computes at best; None for a card that the catalogue does not know."""
-    engine = config.engine
+    devices, precision = plan.devices, plan.get("engine.precision")
     if devices.device == "cpu":
-        rate = cpu_rate(engine.cpu_threads or 1)
+        rate = cpu_rate(plan.get("engine.cpu_threads") or 1)
     elif devices.spec is None:
         return None
     else:
-        rate = gpu_rate(devices.spec, engine.precision or "fp32", bool(engine.tf32))
-    return rate if devices.nodes == 1 else replace(rate, network=network_of(config).bytes_per_s)
+        rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")))
+    return rate if devices.nodes == 1 else replace(rate, network=network_of(plan).bytes_per_s)
 
 
-def network_of(config: RunConfig) -> Network:
-    return Network.of(config.planning.network_gbit_s)
+def network_of(plan: Plan) -> Network:
+    return Network.of(plan.get("planning.network_gbit_s"))
 
 
-def pace_of(
-    machine: Machine,
-    devices: Devices,
-    config: RunConfig,
-    work: Workload | None,
-    usual: Workload | None,
-    rate: Rate | None,
-    evidence: Evidence = NO_EVIDENCE,
-    computed: PaddedCost | None = None,
-) -> Pace | None:
-    """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is known.
-
-    `usual` is `work` at the lengths of a usual batch, `computed` what its micro-batches really ask for.
-    """
+def pace_of(plan: Plan) -> Pace | None:
+    """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is
+    known."""
+    work, usual, rate, devices = plan.work, plan.usual, plan.rate, plan.devices
     if work is None or usual is None:
         return None
-    engine = config.engine
     # Of one machine each: what the network adds to a step was measured by none of them.
     measurements = of_devices(
-        evidence.measurements if devices.nodes == 1 else (),
-        machine,
+        plan.evidence.measurements if devices.nodes == 1 else (),
+        plan.machine,
         devices.device,
         devices.gpus,
-        engine.cpu_threads,
-        bool(engine.tf32),
+        plan.get("engine.cpu_threads"),
+        bool(plan.get("engine.tf32")),
     )
-    start = measured_start(work, measurements)
-    begin = start[0] if start is not None else start_time(usual)
+    measured_begin = measured_start(work, measurements)
+    start = measured_begin[0] if measured_begin is not None else start_time(usual)
     # A measured start has none of the first step in it, which is where it compiles.
-    begin = begin + COMPILED_START if engine.compile else begin
+    start = start + COMPILED_START if plan.get("engine.compile") else start
     measured = measured_step(work, usual, measurements, rate)
     if measured is not None:
         share = verdict = None
         if rate is not None:
-            share = share_of_peak(
-                usual, rate, usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
-            )
+            tokens_per_s = usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
+            share = share_of_peak(usual, rate, tokens_per_s)
             verdict = verdict_of(share, on_cpu=usual.device == "cpu")
-        return Pace(measured.step, begin, share, verdict, measured.basis, measured.text, measured.calibration)
+        return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.calibration)
     if rate is None:
         return None
-    mean = computed.cost if computed is not None else cost_of(usual)
-    each = step_time(usual, rate, _traced_cost(work, mean, evidence))
-    return Pace(each.step, begin, each.fraction_of_peak, each.verdict)
-
-
-def pace_gains(usual: Workload, rate: Rate | None, computed: PaddedCost | None) -> tuple[float, float] | None:
-    """How many times the pace of the rows as drawn the run has, and would have without padding; by roofline."""
-    if rate is None or computed is None:
-        return None
-    own, drawn, unpadded = (
-        step_time(usual, rate, cost).step.likely for cost in (computed.cost, computed.drawn, computed.unpadded)
-    )
-    return drawn / own, drawn / unpadded
+    mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
+    roofline = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
+    return Pace(roofline.step, start, roofline.fraction_of_peak, roofline.verdict)
 
 
 def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
@@ -206,81 +182,71 @@ FORWARD_LOW, FORWARD_HIGH = 0.25, 0.5
 """Share of a training step that its forward pass takes, with and without checkpointing, the optimizer left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
-    """How long the run is."""
-
-    steps: int | None
-    epochs: float | None
-
-
-def plan_time(
-    config: RunConfig,
-    devices: Devices,
-    work: Workload | None,
-    rate: Rate | None,
-    pace: Pace | None,
-    length: Length,
-    data: DataSummary | None,
-    batch: BatchPlan,
-    gains: tuple[float, float] | None = None,
-) -> TimePlan:
-    """Time of a step and of the whole run, as a range, and its energy; `work` has the lengths of a usual batch, `gains`
-    are what its order has over rows as drawn, and what it could have."""
-    steps = length.steps
-    total_tokens = None if steps is None else steps * batch.effective_tokens
-    real_tokens = None if steps is None or batch.real_tokens is None else steps * batch.real_tokens
+def plan_time(plan: Plan) -> TimePlan:
+    """Time of a step and of the whole run, as a range, and its energy."""
+    config, work, pace, batch, steps = plan.config, plan.usual, plan.pace, plan.batch, plan.steps
+    length: dict[str, Any] = {
+        "steps": steps,
+        "epochs": plan.epochs,
+        "total_tokens": None if steps is None else steps * batch.effective_tokens,
+        "real_tokens": None if steps is None or batch.real_tokens is None else steps * batch.real_tokens,
+    }
     if work is None or pace is None:
-        return _unknown_time(length, total_tokens, real_tokens)
+        return TimePlan(**length)
     step, start = pace.step, pace.start
-    total = evaluation = generation = saving = None
+    whole: dict[str, Any] = {}
     if steps is not None:
-        counts = count_events(config, steps, length.epochs)
-        evaluation, generation = _evaluations(config, work, rate, pace, data, counts, batch)
+        counts = count_events(config, steps, plan.epochs)
+        evaluation, generation = _evaluations(plan, work, pace, counts)
         # The last save writes the final model too.
         disk = disk_needs(work, 1)
         saving = saving_time(disk.checkpoint_bytes).times(counts.saves)
         if config.mode.saves:
             saving = saving + saving_time(disk.final_bytes)
         total = step.times(steps) + evaluation + generation + saving + start
-    energy = _energy(devices, total, pace)
+        whole = {
+            "total_s": total.likely,
+            "total_low_s": total.low,
+            "total_high_s": total.high,
+            "evaluation_s": evaluation.likely,
+            "generation_s": generation.likely,
+            "saving_s": saving.likely,
+            **_energy(plan, total, pace),
+        }
     return TimePlan(
         step_s=step.likely,
         step_low_s=step.low,
         step_high_s=step.high,
-        steps=steps,
-        epochs=length.epochs,
-        total_s=total.likely if total else None,
-        total_low_s=total.low if total else None,
-        total_high_s=total.high if total else None,
-        evaluation_s=evaluation.likely if evaluation else None,
-        saving_s=saving.likely if saving else None,
         tokens_per_s=(batch.padded_tokens or batch.effective_samples * work.length) / step.likely,
         fraction_of_peak=pace.fraction_of_peak,
         basis=pace.basis,
         verdict=pace.verdict,
         start_low_s=start.low,
         start_high_s=start.high,
-        generation_s=generation.likely if generation else None,
         basis_text=pace.text,
-        total_tokens=total_tokens,
-        real_tokens=real_tokens,
-        energy_low_kwh=energy.low if energy else None,
-        energy_high_kwh=energy.high if energy else None,
-        energy_cost_low=_cost(config, energy.low) if energy else None,
-        energy_cost_high=_cost(config, energy.high) if energy else None,
         currency=config.planning.currency,
-        **_network(config, devices, work),
-        pace_gain=gains[0] if gains else None,
-        possible_pace_gain=gains[1] if gains else None,
+        **length,
+        **whole,
+        **_network(plan, work),
+        **_gains(plan, work),
     )
 
 
-def _network(config: RunConfig, devices: Devices, work: Workload) -> dict[str, Any]:
-    """What a step moves between the machines; nothing for one."""
-    if devices.nodes == 1:
+def _gains(plan: Plan, usual: Workload) -> dict[str, Any]:
+    """How many times the pace of the rows as drawn the run has, and would have without padding; by roofline."""
+    rate, padded = plan.rate, plan.padded
+    if rate is None or padded is None:
         return {}
-    network = network_of(config)
+    costs = (padded.cost, padded.drawn, padded.unpadded)
+    own, drawn, unpadded = (step_time(usual, rate, cost).step.likely for cost in costs)
+    return {"pace_gain": drawn / own, "possible_pace_gain": drawn / unpadded}
+
+
+def _network(plan: Plan, work: Workload) -> dict[str, Any]:
+    """What a step moves between the machines; nothing for one."""
+    if plan.devices.nodes == 1:
+        return {}
+    network = network_of(plan)
     return {
         "network_bytes": int(network_bytes(work)),
         "network_high_s": network_time_s(work, network),
@@ -289,27 +255,22 @@ def _network(config: RunConfig, devices: Devices, work: Workload) -> dict[str, A
     }
 
 
-def _evaluations(
-    config: RunConfig,
-    work: Workload,
-    rate: Rate | None,
-    pace: Pace,
-    data: DataSummary | None,
-    counts: Counts,
-    batch: BatchPlan,
-) -> tuple[Range, Range]:
+def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tuple[Range, Range]:
     """(evaluating, generating) over the whole run."""
-    rows = held_out_rows(config, data)
+    rows, rate, nothing = held_out_rows(plan.config, plan.counted), plan.rate, Range(0.0, 0.0)
     if rate is None:
         # A card of no catalogue that was measured: the forward passes of so many rows.
-        each = pace.step.times(rows / batch.effective_samples)
+        each = pace.step.times(rows / plan.batch.effective_samples)
         forward = Range(FORWARD_LOW * each.low, FORWARD_HIGH * each.high)
-        return forward.times(counts.evaluations), Range(0.0, 0.0)
+        return forward.times(counts.evaluations), nothing
     evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
-    generation = Range(0.0, 0.0)
+    generation = nothing
     if counts.generations:
-        some = min(rows, config.evaluation.generation_rows or rows)
-        generation = generation_time(work, rate, some, _long_target(data)).times(counts.generations)
+        some = min(rows, plan.config.evaluation.generation_rows or rows)
+        # The length that nine of ten targets keep to: about the longest text of a batch of like length.
+        targets = lengths_of(plan.counted.target_lengths) if plan.counted is not None else None
+        long_target = None if targets is None else targets.quantile(9, 10)
+        generation = generation_time(work, rate, some, long_target).times(counts.generations)
     return _calibrated(evaluation, pace.calibration), _calibrated(generation, pace.calibration)
 
 
@@ -322,16 +283,20 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
     return Range(likely / spread, likely * spread)
 
 
-def _energy(devices: Devices, total: Range | None, pace: Pace) -> Range | None:
-    """kWh of the whole run; None without GPUs, whose power alone is known."""
-    limits = [gpu.power_limit_w or getattr(spec_of(gpu), "power_w", None) for gpu in devices.gpus]
-    power = power_of(limits, devices.nodes, idle=pace.verdict == "idle")
-    return None if power is None or total is None else Range(*power.energy_kwh(total))
-
-
-def _cost(config: RunConfig, energy_kwh: float) -> float | None:
-    price = config.planning.energy_price_per_kwh
-    return None if price is None else price * energy_kwh
+def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:
+    """kWh of the whole run and their price; nothing without GPUs, whose power alone is known."""
+    limits = [gpu.power_limit_w or getattr(spec_of(gpu), "power_w", None) for gpu in plan.devices.gpus]
+    power = power_of(limits, plan.devices.nodes, idle=pace.verdict == "idle")
+    if power is None:
+        return {}
+    energy = Range(*power.energy_kwh(total))
+    price = plan.config.planning.energy_price_per_kwh
+    return {
+        "energy_low_kwh": energy.low,
+        "energy_high_kwh": energy.high,
+        "energy_cost_low": None if price is None else price * energy.low,
+        "energy_cost_high": None if price is None else price * energy.high,
+    }
 
 
 def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
@@ -342,30 +307,3 @@ def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
         return 0
     # Of rows that are not known, as many are held out as of a large set.
     return DEFAULT_MOST if config.data.validation_rows is None else config.data.validation_rows
-
-
-def _long_target(data: DataSummary | None) -> int | None:
-    """The length that nine of ten targets keep to: about the longest text of a batch of like length."""
-    lengths = lengths_of(data.target_lengths) if data is not None else None
-    return None if lengths is None else lengths.quantile(9, 10)
-
-
-def _unknown_time(length: Length, total_tokens: int | None, real_tokens: int | None) -> TimePlan:
-    return TimePlan(
-        step_s=None,
-        step_low_s=None,
-        step_high_s=None,
-        steps=length.steps,
-        epochs=length.epochs,
-        total_s=None,
-        total_low_s=None,
-        total_high_s=None,
-        evaluation_s=None,
-        saving_s=None,
-        tokens_per_s=None,
-        fraction_of_peak=None,
-        basis="roofline",
-        verdict=None,
-        total_tokens=total_tokens,
-        real_tokens=real_tokens,
-    )

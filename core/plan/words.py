@@ -1,12 +1,23 @@
-"""Sizes, shares, times and ranges in the words of a plan and of a guide."""
+"""Sizes, shares, times and ranges in the words of a plan and of a guide, and the command that shows a plan again."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.defaults import profile_words
 from trainwiz.core.errors import after
 from trainwiz.core.language import mark, tr
+
+if TYPE_CHECKING:
+    from trainwiz.core.config import RunConfig
+    from trainwiz.core.config.request import PlanRequest
+    from trainwiz.core.config.sections import ModeSection
+    from trainwiz.core.hardware.machine import Machine
+    from trainwiz.core.profile.profile import Profile
 
 # Sizes, shares and times in the words of a plan.
 
@@ -16,6 +27,11 @@ GIB = 2**30
 def gib(size: float) -> str:
     """ "5.4 GiB", and "74 MiB" for what would round to little or nothing."""
     return f"{size / GIB:.1f} GiB" if size >= GIB / 2 or size == 0 else f"{size / 2**20:.0f} MiB"
+
+
+def counted(**numbers: float) -> dict[str, str]:
+    """Whole numbers for a sentence: 12345 -> "12,345"."""
+    return {name: f"{number:,.0f}" for name, number in numbers.items()}
 
 
 def percent(share: float, digits: int = 0, signed: bool = False) -> str:
@@ -99,19 +115,14 @@ def part_word(key: str) -> str:
 
 _NUMBER = r"(\d+(?:[.,]\d+)?)"
 _RANGE = re.compile(rf"\s*(?:about|around|~)?\s*{_NUMBER}(?:\s*(?:-|–|to|bis)\s*{_NUMBER})?\s*([a-zA-Z]*)\s*")
-_SECONDS: dict[str, float] = {
-    "s": 1.0,
-    "sec": 1.0,
-    "second": 1.0,
-    "min": 60.0,
-    "minute": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-    "day": 86400.0,
-    "d": 86400.0,
-    "week": 7 * 86400.0,
-    "month": 30 * 86400.0,
-    "year": 365.25 * 86400.0,
+_SECONDS = {
+    ("s", "sec", "second"): 1.0,
+    ("min", "minute"): 60.0,
+    ("h", "hour"): 3600.0,
+    ("d", "day"): 86400.0,
+    ("week",): 7 * 86400.0,
+    ("month",): 30 * 86400.0,
+    ("year",): 365.25 * 86400.0,
 }
 
 
@@ -121,7 +132,8 @@ def duration_of(text: str) -> tuple[float, float] | None:
     if found is None:
         return None
     low, high, unit = found
-    seconds = _SECONDS.get(unit.lower(), _SECONDS.get(unit.lower().removesuffix("s")))
+    names = {unit.lower(), unit.lower().removesuffix("s")}
+    seconds = next((seconds for units, seconds in _SECONDS.items() if names & {*units}), None)
     return None if seconds is None else (low * seconds, high * seconds)
 
 
@@ -143,3 +155,119 @@ def _ends(text: str) -> tuple[float, float, str] | None:
     low = float(match.group(1).replace(",", "."))
     high = float(match.group(2).replace(",", ".")) if match.group(2) else low
     return (low, high, match.group(3)) if 0 < low <= high else None
+
+
+# Values of a RunConfig as arguments of the command. Imports nothing heavy: the keeper of a run uses it.
+
+OWN_OPTIONS: Mapping[str, str] = {"model.name": "--model", "data.sources.0.name": "--dataset", "task": "--task"}
+"""Keys with an option of their own, without which the demo would be meant."""
+_OF_THE_COMMAND = ("profile", "name", "mode.")
+"""Keys that the command says with options of their own."""
+
+
+def set_words(values: Mapping[str, Any]) -> list[str]:
+    """key path -> value as arguments: `--set`, but --model, --dataset and --task, without which the demo would be meant."""
+    words: list[str] = []
+    for key, value in values.items():
+        if key in OWN_OPTIONS and value:
+            words += [OWN_OPTIONS[key], str(value)]
+        elif not key.startswith(_OF_THE_COMMAND):
+            words += ["--set", f"{key}={_yaml(value)}"]
+    return words
+
+
+def not_said_twice(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the keys of which a whole section is in `values` too: data.sources.0.name beside data.sources."""
+    return {
+        key: value
+        for key, value in values.items()
+        if key in changes or not any(key.startswith(f"{other}.") for other in values)
+    }
+
+
+def _yaml(value: Any) -> str:
+    """A value as `--set` reads it back: JSON is YAML, and a plain word stays plain."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    if isinstance(value, list):
+        value = [item.model_dump(exclude_defaults=True) if hasattr(item, "model_dump") else item for item in value]
+    return json.dumps(value)
+
+
+# The command that shows a plan again with some values changed: what a remedy offers to paste.
+
+MODE_WORDS: Mapping[str, str] = {
+    "smoke": "--smoke",
+    "dev-run": "--dev-run",
+    "overfit": "--overfit",
+    "benchmark": "--benchmark",
+}
+
+
+def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
+    """`trainwiz plan` of the same run with `changes`: profile, machine, mode, the user's own values, the changes."""
+    words = ["trainwiz", "plan", *profile_words(config.profile)]
+    words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, number_of_mode(config.mode))]
+    yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
+    return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
+
+
+def number_of_mode(mode: ModeSection | PlanRequest) -> int | None:
+    """What its option takes: batches of an overfit run, steps of a benchmark."""
+    from trainwiz.core.config.request import PlanRequest
+
+    kind = mode.mode if isinstance(mode, PlanRequest) else mode.kind
+    return {"overfit": mode.overfit_batches, "benchmark": mode.benchmark_steps}.get(kind)
+
+
+def mode_words(mode: str, number: int | None) -> list[str]:
+    """The option of a mode; `number` as number_of_mode gives it."""
+    from trainwiz.core.config.modes import BENCHMARK_STEPS
+
+    word = MODE_WORDS.get(mode)
+    if word is None:
+        return []
+    usual = {"overfit": 1, "benchmark": BENCHMARK_STEPS}.get(mode)
+    return [word] if usual is None else [word, str(number or usual)]
+
+
+def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
+    """A planned machine, where it is another one than the profile's own."""
+    from trainwiz.core.catalog.gpus import load_gpus
+    from trainwiz.core.hardware.read import DEFAULT_RAM_BYTES
+    from trainwiz.core.profile.profile import ProfileHardware
+
+    if not machine.hypothetical:
+        return []
+    own = profile.hardware if profile is not None else ProfileHardware()
+    words: list[str] = []
+    if machine.gpus:
+        card, count = machine.gpus[0], len(machine.gpus)
+        spec = load_gpus().get(card.name or "")
+        memory, capability = card.memory_total_bytes, card.compute_capability
+        if spec is None or spec.name != own.gpu:
+            words += ["--gpu", card.name] if spec is not None and card.name else []
+        if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
+            words += ["--gpu-memory", _size(memory)]
+        if card.given_tflops is not None:
+            words += ["--tflops", f"{card.given_tflops:.12g}"]
+        if capability is not None and (spec is None or capability != spec.compute_capability):
+            words += ["--capability", capability]
+        # Figures given by hand beside no name would be a card without one: the profile's own is named again.
+        if words and spec is not None and "--gpu" not in words:
+            words = ["--gpu", spec.name, *words]
+        if words or count != own.num_gpus:
+            words += ["--num-gpus", str(count)]
+    if machine.ram_total_bytes != (own.ram_bytes or DEFAULT_RAM_BYTES):
+        words += ["--ram", _size(machine.ram_total_bytes)]
+    return words
+
+
+def _size(count: int) -> str:
+    """Bytes as `--ram` reads them back."""
+    for power, letter in ((30, "G"), (20, "M"), (10, "K")):
+        if count % 2**power == 0:
+            return f"{count >> power}{letter}"
+    return f"{count}B"

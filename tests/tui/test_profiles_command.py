@@ -10,9 +10,8 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.plan.profiles import profile_rows
-from trainwiz.core.plan.result import plan_command
+from trainwiz.core.plan.gather import plan_run, profile_rows
+from trainwiz.core.plan.words import plan_command
 from trainwiz.core.profile import user_folder
 from trainwiz.tui.choices import request_from
 from trainwiz.tui.commands import profiles

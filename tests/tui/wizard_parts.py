@@ -124,11 +124,9 @@ def make_frozen_plan(
     length = config.batch.sequence_length
     steps = config.training.max_steps or 1
     return Plan(
-        profile=request.profile,
         machine=machine,
         config=config,
         model=PlannedModel(config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000),
-        task=config.task,
         batch=BatchPlan(
             micro,
             accumulation,

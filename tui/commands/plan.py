@@ -88,8 +88,8 @@ def data_text(plan: Plan) -> str:
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
     if len(sources) > 1:
         name = tr("{name} and {count} more", name=name, count=len(sources) - 1)
-    data = plan.extra.get("data")
-    rows = data.get("rows") if isinstance(data, dict) else None
+    data = plan.data
+    rows = data.rows if data is not None else None
     return tr("{rows} rows of {name}", rows=count(rows), name=name) if isinstance(rows, int) else name
 
 

@@ -26,7 +26,7 @@ from trainwiz.tui.text import cells, count, number, pad, size, span
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
-    from trainwiz.core.plan.profiles import ProfileRow
+    from trainwiz.core.plan.gather import ProfileRow
 
 
 # Profiles as text: their values, what differs, what a guide claims.
@@ -139,7 +139,7 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
     The guides to the letter are named only where they are asked for, by `guides` or by a word.
     """
     from trainwiz.core.hardware.read import probe_machine
-    from trainwiz.core.plan.profiles import profile_rows
+    from trainwiz.core.plan.gather import profile_rows
 
     current = current_profile(Path.cwd())
     hidden = [] if as_json or guides or words else [name for name in _guides() if name != current]

@@ -15,7 +15,8 @@ from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import start_run
-from trainwiz.core.plan.result import Plan, mode_words, number_of_mode
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import mode_words, number_of_mode
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import MAPPINGS, STEPS, FieldSpec, shown_key, shown_value

@@ -181,7 +181,7 @@ SIZE_WIDTH = 6
 
 def profile_offers(here: Machine) -> tuple[Offer, ...]:
     """All profiles, with the card that each is made for: those for a card that is here first, guides last."""
-    from trainwiz.core.plan.profiles import made_for
+    from trainwiz.core.plan.gather import made_for
     from trainwiz.core.profile.store import list_profiles
 
     def rank(profile: Profile) -> int:

@@ -64,10 +64,6 @@ def test_a_plan_that_says_nothing_leaves_its_figures_open(plan: Any, tmp_path: P
     assert found.data_wait_share is None
 
 
-def test_too_few_steps_are_none(tmp_path: Path) -> None:
-    assert benchmark_of(folder_of(tmp_path, [line(1, 1.0), line(2, 1.0)], [])) is None
-
-
 def test_the_mode_changes_what_is_saved_and_measured_and_not_the_steps() -> None:
     before = build_config(load_profile("3080-10g"), {"training.max_steps": 900, "data.validation_rows": 50})
     config = apply_mode(before, PlanRequest(mode="benchmark", benchmark_steps=7), None)

@@ -20,12 +20,6 @@ def work_here(**values: Any) -> Any:
     return made.work
 
 
-def test_the_very_same_settings_match() -> None:
-    work = work_here()
-    same = measurement_of(work)
-    assert same_model(same, work) and same_work(same, work) and same_step(same, work)
-
-
 @each(
     ("changes", "model", "work", "step"),
     [

@@ -130,11 +130,6 @@ def test_a_run_that_is_not_what_was_planned_here_says_nothing(tmp_path: Path, ch
     assert run_measurement(run, state) is None
 
 
-def test_a_folder_from_another_machine_says_nothing(tmp_path: Path) -> None:
-    run, state = finished(tmp_path, [line(step, 1.0) for step in range(1, 20)], machine="cpu:Another CPU:64 cores")
-    assert run_measurement(run, state) is None
-
-
 @each("text", ["", "{", "[]", '{"planned_measurement": 3}', '{"planned_measurement": {}}'])
 def test_a_broken_plan_says_nothing(tmp_path: Path, text: str) -> None:
     run, state = finished(tmp_path, [line(step, 1.0) for step in range(1, 20)])

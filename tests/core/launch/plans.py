@@ -50,7 +50,7 @@ def plan_for(config: RunConfig, *, disk_bytes: int = 1 << 20, step_high_s: float
         verdict=None,
     )
     model = PlannedModel(config.model.name, "EsmForMaskedLM", 1000, 1000)
-    return Plan(config.profile, Machine(), config, model, config.task, batch, memory, time)
+    return Plan(Machine(), config, model, batch, memory, time)
 
 
 def small_plan(**changes: Any) -> Plan:

@@ -103,12 +103,6 @@ def test_a_folder_that_cannot_even_be_looked_for_is_a_sentence(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["loop"]
 
 
-def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    (empty / "lost+found").mkdir(parents=True)
-    assert prepare_run(small_plan(), empty).is_run()
-
-
 def test_too_small_a_disk_is_found_before_anything_is_written(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     plan = plan_for(small_plan().config, disk_bytes=free * 2)
@@ -122,7 +116,8 @@ def test_too_small_a_disk_is_found_before_anything_is_written(tmp_path: Path) ->
 
 def test_the_disk_here_does_not_matter_to_a_run_on_another_machine(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    here = plan_for(small_plan().config, disk_bytes=free * 2)
+    named = small_plan().config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you")
+    here = plan_for(named, disk_bytes=free * 2)
     elsewhere = replace(here, machine=replace(here.machine, hypothetical=True))
     run = prepare_run(elsewhere, tmp_path / "carried")
     assert run.run_yaml.is_file()
@@ -154,7 +149,7 @@ def test_a_start_that_comes_in_between_keeps_the_folder(tmp_path: Path, monkeypa
         folder.mkdir()
         (folder / LOCK_FILE).write_text("theirs")
 
-    monkeypatch.setattr(target, "_shortage", somebody_is_faster)
+    monkeypatch.setattr(target, "_refuse_a_small_disk", somebody_is_faster)
     with pytest.raises(UsageError, match="Another start has just taken"):
         prepare_run(small_plan(), tmp_path / "one")
     assert [(path.name, path.read_text()) for path in (tmp_path / "one").iterdir()] == [(LOCK_FILE, "theirs")]
@@ -215,3 +210,20 @@ def test_only_ordinary_steps_will_be_a_measurement(
     made = demo(**mode)
     document = _plan_json(made, made.config)
     assert (document["planned_measurement"] is not None) == kept
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    (empty / "lost+found").mkdir(parents=True)
+    assert prepare_run(small_plan(), empty).is_run()
+
+
+def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) -> None:
+    """Nobody means the sample there; whoever does says so."""
+    plan = small_plan()
+    elsewhere = replace(plan, machine=replace(plan.machine, hypothetical=True))
+    with pytest.raises(UsageError, match="No data is named: sample-proteins ships with trainwiz") as refusal:
+        prepare_run(elsewhere, tmp_path / "one")
+    assert "--dataset" in refusal.value.findings[0].remedies[0].text and not (tmp_path / "one").exists()
+    named = elsewhere.config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you")
+    assert prepare_run(replace(elsewhere, config=named), tmp_path / "one").is_run()

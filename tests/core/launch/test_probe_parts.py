@@ -191,21 +191,6 @@ def test_nothing_measured_is_no_measurement(lines: list[dict[str, Any]]) -> None
     assert found.measurement is None and found.planned_fits is None
 
 
-def test_rows_that_could_not_be_read_are_said() -> None:
-    found = result_of([{"event": "rows", "rows": "longest", "why": "no tokenizer"}, warm(), step(1.0)], rows="data")
-    assert (found.rows, found.rows_note) == ("longest", "no tokenizer")
-
-
-def test_a_plan_says_what_its_measurement_will_belong_to() -> None:
-    made = demo(batch__gradient_accumulation_steps=3)
-    fields = planned_fields(made)
-    assert fields is not None and made.work is not None
-    assert fields["machine"] == "cpu:Some CPU:12 cores"
-    assert (fields["micro_batch"], fields["accumulation"], fields["usual_length"]) == (4, 3, made.work.length)
-    assert planned_fields(demo(machine(gpu=None))) is None
-    assert planned_fields(replace(made, work=None)) is None
-
-
 def test_threads_of_arms_wait_as_long_on_any_machine() -> None:
     config = solved_config("cpu-demo")
     assert launch_environment(in_turns(config))["GOMP_SPINCOUNT"] == "2000"

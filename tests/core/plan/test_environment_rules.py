@@ -6,13 +6,14 @@ from typing import Any
 from trainwiz.core.config.values import check_variable_name, check_variable_value
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.environment import CONDITIONS, load_variable_rules
+from trainwiz.core.plan.environment import conditions_of, load_variable_rules
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, real
 from tests.each import each
 
 RULES = load_variable_rules()
+ALONE = plan(machine(), config())
 MIB = 2**20
 
 
@@ -31,7 +32,9 @@ def with_links(here: Machine, link: str) -> Machine:
 
 @each("rule", [*RULES.choices, *RULES.conflicts, *RULES.formats])
 def test_every_rule_can_be_judged_explained_and_set(rule: Any) -> None:
-    assert set(rule.when) <= CONDITIONS and all(isinstance(wanted, bool) for wanted in rule.when.values())
+    assert set(rule.when) <= conditions_of(ALONE).keys() and all(
+        isinstance(wanted, bool) for wanted in rule.when.values()
+    )
     assert rule.text and not rule.text.endswith(".") and rule.sources
     assert check_variable_name(rule.variable) == rule.variable
     for value in (getattr(rule, "value", None), getattr(rule, "instead", None), *getattr(rule, "values", ())):
@@ -44,7 +47,7 @@ def test_a_choice_is_in_the_plan_and_in_the_launch_script_with_its_reason() -> N
     assert choice.value == "1" and choice.origin == "solved" and "RTX 4090" in choice.reason
     script = launch_script(made.config)
     assert "export NCCL_P2P_DISABLE=1" in script and "RTX 4090 cards without NVLink" in script
-    listed = {one["name"]: one for one in made.extra["environment"]}
+    listed = {one["name"]: one for one in made.to_json()["environment"]}
     assert listed["NCCL_P2P_DISABLE"]["value"] == "1" and listed["TOKENIZERS_PARALLELISM"]["reason"]
     assert all(f"{name}=" in script for name in listed)
 
@@ -243,3 +246,18 @@ def test_a_machine_with_little_ram_never_loads_all_kernels_at_once() -> None:
     eager = config(engine__environment={"CUDA_MODULE_LOADING": "EAGER"})
     assert finding(plan(small, eager), "environment_contradicted").severity == "warning"
     assert finding(plan(large, eager), "environment_conflict").severity == "note"
+
+
+def test_processes_wait_longer_than_a_step_may_take() -> None:
+    assert plan(machine(), config()).config.engine.process_timeout_s is None
+    assert plan(machine("RTX 3090", 2), config()).config.engine.process_timeout_s == 1800
+    request = config("esm2-650m", batch__target_tokens=20_000_000, batch__sequence_length=512)
+    slow = plan(machine("RTX 2080 Super", 2), request)
+    assert (slow.config.engine.process_timeout_s or 0) >= 3 * (slow.time.step_high_s or 0) - 600 > 1800
+    given = plan(machine("RTX 3090", 2), config(engine__process_timeout_s=77))
+    assert given.config.engine.process_timeout_s == 77
+
+
+def test_a_plan_with_an_environment_survives_being_planned_again() -> None:
+    made = plan(machine("RTX 3080 20GB", 3), config(batch__target_samples=96))
+    assert plan(machine("RTX 3080 20GB", 3), made.config).config == made.config

@@ -1,13 +1,12 @@
 """The edge: real profiles, the real catalogue, the sample that ships, this machine."""
 
-import time
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.plan.gather import gather_data, plan_run, probe_here
+from trainwiz.core.plan.gather import plan_run, probe_here
 
 from tests.core.plan.machines import codes, finding, machine, real
 from tests.each import each
@@ -27,7 +26,7 @@ def test_the_demo_runs_here() -> None:
     assert made.memory.verdict == "fits"
     assert made.config.training.max_steps == 120
     assert (made.time.total_low_s or 0) < 60 < (made.time.total_high_s or 0)
-    assert made.extra["data"]["rows"] > 100
+    assert made.to_json()["data"]["rows"] > 100
 
 
 def test_the_demo_on_this_very_machine() -> None:
@@ -42,35 +41,12 @@ def test_a_profile_without_its_card_collects_everything() -> None:
     assert made.batch.effective_tokens == 1_999_872
 
 
-def test_missing_data_names_the_one_choice() -> None:
-    found = finding(plan_run(PlanRequest(profile="2080super"), CPU), "missing_data")
-    assert any("--dataset" in one.text or "--dataset" in (one.command or "") for one in found.remedies)
-
-
 def test_a_smoke_run_keeps_the_engine() -> None:
     made = plan_run(PlanRequest(profile="2080super", mode="smoke"), CPU)
     assert not made.errors
     assert (made.config.engine.strategy, made.config.engine.offload) == ("zero2", "optimizer")
     assert made.config.engine.precision == "fp32"
     assert made.config.model.name == "esm2-tiny"
-
-
-def test_real_lengths(shared_data: Path) -> None:
-    request = PlanRequest(
-        profile="2080super",
-        overrides={
-            "data.sources.0.name": str(shared_data / "uniref90_10k.parquet"),
-            "data.sources.0.text_column": "sequence",
-        },
-    )
-    made = plan_run(request, CPU)
-    assert made.batch.real_tokens == pytest.approx(1_130_000, rel=0.03)
-
-
-def test_a_missing_file_is_a_finding_and_not_an_exception() -> None:
-    made = plan_run(PlanRequest(overrides={"data.sources": "no-such-file.parquet"}), CPU)
-    assert "missing_data" in codes(made)
-    assert made.errors
 
 
 @each(
@@ -90,18 +66,16 @@ def test_what_is_asked_wrongly_is_a_usage_error(request_: PlanRequest) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_force_is_recorded() -> None:
-    assert plan_run(PlanRequest(profile="cpu-demo", force=True), CPU).config.forced is True
-
-
-def test_quick_beside_the_data() -> None:
-    request = PlanRequest(profile="cpu-demo")
-    made = plan_run(request, CPU)
-
-    def seconds(work: Callable[[], object]) -> float:
-        start = time.thread_time()
-        work()
-        return time.thread_time() - start
-
-    of_the_data = min(seconds(lambda: gather_data(made.config)) for _ in range(3))
-    assert min(seconds(lambda: plan_run(request, CPU)) for _ in range(3)) - of_the_data < 0.3
+def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = PlanRequest(overrides={"model.name": "qwen2-tiny"})
+    assert "folder_of_same_name" not in codes(plan_run(request, CPU))
+    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "vocab_size": 500}
+    config |= {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    Path("qwen2-tiny").mkdir()
+    Path("qwen2-tiny/config.json").write_text(json.dumps(config))
+    hidden = plan_run(request, CPU)
+    found = finding(hidden, "folder_of_same_name")
+    assert found.severity == "warning" and "./qwen2-tiny is the folder" in found.message
+    meant = plan_run(PlanRequest(overrides=dict(found.remedies[0].changes)), CPU)
+    assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters

@@ -23,10 +23,6 @@ def test_against_a_plain_count(limit: int) -> None:
     assert lengths.quantile(10, 10) == max(rows)
 
 
-def test_no_rows() -> None:
-    assert lengths_of(()) is None
-
-
 def test_rows_are_sorted_once_however_often_a_plan_is_made() -> None:
     """A plan is made at every keystroke; what one costs beside as many rows is measured in tools/benchmarks."""
     generator = random.Random(7)

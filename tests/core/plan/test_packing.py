@@ -11,7 +11,6 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
-from tests.each import each
 
 LENGTHS = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 2000)).astype(int)
 DATA = DataSummary(rows=100_000, rows_exact=True, lengths=tuple(LENGTHS.tolist()))
@@ -46,28 +45,6 @@ def test_sdpa_pays_for_the_square_of_a_micro_batch_and_flash_attention_does_not(
     assert steps[0] < steps[1] and peaks[0] < peaks[1] and peaks[2] < peaks[1]
     assert "computes each token with all" in finding(packed, "packed").message
     assert "each row alone" in finding(alone, "packed").message
-
-
-@each(
-    ("model", "changes", "words"),
-    [
-        ("gpt2-tiny", {"engine__attention": "eager"}, "Eager attention"),
-        ("gpt2-tiny", {"engine__compile": True}, "torch.compile"),
-        ("gpt2-tiny", {"engine__strategy": "fsdp"}, "fsdp"),
-        ("esm2-150m", {}, "causal models alone"),
-        ("t5-chat-tiny", {}, "causal models alone"),
-        ("gpt2-tiny", {"model__architecture_overrides": {"model_type": "mamba"}}, "mamba"),
-    ],
-)
-def test_what_is_in_its_way_is_an_error_with_a_way_out(model: str, changes: dict[str, Any], words: str) -> None:
-    found = finding(planned(model, **changes), "packing_not_possible")
-    assert found.severity == "error" and found.where == "data.packing" and words in found.message
-    assert any(one.changes.get("data.packing") is False for one in found.remedies)
-
-
-def test_joined_texts_have_nothing_to_pack() -> None:
-    made = planned("gpt2-tiny", data__concatenate=True)
-    assert finding(made, "nothing_to_pack").severity == "note" and "packing_not_possible" not in codes(made)
 
 
 def test_micro_batches_of_a_step_get_as_many_tokens() -> None:

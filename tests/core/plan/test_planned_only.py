@@ -52,7 +52,7 @@ def test_the_lengths_of_a_classifiers_rows_are_read(tmp_path: Path) -> None:
     rows.write_text("text,label\n" + "a few words,1\n" * 50)
     document = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], **SIZES}
     made = planned(tmp_path, document, **{"data.sources.0.name": str(rows)})
-    assert made.extra["data"]["rows"] + made.extra["data"]["validation_rows"] == 50
+    assert made.data is not None and made.data.rows + made.data.validation_rows == 50
     assert {one.code for one in made.errors} == {"task_not_trained"}
 
 

@@ -69,26 +69,6 @@ def test_joined_texts_have_no_padding() -> None:
     assert made.batch.padding_waste == made.batch.arranged_waste == 0
 
 
-def test_real_tokens_without_data_are_a_finding() -> None:
-    found = finding(plan(machine(), config(batch__target_real_tokens=100_000)), "unknown_lengths")
-    assert found.severity == "error" and "--target-tokens" in found.message
-    changed = plan(machine(), config().with_values(found.remedies[0].changes, "you"))
-    assert "unknown_lengths" not in codes(changed) and changed.batch.target_tokens == 100_000
-
-
-def test_targets_that_differ_are_a_finding() -> None:
-    request = config(batch__target_real_tokens=100_000, batch__target_samples=64, batch__sequence_length=512)
-    found = finding(plan(machine(), request, DATA), "several_targets")
-    assert "64" in found.message and "500 sequences" in found.message and found.severity == "error"
-    kept = plan(machine(), request.with_values(found.remedies[0].changes, "you"), DATA)
-    assert "several_targets" not in codes(kept) and kept.batch.target_samples == 64
-
-
-def test_targets_that_say_the_same_are_none() -> None:
-    request = config(batch__target_real_tokens=100_000, batch__target_samples=500, batch__sequence_length=512)
-    assert "several_targets" not in codes(plan(machine(), request, DATA))
-
-
 @pytest.mark.parametrize("target", [1, 10**13])
 def test_absurd_targets_have_a_plan(target: int) -> None:
     made = plan(machine(), config(batch__target_real_tokens=target, batch__sequence_length=512), DATA)

@@ -193,24 +193,6 @@ def test_the_numbers_of_remedies_are_traced_and_kept_when_applied() -> None:
     assert by_checkpointing.memory.allocated_bytes == pytest.approx((2.0 + 0.6 * 16) * GIB + WORKSPACES, rel=1e-6)
 
 
-def test_several_plans_at_once() -> None:
-    refiner = Refiner(ScriptedTracer(by_formula))
-    results: dict[int, Plan] = {}
-
-    def search(micro: int) -> None:
-        what = gathered(config("esm2-8m", batch__micro_batch_size=micro))
-        results[micro] = refiner.improve(what, lambda _: None)
-
-    threads = [Thread(target=search, args=(micro,)) for micro in range(1, 7)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(timeout=30)
-    assert {micro: round((one.memory.allocated_bytes - WORKSPACES) / GIB, 3) for micro, one in results.items()} == {
-        micro: 1.0 + 0.5 * micro for micro in range(1, 7)
-    }
-
-
 def test_an_evaluation_that_a_trace_finds_too_large_is_cut() -> None:
     def sizes(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
         return traced(tier, 2.0, evaluation_gib=1.5 * request.eval_micro_batch)

@@ -9,8 +9,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.rows import usual_lengths
 
-from tests.core.plan.machines import config, machine, plan, rows
-from tests.each import each
+from tests.core.plan.machines import config, machine, plan
 
 KEY = "data.pad_to_multiple_of"
 SAMPLE = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 4000)).astype(int)
@@ -20,58 +19,6 @@ LIMIT, MICRO, ACCUMULATION = 509, 16, 4
 
 def chosen(made: Plan) -> tuple[int | None, str]:
     return made.config.data.pad_to_multiple_of, next(one.reason for one in made.choices if one.key == KEY)
-
-
-@each(
-    ("gpu", "precision", "multiple", "why"),
-    [
-        ("RTX 3090", "bf16", 8, "16 bytes"),
-        ("RTX 3090", "fp16", 8, "16 bytes"),
-        ("RTX 3090", "tf32", 4, "16 bytes"),
-        ("RTX 3090", "fp32", 4, "16 bytes"),
-        ("RTX 2080 Ti", "fp32", 1, "fp32"),
-        (None, "fp32", 1, "only tensor cores"),
-    ],
-)
-def test_tensor_cores_decide(gpu: str | None, precision: str, multiple: int, why: str) -> None:
-    found, reason = chosen(plan(machine(gpu), config(engine__precision=precision), rows()))
-    assert found == multiple and why in reason
-
-
-def test_an_older_card_has_no_tensor_cores() -> None:
-    here = machine()
-    older = replace(here, gpus=tuple(replace(gpu, compute_capability="6.1") for gpu in here.gpus))
-    found, reason = chosen(plan(older, config(engine__precision="fp16"), rows()))
-    assert found == 1 and "no tensor cores" in reason
-
-
-@each(
-    ("precision", "limit", "longest", "multiple", "lengths"),
-    [
-        ("bf16", 512, 4000, 16, 32),
-        ("bf16", 1024, 4000, 32, 32),
-        ("bf16", 512, 40, 2, 20),
-        ("bf16", 512, 32, 1, 32),
-        ("bf16-true", 500, None, 16, 32),
-    ],
-)
-def test_a_cpu_in_half_precision_sees_few_lengths(
-    precision: str, limit: int, longest: int | None, multiple: int, lengths: int
-) -> None:
-    data = None if longest is None else DataSummary(rows=9, rows_exact=True, lengths=(9, longest))
-    asked = config(engine__precision=precision, batch__sequence_length=limit, engine__device="cpu")
-    found, reason = chosen(plan(machine(None), asked, data))
-    assert found == multiple and f"{lengths} of them" in reason
-
-
-def test_a_cpu_in_fp32_rounds_nothing() -> None:
-    found, _ = chosen(plan(machine(None), config(engine__precision="fp32", engine__device="cpu"), DATA))
-    assert found == 1
-
-
-def test_the_users_number_stays() -> None:
-    made = plan(machine(), config(data__pad_to_multiple_of=64), rows())
-    assert made.config.data.pad_to_multiple_of == 64 and made.config.origin(KEY).origin == "you"
 
 
 def planned(multiple: int, **changes: Any) -> Plan:

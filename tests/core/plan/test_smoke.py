@@ -67,10 +67,3 @@ def test_an_optimizer_in_8_bits_has_a_stand_in_where_it_cannot_run(optimizer: st
         assert made.config.engine.optimizer == "adamw_torch" and not made.errors
         assert optimizer in finding(made, "engine_not_exercised").message
     assert with_it.config.engine.optimizer == optimizer and "engine_not_exercised" not in codes(with_it)
-
-
-def test_a_real_run_has_no_stand_in() -> None:
-    request = RunConfig().with_values({"model.name": "esm2-tiny", "engine.optimizer": "adamw_bnb_8bit"}, "you")
-    made = make_plan(real(machine("RTX 3090")), request, model=load_models()["esm2-tiny"], data=None)
-    assert made.config.engine.optimizer == "adamw_bnb_8bit"
-    assert "bitsandbytes_missing" in {error.code for error in made.errors}

@@ -47,7 +47,7 @@ def test_a_model_brings_its_task_and_a_sample(model: str, task: str, sample: str
     assert (plan.task, plan.config.data.sources[0].name) == (task, sample)
     if task != "masked-lm":
         assert plan.config.origin("task").reason == f"what {model} is made for"
-    assert plan.extra["data"]["rows"] > 100
+    assert plan.to_json()["data"]["rows"] > 100
 
 
 def test_data_that_were_asked_for_stay(tmp_path: Path) -> None:

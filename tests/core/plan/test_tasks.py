@@ -7,8 +7,7 @@ import pytest
 from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, rows
-from tests.each import each
+from tests.core.plan.machines import codes, config, finding, machine, plan
 
 PAIRS = [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}]
 CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
@@ -23,33 +22,11 @@ def seq2seq(**values: Any) -> Any:
     return config("nllb-600m", task="seq2seq", data__sources=PAIRS, **values)
 
 
-@pytest.mark.parametrize(
-    ("values", "joined"),
-    [
-        ({"data__sources": TEXT}, True),
-        ({"data__sources": CHAT}, False),
-        ({"data__sources": TEXT, "peft__method": "lora"}, False),
-        ({"data__sources": TEXT, "data__concatenate": False}, False),
-    ],
-)
-def test_plain_texts_are_joined(values: dict[str, Any], joined: bool) -> None:
-    made = plan(machine(), causal(**values))
-    assert made.config.data.concatenate is joined
-
-
 def test_joined_texts_have_no_padding() -> None:
     data = DataSummary(rows=1000, rows_exact=False, lengths=(512,) * 3, length_unit="tokens (estimated)", texts=9000)
     made = plan(machine(), causal(data__sources=TEXT, batch__target_samples=32), data)
     assert made.batch.real_tokens == made.batch.effective_tokens == 32 * 512
     assert "rows_cut" not in codes(made)
-
-
-def test_targets_are_as_long_as_the_input_where_nobody_says() -> None:
-    made = plan(machine(), seq2seq(batch__sequence_length=128, evaluation__generate=True))
-    assert made.config.batch.target_length == made.config.evaluation.generation_length == 128
-    shorter = plan(machine(), seq2seq(batch__sequence_length=128, batch__target_length=32, evaluation__generate=True))
-    assert shorter.config.evaluation.generation_length == 32
-    assert shorter.memory.breakdown["logits"] <= made.memory.breakdown["logits"]
 
 
 @pytest.mark.parametrize(("asked", "planned", "cut"), [(None, 128, False), (100, 100, False), (200, 200, True)])
@@ -109,21 +86,6 @@ def test_time_is_that_of_usual_batches() -> None:
     assert small.memory.allocated_bytes > 0 and small.batch.effective_tokens == 96 * 512
 
 
-def test_targets_that_are_cut() -> None:
-    data = DataSummary(rows=300, rows_exact=True, lengths=(20,) * 3, target_lengths=(100, 200, 300))
-    made = plan(machine(), seq2seq(batch__target_length=150), data)
-    assert "67 % of the targets" in finding(made, "targets_cut").message
-    assert "targets_cut" not in codes(plan(machine(), seq2seq(batch__target_length=300), data))
-
-
-def test_targets_longer_than_the_positions() -> None:
-    request = config("opus-mt-zh-en", task="seq2seq", data__sources=PAIRS, batch__target_length=1000)
-    found = finding(plan(machine(), request), "too_long")
-    assert found.where == "batch.target_length" and "512 positions" in found.message
-    fixed = plan(machine(), request.with_values(dict(found.remedies[0].changes), "you"))
-    assert "too_long" not in codes(fixed)
-
-
 def test_masked_language_models_are_esm() -> None:
     from trainwiz.core.catalog.models import load_models
     from trainwiz.core.plan.make import make_plan
@@ -140,46 +102,6 @@ def test_lora_settles_its_scale_and_trains_its_adapters_alone() -> None:
     assert made.model.trainable_parameters is not None and made.model.parameters is not None
     assert made.model.trainable_parameters < 0.08 * made.model.parameters
     assert plan(machine(), causal(peft__method="lora", peft__alpha=7.0)).config.peft.alpha == 7.0
-
-
-def test_a_lora_target_that_the_model_does_not_have() -> None:
-    found = finding(
-        plan(machine(), causal(peft__method="lora", peft__targets=["q_proj", "c_attn"])), "unknown_lora_target"
-    )
-    assert found.severity == "error"
-    assert "no module c_attn" in found.message and "q_proj, k_proj, v_proj, o_proj, gate_proj" in found.message
-    fixed = causal(peft__method="lora").with_values(dict(found.remedies[0].changes), "you")
-    assert "unknown_lora_target" not in codes(plan(machine(), fixed))
-    assert "unknown_lora_target" not in codes(plan(machine(), causal(peft__targets=["c_attn"])))
-
-
-@each(
-    ("request_", "code"),
-    [
-        (config("esm2-8m", evaluation__generate=True), "nothing_to_generate"),
-        (causal(data__sources=TEXT, evaluation__generate=True), "nothing_to_generate"),
-        (config("esm2-8m", checkpoint__keep_best=True, data__validation_rows=0), "nothing_held_out"),
-        (config("esm2-8m", checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
-        (seq2seq(checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
-        (causal(data__sources=TEXT, checkpoint__keep_best=True, evaluation__metric="eval_bleu"), "unknown_metric"),
-        (causal(data__sources=CHAT, data__concatenate=True), "joined_targets"),
-        (config("esm2-8m", data__concatenate=True), "nothing_to_join"),
-        (seq2seq(data__concatenate=True), "nothing_to_join"),
-    ],
-)
-def test_contradictions_and_their_way_out(request_: Any, code: str) -> None:
-    found = finding(plan(machine(), request_), code)
-    assert found.severity == "error"
-    fixed = request_.with_values(dict(found.remedies[0].changes), "you")
-    assert not plan(machine(), fixed).errors
-
-
-def test_no_contradiction() -> None:
-    request = seq2seq(checkpoint__keep_best=True, evaluation__metric="bleu", evaluation__generate=True)
-    assert not plan(machine(), request).errors
-    chat = plan(machine(), causal(data__sources=CHAT, evaluation__generate=True, checkpoint__keep_best=True))
-    assert not chat.errors
-    assert chat.config.evaluation.metric == "eval_loss"
 
 
 def test_rows_of_data_that_is_not_here_come_from_its_limits() -> None:
@@ -216,16 +138,3 @@ def test_evaluation_and_generation_take_their_time() -> None:
     assert 0 < (once.generation_s or 0) < 0.2 * (with_it.generation_s or 0)
     assert 0 < (few.generation_s or 0) < 0.3 * (with_it.generation_s or 0)
     assert (with_it.total_s or 0) > (without.total_s or 0)
-
-
-@pytest.mark.parametrize(("batches", "steps", "seldom"), [(2, 400, False), (40, 400, False), (80, 400, True)])
-def test_an_overfit_run_sees_its_batches_often_enough(batches: int, steps: int, seldom: bool) -> None:
-    values = {"mode__kind": "overfit", "mode__overfit_batches": batches, "training__max_steps": steps}
-    request = config("esm2-8m", batch__micro_batch_size=8, batch__gradient_accumulation_steps=1, **values)
-    assert ("overfit_too_seldom" in codes(plan(machine(), request))) is seldom
-    if seldom:
-        changes = dict(finding(plan(machine(), request), "overfit_too_seldom").remedies[0].changes)
-        assert changes == {"training.max_steps": 800}
-        assert "overfit_too_seldom" not in codes(plan(machine(), request.with_values(changes, "you")))
-        few = rows(count=8 * 20)
-        assert "overfit_too_seldom" not in codes(plan(machine(), request, few)), "there are 20 batches at most"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
+from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import GIB, codes, config, machine, plan, rows
@@ -17,14 +17,6 @@ def reason(made: Plan, key: str) -> str:
 
 def workers_of(here: Machine, **values: object) -> int:
     return plan(here, config(**values), rows()).config.data.workers or 0
-
-
-def test_with_ram_to_spare_the_cores_decide() -> None:
-    made = plan(machine("RTX 3090", 1, ram_gib=64, cores=6), config(), rows())
-    assert made.config.data.workers == 5 and "6 cores" in reason(made, "data.workers")
-    assert made.config.data.prefetch == 2
-    assert workers_of(machine("RTX 3090", 4, ram_gib=256, cores=12)) == 2, "three cores for each process"
-    assert workers_of(machine("RTX 3090", 1, ram_gib=256, cores=64)) == MOST_WORKERS
 
 
 @each("count", [1, 2, 3, 4, 8])
@@ -66,32 +58,3 @@ def test_ram_that_others_hold_is_not_planned_with() -> None:
     here = machine("RTX 3090", 4, ram_gib=64, cores=64)
     busy = replace(here, ram_available_bytes=14 * GIB)
     assert workers_of(busy) < workers_of(here)
-
-
-def test_the_users_number_stays_and_its_prefetch_fits_it() -> None:
-    made = plan(machine("RTX 3090", 4, ram_gib=16, cores=64), config(data__workers=6), rows())
-    assert made.config.data.workers == 6 and made.config.origin("data.workers").origin == "you"
-    assert made.config.data.prefetch == 1
-    own = plan(machine("RTX 3090", 1), config(data__prefetch=7), rows())
-    assert own.config.data.prefetch == 7
-
-
-def test_little_data_little_ram_and_no_gpu_as_before() -> None:
-    assert plan(machine(), config(), rows(SMALL_ROWS - 1)).config.data.workers == 2
-    assert workers_of(machine("RTX 3090", 1, ram_gib=12)) == 0
-    assert workers_of(machine(None)) == 0
-
-
-def test_workers_are_asked_for_only_where_there_is_room() -> None:
-    without = config(data__workers=0)
-    assert "no_workers" in codes(plan(machine("RTX 3090", 4, ram_gib=64, cores=64), without, rows()))
-    full = plan(machine("RTX 3090", 6, ram_gib=16, cores=64), config(), rows())
-    assert full.config.data.workers == 0 and "no_workers" not in codes(full)
-
-
-def test_ram_is_solved_and_cores_are_detected() -> None:
-    assert (
-        plan(machine("RTX 3090", 4, ram_gib=16, cores=64), config(), rows()).config.origin("data.workers").origin
-        == "solved"
-    )
-    assert plan(machine(), config(), rows()).config.origin("data.workers").origin == "detected"

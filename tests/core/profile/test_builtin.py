@@ -14,8 +14,8 @@ from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.build import build_config
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.core.plan.gather import NOT_ABOUT_FIT
 from trainwiz.core.plan.make import make_plan
-from trainwiz.core.plan.profiles import NOT_ABOUT_FIT
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import Profile, diff_profiles, list_profiles, load_profile, validate_profiles
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trainwiz.core.launch.actions import FLOOR_S, StopWindow, StopWindowReader, last_save_s, read_window, window_of
+from trainwiz.core.launch.actions import FLOOR_S, StopWindow, StopWindowReader, last_save_s, window_of
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
 
@@ -42,14 +42,14 @@ def test_several_processes_finish_a_step_of_38_minutes(tmp_path: Path) -> None:
     run = run_of(tmp_path, world_size=2)
     log(run, {"step": 1, "loss": 3.0, "step_s": STEP_S}, {"step": 2, "loss": 2.9, "step_s": 2000.0})
     save(run, 2, began_s=1000.0, seconds=20.0)
-    window = read_window(run, 2, PLANNED)
+    window = StopWindowReader(run).read(2, PLANNED)
     assert window == StopWindow(FLOOR_S + 1.25 * STEP_S + 2 * 20.0, "step", STEP_S, STEP_S, 20.0, "measured")
 
 
 def test_a_single_process_waits_for_one_micro_batch(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     log(run, {"step": 1, "step_s": STEP_S})
-    window = read_window(run, 1, PLANNED)
+    window = StopWindowReader(run).read(1, PLANNED)
     assert (window.work, window.work_s, window.step_s) == ("micro_step", pytest.approx(STEP_S / 651), STEP_S)
     # The save was not measured yet: the planned one.
     assert window.window_s == pytest.approx(FLOOR_S + 1.25 * STEP_S / 651 + 2 * 30.0)
@@ -58,8 +58,8 @@ def test_a_single_process_waits_for_one_micro_batch(tmp_path: Path) -> None:
 def test_before_a_step_was_measured_the_plan_holds(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     log(run, {"step": 0, "eval_loss": 3.0}, {"step": 1, "step_s": None}, {"step": 1, "step_s": "NaN"})
-    assert read_window(run, 1, PLANNED) is PLANNED
-    assert read_window(run, 1, None) is None
+    assert StopWindowReader(run).read(1, PLANNED) is PLANNED
+    assert StopWindowReader(run).read(1, None) is None
 
 
 def test_it_follows_the_run(tmp_path: Path) -> None:

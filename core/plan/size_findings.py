@@ -1,0 +1,385 @@
+"""Whether the batch is what was asked for, and whether it fits: the device, host RAM and disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from trainwiz.core.batch import accumulation_for
+from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.estimate.memory import estimate_evaluation
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.plan.loading import low_memory
+from trainwiz.core.plan.replan import remedy_of
+from trainwiz.core.plan.resolve import NOTABLE_DEVIATION
+from trainwiz.core.plan.result import BatchAlternative, Plan
+from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO
+from trainwiz.core.plan.words import counted, gib, listed, part_word, percent
+
+# Whether the batch is what was asked for, and whether the model takes its length.
+
+FAR = 2.0
+"""From here on a deviation is said as a multiple."""
+MANY_STEPS = 16
+"""Half-precision sums of fewer micro-batches lose little."""
+OF_TWO_ORDERS = {"bf16": 0.011, "fp16": 0.0014}
+"""How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in that format:
+on a CPU, one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (tools/benchmarks/bench_accumulation.py)."""
+TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
+"""In the order in which they are followed."""
+
+
+def batch_findings(plan: Plan) -> Iterator[Finding]:
+    for judge in (_targets, _deviation, _slow_exact, _length, _half_precision_sum):
+        yield from judge(plan)
+
+
+def _targets(plan: Plan) -> Iterator[Finding]:
+    """Targets that contradict each other, and one of real tokens without lengths to count them by."""
+    batch, key = plan.batch, "batch.target_real_tokens"
+    given = {key: plan.config.value(key) for key in TARGET_KEYS if plan.config.value(key) is not None}
+    if list(given) == [key] and batch.real_tokens is None:
+        message = tr(
+            "batch.target_real_tokens is {target_real_tokens}, and how many real tokens a row has is not "
+            "known: the data is not here or cannot be read. Name data that is here, or aim at tokens "
+            "with padding (--target-tokens) or at sequences (--target-samples).",
+            **counted(target_real_tokens=given[key]),
+        )
+        changes = {key: None, "batch.target_tokens": given[key]}
+        yield plan.error("unknown_lengths", key, message, (tr("aim at as many tokens, padding included"), changes))
+    if len(given) < 2:
+        return
+    real = batch.real_tokens / batch.effective_samples if batch.real_tokens else None
+    sizes = dict(zip(TARGET_KEYS, (1.0, float(batch.sequence_length), real), strict=True))
+    asked = {key: value / size for key, value in given.items() if (size := sizes[key])}
+    if max(asked.values()) <= min(asked.values()) * (1 + NOTABLE_DEVIATION) and len(asked) == len(given):
+        return
+    words = listed(
+        tr("{key} {value} ({sequences} sequences)", key=key, **counted(value=value, sequences=asked[key]))
+        if key in asked
+        else f"{key} {value:,}"
+        for key, value in given.items()
+    )
+    kept, *others = given
+    message = tr("The batch has {count} targets that differ: {words}; keep one of them.", count=len(given), words=words)
+    yield plan.error("several_targets", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others)))
+
+
+def _deviation(plan: Plan) -> Iterator[Finding]:
+    batch = plan.batch
+    if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
+        return
+    if batch.target_samples:
+        target = tr("{target_samples} sequences", **counted(target_samples=batch.target_samples))
+    elif batch.target_tokens:
+        target = tr("{target_tokens} tokens", **counted(target_tokens=batch.target_tokens))
+    else:
+        target = tr("{target_real_tokens} real tokens", **counted(target_real_tokens=batch.target_real_tokens or 0))
+    if abs(batch.deviation) < FAR:
+        off = tr("{share} off", share=percent(batch.deviation, 1, signed=True))
+    else:
+        off = tr("{factor} times", **counted(factor=batch.deviation + 1))
+    message = tr(
+        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences "
+        "({effective_tokens} tokens) a step, {off} the target of {target}.",
+        micro_batch=batch.micro_batch,
+        accumulation=batch.accumulation,
+        world_size=batch.world_size,
+        **counted(effective_samples=batch.effective_samples, effective_tokens=batch.effective_tokens),
+        off=off,
+        target=target,
+    )
+    wanted = batch.effective_samples / (1 + batch.deviation)
+    nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
+    remedies: list[tuple[str, Mapping[str, Any]]] = []
+    if nearest != batch.accumulation:
+        remedies.append((tr("accumulation {nearest}", nearest=nearest), {ACCUMULATION: nearest}))
+    for other in batch.alternatives:
+        if abs(other.deviation) < abs(batch.deviation) and other.micro_batch != batch.micro_batch:
+            words = mark("micro-batch {micro_batch} × accumulation {accumulation}")
+            if abs(other.deviation) < FAR:
+                words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {deviation}")
+            remedies.append(_other_batch(words, other))
+    yield plan.warning("batch_deviation", ACCUMULATION, message, *remedies)
+
+
+def _other_batch(words: str, other: BatchAlternative) -> tuple[str, Mapping[str, Any]]:
+    values = {"micro_batch": other.micro_batch, "accumulation": other.accumulation}
+    deviation = percent(other.deviation, 2, signed=True)
+    text = tr(words, **values, **counted(sequences=other.effective_samples), deviation=deviation)
+    return text, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}
+
+
+def _slow_exact(plan: Plan) -> Iterator[Finding]:
+    """A target that only a small micro-batch hits: kept, because it was asked for, and said, because it is slow."""
+    batch = plan.batch
+    faster = next((other for other in batch.alternatives if other.micro_batch >= 2 * batch.micro_batch), None)
+    if (
+        batch.deviation != 0
+        or faster is None
+        or plan.chosen_by_hand(MICRO)
+        or abs(faster.deviation) > NOTABLE_DEVIATION
+    ):
+        return
+    message = tr(
+        "Only a micro-batch of {micro_batch} gives exactly {effective_samples} sequences a step; "
+        "{faster_micro_batch} would use the device better.",
+        micro_batch=batch.micro_batch,
+        **counted(effective_samples=batch.effective_samples),
+        faster_micro_batch=faster.micro_batch,
+    )
+    words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {sequences} sequences, {deviation}")
+    yield plan.note("small_micro_batch", MICRO, message, _other_batch(words, faster))
+
+
+def _length(plan: Plan) -> Iterator[Finding]:
+    """Inputs, targets and generated texts that a table of positions does not reach."""
+    most, config = plan.most_positions, plan.config
+    keys = ["batch.sequence_length"]
+    if config.task == "seq2seq":
+        keys += ["batch.target_length"] + (["evaluation.generation_length"] if config.evaluation.generate else [])
+    for key in keys:
+        length = config.value(key) or 0
+        if most is not None and length > most:
+            numbers = counted(length=length, most=most)
+            message = tr(
+                "{key} is {length}, and {name} has {most} positions.", key=key, name=config.model.name, **numbers
+            )
+            yield plan.error("too_long", key, message, (tr("{most} tokens", **numbers), {key: most}))
+
+
+def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
+    """Torch keeps the sum of micro-batches in the format of the weights. So does DeepSpeed, unless its file asks for
+    `grad_accum_dtype: fp32`, as ours does; 0.19 heeds that also with offload (`_use_compact_grad_partition_buffer`)."""
+    engine, work = plan.config.engine, plan.work
+    if work is None or work.formats.weights != 2 or plan.batch.accumulation < MANY_STEPS:
+        return
+    values = {"accumulation": plan.batch.accumulation, "precision": engine.precision}
+    code, where = "half_precision_accumulation", "engine.precision"
+    if work.deepspeed and engine.offload != "none" and engine.deepspeed_file is None:
+        message = tr(
+            "The gradients of {accumulation} micro-batches are added in fp32, as deepspeed.json asks "
+            "(grad_accum_dtype), for 4 bytes a parameter on the GPU. In {precision}, as an older DeepSpeed than 0.19 may "
+            "add them with the optimizer in host RAM, two orders of the same rows differ by {share}.",
+            **values,
+            share=percent(OF_TWO_ORDERS["fp16" if engine.precision == "fp16" else "bf16"], 1),
+        )
+        yield plan.warning(code, "engine.offload", message)
+    elif not (work.deepspeed or work.lora):
+        message = tr(
+            "Weights and gradients in {precision} add {accumulation} micro-batches in 16 bits, which "
+            "rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed precision keeps them in "
+            "fp32, and a larger micro-batch adds less often.",
+            **values,
+            share=percent(OF_TWO_ORDERS["bf16"], 1),
+        )
+        yield plan.warning(code, where, message, (tr("bf16 with fp32 weights"), {where: "bf16"}))
+
+
+# Memory of the device, of the host, and of the disk.
+
+OTHER_SHARE = 0.1
+"""A desktop or another job that holds more of the card than this is worth a word."""
+
+
+def memory_findings(plan: Plan) -> Iterator[Finding]:
+    for judge in (_architecture, _device, _evaluation, _headroom, _others, _host, _low_memory, _disk):
+        yield from judge(plan)
+
+
+def _architecture(plan: Plan) -> Iterator[Finding]:
+    key, architecture = "model.name", plan.architecture
+    if plan.unknown_architecture:
+        message = tr("Memory and time are not estimated: {reason}.", reason=plan.unknown_architecture)
+        yield plan.warning("unknown_architecture", key, message)
+    elif architecture is not None and architecture.approximate and plan.estimate.tier == "analytic":
+        message = tr(
+            "The formulas know no models of type {model_type}: they read its config by the usual names, "
+            "and the interval is wider.",
+            model_type=architecture.model_type,
+        )
+        yield plan.note("approximate_architecture", key, message)
+
+
+def states_text(plan: Plan) -> str:
+    """ "weights, gradients and optimizer states alone take 9.7 GiB"."""
+    if plan.estimate.peak is None:
+        return ""
+    states = plan.estimate.peak.states
+    total = gib((states.weights + states.gradients + states.buckets + states.optimizer) * plan.devices.sharing)
+    if states.host:
+        return tr("weights and gradient buckets take {total}, with the optimizer in host RAM", total=total)
+    return tr("weights, gradients and optimizer states alone take {total}", total=total)
+
+
+def _device(plan: Plan) -> Iterator[Finding]:
+    memory, verdict, fixes = plan.memory, plan.estimate.verdict(plan.share_bytes), _fixes(plan)
+    if memory.capacity_bytes is not None and verdict in ("does_not_fit", "tight"):
+        largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
+        parts = listed(f"{part_word(name)} {size / 2**30:.1f}" for name, size in largest)
+        place = {"size": gib(memory.capacity_bytes), "device": tr(memory.device)}
+        if verdict == "tight":
+            message = tr(
+                "It may not fit: between {low} and {high} of {capacity} ({parts}; peak: {peak_moment}).",
+                low=gib(memory.low_bytes),
+                high=gib(memory.high_bytes),
+                capacity=tr("{size} of {device}", **place),
+                parts=parts,
+                peak_moment=memory.peak_moment,
+            )
+            yield plan.warning("tight", "memory", message, *fixes)
+        else:
+            message = tr(
+                "Doesn't fit: needs at least {needed}, {device} has {size} ({parts}; peak: {peak_moment}); {states}.",
+                needed=gib(plan.memory.needed_bytes),
+                **place,
+                parts=parts,
+                peak_moment=memory.peak_moment,
+                states=states_text(plan),
+            )
+            if all(fix.trains_otherwise for fix in plan.fixes):
+                message += after(tr("No engine setting makes it fit."))
+            yield plan.error("does_not_fit", "memory", message, *fixes)
+    key = "planning.context_bytes"
+    if plan.config.planning.context_bytes is not None and plan.devices.device == "mps":
+        message = tr("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on an Apple GPU.")
+        yield plan.note("context_not_used", key, message)
+    if plan.config.planning.context_bytes is not None and plan.devices.device == "cpu":
+        message = tr("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on a CPU.")
+        yield plan.note("context_not_used", key, message)
+
+
+def _fixes(plan: Plan) -> list[Remedy]:
+    return [remedy_of(fix, plan) for fix in plan.fixes]
+
+
+def _evaluation(plan: Plan) -> Iterator[Finding]:
+    """Held-out rows need no gradients, and their logits come all at once."""
+    estimate, work, share = plan.evaluation, plan.work, plan.share_bytes
+    if estimate is None or work is None or share is None:
+        return
+    verdict = estimate.verdict(share)
+    if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= plan.estimate.allocated_bytes:
+        return
+
+    def fits(size: int) -> bool:
+        then = estimate_evaluation(replace(work, eval_micro_batch=size), plan.evidence)
+        return then is not None and then.safe_bytes <= share
+
+    smaller = work.eval_micro_batch // 2
+    while smaller and not fits(smaller):
+        smaller //= 2
+    moment, logits = estimate.peak_moment, estimate.breakdown.get("logits", 0)
+    if logits:
+        moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
+    values = {
+        "size": work.eval_micro_batch,
+        "used": gib(estimate.device_used_bytes),
+        "capacity": gib(plan.memory.capacity_bytes or 0),
+        "moment": moment,
+    }
+    fewer = tr("evaluate {smaller} at once: no other result", smaller=smaller), {EVALUATED: smaller}
+    remedies = [fewer] if smaller else _fixes(plan)
+    if verdict == "tight":
+        message = tr("Evaluating {size} sequences at once may not fit: {used} of {capacity} ({moment}).", **values)
+        yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
+    else:
+        message = tr("Evaluating {size} sequences at once does not fit: {used} of {capacity} ({moment}).", **values)
+        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
+
+
+def _headroom(plan: Plan) -> Iterator[Finding]:
+    """Memory that stays free, with what would use it."""
+    if not plan.headroom or plan.time.verdict == "idle":
+        return
+    message = tr(
+        "{needed} of {share} are needed. What would use the rest: {fixes}.",
+        needed=gib(plan.estimate.needed_bytes),
+        share=gib(plan.share_bytes or 0),
+        fixes=(tr("; or") + after("")).join(fix.words for fix in plan.headroom),
+    )
+    yield plan.note("room", "memory", message, *(remedy_of(fix, plan) for fix in plan.headroom))
+
+
+def _others(plan: Plan) -> Iterator[Finding]:
+    for gpu in plan.devices.gpus:
+        held, total = gpu.memory_other_bytes, gpu.memory_total_bytes
+        if held and total and held > OTHER_SHARE * total:
+            message = tr(
+                "The desktop or other jobs hold {held} of GPU {index} now; closing them frees it.",
+                held=gib(held),
+                index=gpu.index,
+            )
+            yield plan.note("memory_in_use", "memory", message)
+
+
+def _host(plan: Plan) -> Iterator[Finding]:
+    memory, data, free = plan.memory, plan.config.data, plan.memory.host_ram_capacity_bytes
+    if free is None or plan.devices.device == "cpu" or memory.host_ram_bytes <= free:
+        return
+    held, missing = memory.host_ram_parts, memory.host_ram_bytes - free
+    message = tr(
+        "Host RAM: {host_ram} needed and {host_ram_capacity} free ({parts}). Loader workers, pinned "
+        "batches, rows and offloaded states take it, not the micro-batch.",
+        host_ram=gib(memory.host_ram_bytes),
+        host_ram_capacity=gib(free),
+        parts=large_parts(held),
+    )
+
+    def less(saved: int) -> str:
+        if saved < missing:
+            return tr("{saved} less, still {over} too much", saved=gib(saved), over=gib(missing - saved))
+        return tr("{saved} less", saved=gib(saved))
+
+    remedies: list[tuple[str, Mapping[str, Any]]] = []
+    workers = held.get("workers", 0) if data.workers else 0
+    rows = held.get("data", 0) if not data.streaming and held.get("data", 0) > 2**28 else 0
+    if data.workers:
+        remedies.append((tr("no loader workers: {less}", less=less(workers)), {"data.workers": 0}))
+    if rows:
+        remedies.append((tr("stream the rows: {less}", less=less(rows)), {"data.streaming": True}))
+    fewer = _processes_that_fit(plan)
+    if fewer and max(workers, rows) < missing:
+        words = trn("{n} process instead of {all}", "{n} processes instead of {all}", fewer, all=plan.devices.processes)
+        remedies.append((words, {"engine.processes": fewer}))
+    yield plan.error("host_ram", "host_ram", message, *remedies)
+
+
+def large_parts(parts: Mapping[str, int]) -> str:
+    """ "loader workers 2.1 GiB, data 1.0 GiB": of host RAM what counts."""
+    return listed(f"{part_word(name)} {gib(size)}" for name, size in parts.items() if size > 2**28)
+
+
+def _processes_that_fit(plan: Plan) -> int:
+    """How many fewer training processes host RAM has room for; 0 where it has not for one, or there is one alone."""
+    parts, processes = plan.memory.host_ram_parts, plan.devices.processes
+    # Offloaded states are shared out: fewer processes hold more each. One process writes the weights.
+    shared = sum(parts.get(name, 0) for name in ("supervisor", "offloaded", "saving"))
+    room = (plan.memory.host_ram_capacity_bytes or 0) - shared
+    return max(0, min(processes - 1, room // ((sum(parts.values()) - shared) // processes)))
+
+
+def _low_memory(plan: Plan) -> Iterator[Finding]:
+    data = plan.config.data
+    if low_memory(plan) and (data.workers or data.pin_memory):
+        message = tr(
+            "{ram_total} of RAM is little: loader workers and pinned memory may use it up.",
+            ram_total=gib(plan.machine.ram_total_bytes),
+        )
+        changes = {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}
+        yield plan.warning("low_memory", "data.workers", message, (tr("low-memory mode"), changes))
+
+
+def _disk(plan: Plan) -> Iterator[Finding]:
+    memory, path = plan.memory, plan.machine.disk_path
+    if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
+        return
+    values = {"needed": gib(memory.disk_bytes), "free": gib(memory.disk_capacity_bytes), "path": path}
+    sentence = mark("The run writes up to {needed} (checkpoints, final model, logs) and {free} are free.")
+    if path:
+        sentence = mark("The run writes up to {needed} (checkpoints, final model, logs) and {free} are free at {path}.")
+    remedies: list[Remedy] = [Remedy(tr("write to another disk: --output-dir FOLDER"))]
+    if plan.config.checkpoint.keep > 1:
+        remedies.insert(0, plan.remedy(tr("keep one checkpoint"), {"checkpoint.keep": 1}))
+    yield plan.error("disk", "disk", tr(sentence, **values), *remedies)

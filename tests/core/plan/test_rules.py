@@ -1,0 +1,225 @@
+"""Each finding where it is due and not where it is not, with remedies that end it when they are applied: one table."""
+
+from dataclasses import replace
+from typing import Any
+
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.make import make_plan
+from trainwiz.core.plan.result import Plan
+
+from tests.core.plan.machines import GIB, codes, config, finding, machine, real, rows
+from tests.each import each
+
+CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
+PAIRS: dict[str, Any] = {
+    "model": "nllb-600m", "task": "seq2seq",
+    "data__sources": [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}],
+}  # fmt: skip
+CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
+TEXT = [{"name": "text.txt"}]
+CSV = [{"name": "rows.csv", "text_column": "text"}]
+FSDP, OFFLOAD = {"engine__strategy": "fsdp"}, {"engine__offload": "optimizer"}
+FLASH, BEST = {"engine__attention": "flash_attention_2"}, {"checkpoint__keep_best": True}
+BLEU = {**BEST, "evaluation__metric": "eval_bleu"}
+PACKED = {"model": "gpt2-tiny", "data__packing": True, "data__concatenate": False, "batch__micro_batch_size": 16}
+OVERFIT: dict[str, Any] = {"mode__kind": "overfit", "training__max_steps": 400, "batch__micro_batch_size": 8}
+REAL = {"batch__target_real_tokens": 100_000, "batch__sequence_length": 512}
+LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
+LONG = {**CAUSAL, "model": "gpt2-medium", "data__sources": CSV, "data__concatenate": False}
+HERE, ONE, TWO, CPU = real(machine()), machine(), machine(count=2), machine(None)
+TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
+NO_CUDA = replace(HERE, torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
+FULL_DISK = replace(real(machine(), deepspeed="0"), disk_free_bytes=5 * GIB, disk_path="/data/runs")
+NAMED = replace(TWO, gpus=tuple(replace(gpu, uuid=f"GPU-{gpu.index}a") for gpu in TWO.gpus))
+
+
+def of(length: int, *more: int) -> DataSummary:
+    return DataSummary(rows=1000, rows_exact=True, lengths=(length,) * 9 + more)
+
+
+Row = tuple[str, str, str, Machine, dict[str, Any], DataSummary | None, Any]
+"""Code, severity, words of the message, machine, request, data, and what makes it quiet: a machine or values."""
+
+
+def due(
+    code: str, severity: str, words: str, here: Machine, *, data: DataSummary | None = None, quiet: Any = None, **values: Any
+) -> Row:  # fmt: skip
+    return code, severity, words, here, values, data, quiet
+
+
+ROWS = [
+    # What the device cannot do, and what is not installed.
+    due("bf16_unsupported", "error", "sm 8.0", TURING, engine__precision="bf16", quiet=ONE),
+    due("bf16_unsupported", "error", "has no bf16", machine("V100 SXM2 32GB"), engine__precision="bf16-true"),
+    due("tf32_unsupported", "error", "has no TF32", TURING, engine__precision="tf32"),
+    due("tf32_unsupported", "error", "has no TF32", TURING, engine__tf32=True),
+    due("fp16_unsupported", "error", "on a CPU", CPU, engine__precision="fp16", quiet=ONE),
+    due("fp16_unsupported", "error", "Apple", machine("Apple M2 Max"), engine__precision="fp16"),
+    due("flash_attention_missing", "error", "too old", TURING, **FLASH, quiet=ONE),
+    due("flash_attention_missing", "error", "needs an NVIDIA GPU", CPU, **FLASH),
+    due("flash_attention_missing", "error", "not installed", HERE, **FLASH, quiet=real(ONE, flash_attn="2.8")),
+    due("flash_attention_missing", "error", "half precision only", ONE, **FLASH, engine__precision="fp32"),
+    due("deepspeed_missing", "error", "DeepSpeed", HERE, **OFFLOAD, quiet=real(ONE, deepspeed="0.19")),
+    due("bitsandbytes_missing", "error", "bitsandbytes", HERE, engine__optimizer="adamw_bnb_8bit", quiet=ONE),
+    due("torch_without_cuda", "error", "CPU build", NO_CUDA, quiet=ONE),
+    due("compile_unsupported", "error", "too old", machine("P100 PCIe 16GB"), engine__compile=True, quiet=ONE),
+    due("triton_missing", "error", "Triton", HERE, engine__compile=True, quiet=real(ONE, triton="3.5")),
+    due("compile_takes_time", "note", "minutes", ONE, engine__compile=True, quiet={"engine__compile": False}),
+    due("reporter_missing", "error", "wandb", HERE, logging__report_to=["tensorboard", "wandb"], quiet=ONE),
+    due("reporter_not_supported", "error", "telegram", ONE, logging__report_to=["telegram"]),
+    due("reporter_not_supported", "error", "none beside", ONE, logging__report_to=["none", "tensorboard"]),
+    due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
+    due("missing_hardware", "error", "GPU 0, 1 is asked for", CPU, engine__gpus=["0", "1"], quiet=TWO),
+    due("unknown_gpu", "error", "no GPU 7", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
+    due(
+        "gpus_of_one_machine", "error", "GPU-0a, GPU-1a is a card", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
+        engine__nodes=2, quiet={"engine__nodes": 1},
+    ),
+    # Engines that share out.
+    due("shared_table", "error", "one table", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
+    due("fsdp_needs_gpus", "error", "says nothing", CPU, **FSDP, engine__processes=2, quiet=TWO),
+    due("fsdp_needs_gpus", "error", "this run has one", ONE, **FSDP),
+    due("fsdp_needs_gpus", "error", "this run has one", ONE, **FSDP, engine__offload="all"),
+    due("offload_not_supported", "error", "ZeRO can keep", TWO, **FSDP, **OFFLOAD),
+    due("optimizer_not_shared", "error", "bitsandbytes", TWO, **FSDP, engine__optimizer="adamw_bnb_8bit"),
+    due("deepspeed_needs_cuda", "error", "Apple GPU", machine("Apple M2 Max"), engine__strategy="zero2"),
+    # What contradicts the task.
+    due("peft_not_supported", "error", "all weights", ONE, peft__method="lora"),
+    due("nothing_to_generate", "error", "writes none", ONE, evaluation__generate=True),
+    due("nothing_to_generate", "error", "no source", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
+    due("nothing_held_out", "error", "none are held out", ONE, **BEST, data__validation_rows=0),
+    due("unknown_metric", "error", "eval_bleu", ONE, **BLEU),
+    due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),
+    due("unknown_metric", "error", "eval_bleu", ONE, **CAUSAL, data__sources=TEXT, **BLEU),
+    due("joined_targets", "error", "lost", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
+    due("nothing_to_join", "error", "stays a sample", ONE, data__concatenate=True),
+    due("nothing_to_join", "error", "stays a sample", ONE, **PAIRS, data__concatenate=True),
+    due(
+        "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",
+        peft__targets=["q_proj", "c_attn"], quiet={"peft__method": "none"},
+    ),
+    due("overfit_too_seldom", "warning", "too seldom", ONE, **OVERFIT, mode__overfit_batches=80,
+        batch__gradient_accumulation_steps=1, quiet={"mode__overfit_batches": 40}),
+    due("too_long", "error", "512 positions", ONE, **{**PAIRS, "model": "opus-mt-zh-en"}, batch__target_length=1000),
+    # Packing.
+    due("packing_not_possible", "error", "Eager attention", ONE, **PACKED, engine__attention="eager"),
+    due("packing_not_possible", "error", "torch.compile", ONE, **PACKED, engine__compile=True),
+    due("packing_not_possible", "error", "fsdp", TWO, **PACKED, **FSDP),
+    due("packing_not_possible", "error", "causal models alone", ONE, data__packing=True),
+    due("packing_not_possible", "error", "mamba", ONE, **PACKED,
+        model__architecture_overrides={"model_type": "mamba"}),
+    due("nothing_to_pack", "note", "changes nothing", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
+    # The batch and its rows.
+    due(
+        "batch_deviation", "warning", "-25.0 %", ONE, batch__target_samples=128, batch__micro_batch_size=24,
+        batch__gradient_accumulation_steps=4, quiet={"batch__target_samples": 96},
+    ),
+    due("batch_larger_than_data", "warning", "more than once", ONE, data=rows(1000), batch__target_samples=4000),
+    due("unknown_lengths", "error", "--target-tokens", ONE, **REAL),
+    due("several_targets", "error", "500 sequences", ONE, data=LENGTHS, **REAL, batch__target_samples=64,
+        quiet={"batch__target_samples": 500}),
+    due(
+        "half_precision_accumulation", "warning", "fp32, as deepspeed.json asks", ONE, model="esm2-150m", **OFFLOAD,
+        batch__target_samples=600, batch__micro_batch_size=2, quiet={"batch__target_samples": 8},
+    ),
+    due(
+        "half_precision_accumulation", "warning", "16 bits", ONE, model="esm2-150m", engine__precision="bf16-true",
+        batch__target_samples=640, batch__micro_batch_size=4,
+    ),
+    due("rows_cut", "note", "10 % of the rows", ONE, data=of(300, 600), batch__sequence_length=512),
+    due("rows_cut", "warning", "100 % of the rows", ONE, data=of(300, 600), batch__sequence_length=128),
+    due("rows_cut", "warning", "100 % of the rows", ONE, **LONG, data=of(4000), batch__sequence_length=1024),
+    due(
+        "targets_cut", "note", "of the targets", ONE, **PAIRS, batch__target_length=64,
+        data=replace(of(90), target_lengths=(100,) * 9), quiet={"batch__target_length": 128},
+    ),
+    # Memory of the device, of the host, and of the disk.
+    due("host_ram", "error", "offloaded", machine(ram_gib=16), model="esm2-650m", **OFFLOAD, data__workers=12,
+        data__prefetch=8, quiet=ONE),
+    due("low_memory", "warning", "is little", SMALL, data=rows(), data__workers=2, quiet=ONE),
+    due("disk", "error", "/data/runs", FULL_DISK, model="esm2-650m", checkpoint__keep=3, quiet=HERE),
+    due("workers", "warning", "more than cores", machine(cores=4), data=rows(), data__workers=12),
+    due("no_workers", "warning", "the GPU waits", machine("RTX A6000", ram_gib=60), data__workers=0, quiet=SMALL),
+    due(
+        "evaluation_does_not_fit", "error", "logits", machine("RTX 4080 Super"), **PAIRS, batch__micro_batch_size=2,
+        batch__target_samples=96, batch__eval_micro_batch_size=192, batch__sequence_length=256,
+        quiet={"batch__eval_micro_batch_size": None},
+    ),
+    due("context_not_used", "note", "on a CPU", CPU, planning__context_bytes=10**9, quiet=ONE),
+]  # fmt: skip
+KEPT = {"rows_cut", "disk", "host_ram", "batch_deviation"}
+"""Several remedies may be needed, or one that brings it nearer and does not end it."""
+
+
+def made(here: Machine, values: dict[str, Any], data: DataSummary | None, changes: Any = ()) -> Plan:
+    request = config(**{"model": "esm2-8m", **values}).with_values(dict(changes), "you")
+    return make_plan(here, request, model=load_models()[request.model.name], data=data)
+
+
+@each(("code", "severity", "words", "here", "values", "data", "quiet"), ROWS)
+def test_where_it_is_due(
+    code: str,
+    severity: str,
+    words: str,
+    here: Machine,
+    values: dict[str, Any],
+    data: DataSummary | None,
+    quiet: Any,
+) -> None:
+    found = finding(made(here, values, data), code)
+    assert found.severity == severity and words in found.message
+    for remedy in found.remedies:
+        assert remedy.command or not remedy.changes or code == "unknown_gpu"
+        if remedy.changes and code not in KEPT:
+            assert code not in codes(made(here, values, data, remedy.changes)), remedy.text
+    if isinstance(quiet, Machine):
+        assert code not in codes(made(quiet, values, data))
+    elif quiet:
+        assert code not in codes(made(here, {**values, **quiet}, data))
+
+
+def test_a_longer_input_is_offered_up_to_what_the_model_knows() -> None:
+    for length, values, data, offered in (
+        (128, {}, of(300, 600), [{"batch.sequence_length": 1024}]),
+        (512, LONG, of(4000), [{"batch.sequence_length": 1024}]),
+        (1024, LONG, of(4000), []),
+    ):
+        found = finding(made(ONE, {**values, "batch__sequence_length": length}, data), "rows_cut")
+        assert [one.changes for one in found.remedies] == offered
+
+
+def test_only_the_user_allows_the_code_of_a_model() -> None:
+    asked = config().with_values({"model.trust_remote_code": True}, "profile")
+    spec = load_models()[asked.model.name]
+    found = finding(make_plan(ONE, asked, model=spec, data=None), "remote_code")
+    assert found.severity == "error" and "--set model.trust_remote_code=true" in found.message
+    allowed = config().with_values({"model.trust_remote_code": True}, "you")
+    assert "remote_code" not in codes(make_plan(ONE, allowed, model=spec, data=None))
+
+
+def test_what_can_be_trained_is_not_refused() -> None:
+    for here, values in (
+        (TWO, {"engine__strategy": "zero2", "engine__gpus": ["0"], "logging__report_to": ["none"]}),
+        (ONE, {"mode__trace_steps": 3, "logging__memory_every_steps": 200, "evaluation__every_epoch": True}),
+        (ONE, {**PAIRS, **BEST, "evaluation__metric": "bleu", "evaluation__generate": True}),
+        (ONE, {**CAUSAL, **BEST, "data__sources": CHAT, "evaluation__generate": True}),
+        *((TWO, {"engine__strategy": name, "engine__offload": off}) for name in ("fsdp", "zero1", "zero3")
+          for off in ("none", "all")),
+    ):  # fmt: skip
+        assert not made(here, values, None).errors, values
+
+
+def test_data_that_cannot_be_used_say_nothing_of_the_length() -> None:
+    """No time for steps that nobody named; what the user says of the length stays."""
+    from trainwiz.core.errors import Finding
+
+    refused = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
+    for values, steps, epochs in (({}, None, None), ({"training__max_steps": 70}, 70, None)):
+        request = config("esm2-8m", **values)
+        plan = make_plan(ONE, request, model=load_models()["esm2-8m"], data=None, findings=(refused,))
+        assert (plan.time.steps, plan.time.epochs, plan.time.total_s is None) == (steps, epochs, steps is None)
+        assert plan.time.step_s is not None
+    unnamed = make_plan(ONE, config("esm2-8m"), model=load_models()["esm2-8m"], data=None)
+    assert unnamed.time.steps == 1000
