@@ -1,20 +1,19 @@
-"""What sources of trainings that trainwiz did not start have in common."""
+"""The files of a training that trainwiz did not start, as a source: what its reader found, as a snapshot."""
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.advice_machine import advise
-from trainwiz.core.telemetry.foreign_log import finished_words
+from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
-from trainwiz.core.telemetry.snapshot import Ending, HostReading, Planned, Snapshot
+from trainwiz.core.telemetry.snapshot import Ending, Planned, Snapshot, finished_words, time_left_s
 from trainwiz.core.telemetry.target import Source, Target
 from trainwiz.core.telemetry.words import rough_words, step_words
 from trainwiz.core.text import moment_words
@@ -23,8 +22,6 @@ POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 QUIET_AFTER_S = 120.0
 QUIET_AFTER_PAUSES = 10.0
-
-LOSSES = ("loss", "train/loss", "train_loss", "train_loss_step", "training loss", "epoch_loss", "train_loss_epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Reading:
     step: int | None = None
     max_steps: int | None = None
     epoch: float | None = None
-    pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
+    pace: Pace = NO_PACE
     started_s: float | None = None
     written_s: float | None = None
     """When something was last written."""
@@ -65,35 +62,35 @@ class Reading:
     read_share: float = 1.0
 
 
-class ForeignSource(Source):
-    """Files alone: of processes and machines it knows nothing."""
+class Reader(Protocol):
+    """Of one format of files."""
 
-    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
-        self.target = target
-        self._clock = clock
-        self._looks = 0
-        self._grew_s: float | None = None
-
-    @abstractmethod
     def read(self, deadline: float) -> Reading:
         """Read what is new until time.monotonic() is `deadline`. Raises nothing."""
 
+
+class FilesSource(Source):
+    """Files alone: of processes and machines it knows nothing."""
+
+    def __init__(self, target: Target, reader: Reader, *, clock: Callable[[], float] = time.time) -> None:
+        self.target = target
+        self._reader = reader
+        self._clock = clock
+        self._has_read = False
+        self._grew_s: float | None = None
+
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        reading = self.read(time.monotonic() + POLL_S)
+        reading = self._reader.read(time.monotonic() + POLL_S)
         now = self._clock()
-        if reading.grew and self._looks and not reading.behind:
+        if reading.grew and self._has_read and not reading.behind:
             # What the first looks find was there before; whatever comes later is being written.
             self._grew_s = now
-        self._looks += not reading.behind
-        return self._snapshot(reading, now, curves)
-
-    def _snapshot(self, reading: Reading, now: float, curves: Iterable[str]) -> Snapshot:
+        self._has_read = self._has_read or not reading.behind
         written_s = max((t for t in (reading.written_s, self._grew_s) if t is not None), default=None)
         status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
-        runs = status == "running"
-        planned = Planned(effective_samples=reading.effective_samples, model=reading.model)
-        loss = loss_name(reading.metrics)
-        return Snapshot(
+        runs, loss = status == "running", loss_name(reading.metrics)
+        step_s = reading.pace.wall_step_s or reading.pace.step_s
+        snapshot = Snapshot(
             source=self.target.kind,
             path=str(self.target.path),
             name=self.target.name,
@@ -102,26 +99,16 @@ class ForeignSource(Source):
             step=reading.step,
             max_steps=reading.max_steps,
             epoch=reading.epoch,
-            eta_s=_eta_s(reading) if runs else None,
+            eta_s=time_left_s(reading.step, reading.max_steps, step_s) if runs else None,
             started_s=reading.started_s,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
             pace=reading.pace,
             metrics=reading.metrics,
             curves={name: reading.curve(name) for name in curves},
-            planned=planned,
+            non_finite_steps=reading.non_finite_steps(loss) if loss else (),
+            planned=Planned(effective_samples=reading.effective_samples, model=reading.model),
             ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
-            advice=advise(
-                status=status if runs else "finished",
-                metrics={"loss": reading.metrics[loss]} if loss else {},
-                non_finite_steps={"loss": reading.non_finite_steps(loss)} if loss else {},
-                pace=reading.pace,
-                gpus=(),
-                host=HostReading(),
-                planned=planned,
-                peak_memory_bytes=None,
-                recorded=[{"code": "note", "severity": "note", "text": note} for note in reading.notes],
-            ),
             log=reading.log,
             log_version=reading.log_version,
             log_path=str(reading.log_path) if reading.log_path else None,
@@ -131,6 +118,8 @@ class ForeignSource(Source):
             behind=reading.behind,
             read_share=reading.read_share,
         )
+        notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
+        return replace(snapshot, advice=advise(snapshot, notes))
 
 
 def status_of(reading: Reading, now: float, written_s: float | None) -> str:
@@ -138,7 +127,7 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
 
     "finished": the planned steps are reached, or the job wrote that it ended. "running": something was written within QUIET_AFTER_S
     or the time of QUIET_AFTER_PAUSES pauses between two points, whichever is longer. "quiet":
-    anything else; where the process that writes is seen (folder_source), that is "running" as well.
+    anything else; where the process that writes is seen (job_source), that is "running" as well.
     """
     if reading.ended or (reading.step is not None and reading.max_steps and reading.step >= reading.max_steps):
         return "finished"
@@ -146,16 +135,6 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
         return "quiet"
     limit = max(QUIET_AFTER_S, (reading.pause_s or 0.0) * QUIET_AFTER_PAUSES)
     return "running" if now - written_s <= limit else "quiet"
-
-
-def loss_name(names: Iterable[str]) -> str | None:
-    """The metric that is the training loss, by its name; of several runs the first that has one."""
-    names = list(names)
-    for wanted in LOSSES:
-        for name in names:
-            if name == wanted or name.endswith(f"/{wanted}"):
-                return name
-    return next((name for name in names if "loss" in name.lower()), None)
 
 
 def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
@@ -172,10 +151,3 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
     return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
-
-
-def _eta_s(reading: Reading) -> float | None:
-    step_s = reading.pace.wall_step_s or reading.pace.step_s
-    if reading.step is None or not reading.max_steps or step_s is None:
-        return None
-    return max(0, reading.max_steps - reading.step) * step_s

@@ -1,8 +1,9 @@
-"""The lines of a log for a screen, and the log of a process."""
+"""The lines of a log as a screen shows them: plain, with their level, each progress bar once."""
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,7 +67,6 @@ _TQDM = re.compile(
     r"(?:\|\s*(?P<at>[\d.,]+\w?)/(?P<total>[\d.,]+\w?|\?)\s*(?:\[[^\]\n]*\]?)?)?"
 )
 _TQDM_OPEN = re.compile(r"(?P<name>.*?)(?<![\w.,])[\d.,]++\w*+(?: [a-z]+)? ?\[\d[\d:]*\d, [^\]\n]*(?:/s|s/)[^\]\n]*\]")
-_KERAS = re.compile(r"\s*(?P<at>\d+)/(?P<total>\d+) (?:\[[=>.]*\]|[━╸╺ ]*\s).*")
 _REWRITTEN = re.compile(r"\r|\x1b\[\d*A")
 
 
@@ -83,18 +83,16 @@ def split_rank(text: str) -> tuple[str, str]:
 def level_of(text: str) -> LogLevel:
     """What the words of one line say; a level that the line names itself ("WARNING", "[INFO]") decides."""
     lower = text.lower()
-    if not any(word in lower for word in TELLING_WORDS):
-        # Nothing else begins like a line of glog.
-        glog = _GLOG.match(text) if text[:1] in ("[", "W", "E", "F") else None
-        return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
-    named = _NAMED.search(text)
-    if named:
-        return _NAMED_LEVELS.get(named.group(), "error")
-    if TRACEBACK in text or _ERROR.search(text):
-        return "error"
-    if _WARNING.search(text):
-        return "warning"
-    glog = _GLOG.match(text)
+    if any(word in lower for word in TELLING_WORDS):
+        named = _NAMED.search(text)
+        if named:
+            return _NAMED_LEVELS.get(named.group(), "error")
+        if TRACEBACK in text or _ERROR.search(text):
+            return "error"
+        if _WARNING.search(text):
+            return "warning"
+    # Nothing else begins like a line of glog.
+    glog = _GLOG.match(text) if text[:1] in ("[", "W", "E", "F") else None
     return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
 
 
@@ -102,28 +100,24 @@ class Levels:
     """Levels of lines in file order: a traceback is an error from its head to its exception, for each rank."""
 
     def __init__(self) -> None:
-        self._open: set[str] = set()
-
-    def peek(self, text: str) -> LogLevel:
-        """The level of a line that is not finished yet."""
-        rank, line = split_rank(text)
-        return "error" if rank in self._open else level_of(line)
+        self.open: set[str] = set()
+        """Ranks inside of a traceback."""
 
     def level(self, text: str) -> LogLevel:
         """The level of the next line."""
         rank, line = split_rank(text)
-        if rank in self._open:
+        if rank in self.open:
             if line[:1] not in ("", " ", "\t"):
-                self._open.discard(rank)
+                self.open.discard(rank)
             return "error"
         if TRACEBACK in line:
-            self._open.add(rank)
+            self.open.add(rank)
             return "error"
         return level_of(line)
 
 
 def bar_of(text: str) -> Bar | None:
-    """The progress bar (of tqdm or Keras) that the line is or begins with."""
+    """The progress bar (of tqdm) that the line is or begins with."""
     if "%|" in text:
         found = _TQDM.match(text)
         if found is None:
@@ -134,8 +128,6 @@ def bar_of(text: str) -> Bar | None:
         return Bar(f"{found['name'].strip()}/{total}", done, found.end() if total else len(text))
     if "[" in text and ("/s" in text or "s/" in text) and (found := _TQDM_OPEN.match(text)) is not None:
         return Bar(f"{found['name'].strip()}/?", False, found.end())
-    if "/step" in text and (found := _KERAS.match(text)) is not None:
-        return Bar(f"/{found['total']}", found["at"] == found["total"], len(text))
     return None
 
 
@@ -173,3 +165,89 @@ def parts_of(line: str) -> list[tuple[str, Bar | None]]:
 
 def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
+
+
+# LogLines: the last lines of a log that arrives in pieces, progress bars folded into one line each.
+
+KEPT_LINES = 1_000
+MOST_BARS = 64
+
+
+class LogLines:
+    """The newest `kept` lines. `version` changes with the content.
+
+    A newer version of a progress bar takes the place of the older one; where something was logged
+    between the two, the bar moves down to the end, and one that had reached its end stays as it was.
+    """
+
+    def __init__(self, kept: int = KEPT_LINES) -> None:
+        self._kept = kept
+        self.version = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lines: deque[LogLine | None] = deque(maxlen=self._kept)
+        self._fed = 0
+        self._last_text = 0
+        self._bars: dict[str, tuple[int, bool]] = {}
+        """Key -> (number of the line that shows the bar, whether it has reached its end)."""
+        self._levels = Levels()
+        self._half = ""
+        self._shown: tuple[LogLine, ...] | None = None
+
+    def feed(self, text: str) -> None:
+        """Take text as it was appended to the log; it may end inside a line."""
+        if not text:
+            return
+        self.version += 1
+        self._shown = None
+        *lines, half = (self._half + text).split("\n")
+        # Of a line that is still being rewritten, only the last versions can matter.
+        self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
+        for line in lines[-2 * self._kept :]:
+            for part, bar in parts_of(line):
+                self._add(part, bar)
+
+    def clear(self) -> None:
+        """Begin again, as with another file."""
+        self._begin()
+        self.version += 1
+
+    def lines(self) -> tuple[LogLine, ...]:
+        """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""
+        if self._shown is None:
+            whole = self._lines.copy(), self._fed, self._last_text, dict(self._bars), set(self._levels.open)
+            for part, bar in parts_of(self._half) if self._half else ():
+                if part:
+                    self._add(part, bar)
+            self._shown = tuple(line for line in self._lines if line is not None)
+            # The unfinished line comes again when it is whole.
+            self._lines, self._fed, self._last_text, self._bars, self._levels.open = whole
+        return self._shown
+
+    def _add(self, text: str, bar: Bar | None) -> None:
+        if bar is not None:
+            self._add_bar(bar, LogLine(text, "progress"))
+            return
+        self._append(LogLine(text, self._levels.level(text)))
+        self._last_text = self._fed
+
+    def _add_bar(self, bar: Bar, line: LogLine) -> None:
+        number, done = self._bars.get(bar.key, (0, True))
+        place = number - 1 - (self._fed - len(self._lines))
+        if number and place >= 0:
+            if number > self._last_text:
+                self._lines[place] = line
+                self._bars[bar.key] = (number, bar.done)
+                return
+            if not done or bar.done:
+                self._lines[place] = None
+        self._append(line)
+        self._bars.pop(bar.key, None)
+        self._bars[bar.key] = (self._fed, bar.done)
+        if len(self._bars) > MOST_BARS:
+            del self._bars[next(iter(self._bars))]
+
+    def _append(self, line: LogLine) -> None:
+        self._lines.append(line)
+        self._fed += 1

@@ -166,17 +166,16 @@ class MachineHistory:
         self._host = Charts(HOST_CHARTS)
         self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)
 
-    def peak_device_bytes(self) -> int | None:
-        """What the run held at most of the fullest of its cards; None where there is no card.
+    def peak_memory_bytes(self, *, on_cpu: bool) -> int | None:
+        """What the run held at most of the fullest of its cards; without one, the RAM of all training processes.
 
-        Where the driver does not say what each process holds, as in a container, all of a card counts.
+        Where the driver does not say what each process holds, as in a container, all of a card counts;
+        where no role is known, the RAM of the whole job.
         """
-        peaks = self.so_far.peak_job_gpu_bytes or self.so_far.peak_gpu_bytes
-        return max(peaks.values(), default=None)
-
-    def peak_trainers_bytes(self) -> int | None:
-        """RAM of all training processes together at their most; of the whole job where no role is known."""
         so_far = self.so_far
+        on_card = None if on_cpu else max((so_far.peak_job_gpu_bytes or so_far.peak_gpu_bytes).values(), default=None)
+        if on_card is not None:
+            return on_card
         return max(so_far.peak_trainers_rss_bytes, so_far.peak_trainer_rss_bytes) or so_far.peak_job_rss_bytes or None
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -81,13 +81,9 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
         from trainwiz.core.telemetry.run_source import RunSource
 
         return RunSource(RunFolder(target.path), clock=clock)
-    if target.kind == "process":
-        from trainwiz.core.telemetry.process_source import ProcessSource
+    from trainwiz.core.telemetry.job_source import FolderSource, ProcessSource
 
-        return ProcessSource(target, clock=clock)
-    from trainwiz.core.telemetry.folder_source import FolderSource
-
-    return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
+    return (ProcessSource if target.kind == "process" else FolderSource)(target, clock=clock)
 
 
 def open_files_source(
@@ -102,10 +98,15 @@ def open_files_source(
     For whom knows: `log` is where the standard output of the Trainer goes, `find` names the event
     files of each run.
     """
+    from trainwiz.core.telemetry.foreign import FilesSource, Reader
+
+    reader: Reader
     if target.kind == "trainer":
-        from trainwiz.core.telemetry.trainer_folder import TrainerSource
+        from trainwiz.core.telemetry.trainer_folder import TrainerReader
 
-        return TrainerSource(target, clock=clock, log=log)
-    from trainwiz.core.telemetry.tensorboard import TensorBoardSource
+        reader = TrainerReader(target.path, log=log)
+    else:
+        from trainwiz.core.telemetry.tensorboard import ScalarsReader
 
-    return TensorBoardSource(target, clock=clock, find=find)
+        reader = ScalarsReader(target.path, find=find)
+    return FilesSource(target, reader, clock=clock)

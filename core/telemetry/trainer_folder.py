@@ -1,24 +1,32 @@
-"""The output folder of a Trainer as a source."""
+"""The output folder of a Trainer: its sessions in event files, its newest state, its log; and which of them goes furthest."""
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRun, EventRuns
-from trainwiz.core.telemetry.foreign import ForeignSource, Reading
+from trainwiz.core.run.folder import read_json
+from trainwiz.core.telemetry.foreign import Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
-from trainwiz.core.telemetry.process_source import model_name
-from trainwiz.core.telemetry.scalar_files import Scalars
+from trainwiz.core.telemetry.scalar_files import Scalar, Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import joined_words, pace_of, pause_of
+from trainwiz.core.telemetry.tensorboard import (
+    SHARE_OF_A_CORE_FOR_LOOKS,
+    EventRun,
+    EventRuns,
+    joined_words,
+    pace_of,
+    pause_of,
+)
 from trainwiz.core.telemetry.trainer_log import TrainerLog, find_log
 from trainwiz.core.telemetry.trainer_state import (
     ARGUMENTS_TAG,
@@ -26,9 +34,9 @@ from trainwiz.core.telemetry.trainer_state import (
     NewestState,
     TrainerArguments,
     TrainerState,
+    TrainerSummary,
     parse_arguments,
 )
-from trainwiz.core.telemetry.trainer_summary import EPOCH, TrainerScalars, TrainerSummary
 from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
@@ -53,24 +61,110 @@ class _Chosen:
     started_s: float | None = None
 
 
-class TrainerSource(ForeignSource):
+# TrainerScalars: what the TensorBoard callback of a Trainer wrote, over all its sessions, under the Trainer's own names.
+
+EPOCH = "epoch"
+TRAIN = "train/"
+OTHER_SETS = ("eval/", "test/")
+MOST_BEFORE = 1_000
+LEAST_STEP = -(1 << 63)
+
+
+def trainer_name(tag: str) -> str:
+    """The name before transformers' `rewrite_logs` made a tag of it: train/loss -> loss, eval/loss -> eval_loss."""
+    if tag.startswith(TRAIN):
+        return tag[len(TRAIN) :]
+    for prefix in OTHER_SETS:
+        if tag.startswith(prefix):
+            return f"{prefix[:-1]}_{tag[len(prefix) :]}"
+    return tag
+
+
+class TrainerScalars(Scalars):
+    """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
+    one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
+    step is forgotten. Of two that train at the same time only the one that began last is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.training_began_s: float | None = None
+        """Unix time of the first point of the newest session that trains."""
+        self.current: Scalars | None = None
+        """The newest session that trains."""
+        self.last_trained_s = -math.inf
+        self.joined = 0
+        """Sessions whose points are one series here."""
+        self.apart: list[Scalars] = []
+        """Sessions that train beside `current`, and are left out."""
+
+    def session(self) -> Scalars:
+        """What takes the scalars of one more session."""
+        return _Session(self)
+
+
+class _Session(Scalars):
+    def __init__(self, whole: TrainerScalars) -> None:
+        super().__init__()
+        self._whole = whole
+        self._trains = False
+        self._before: deque[Scalar] = deque(maxlen=MOST_BEFORE)
+        """What it said before it trained: the values of an evaluation come before the epoch they are logged with."""
+
+    def add_all(self, scalars: Iterable[Scalar], *, steps_back_purge: bool = False, session: object = None) -> None:
+        self._whole.add_all(self._renamed(scalars), steps_back_purge=steps_back_purge, session=self)
+
+    def _renamed(self, scalars: Iterable[Scalar]) -> Iterable[Scalar]:
+        whole = self._whole
+        for tag, step, value, time_s in scalars:
+            if self._trains and whole.current is not self:
+                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
+                    whole.apart.append(self)
+                continue
+            if tag is None:
+                yield tag, step, value, time_s
+                continue
+            if tag.startswith(TRAIN):
+                if not self._trains:
+                    self._begin(step, time_s)
+                    yield from (said for said in self._before if said[1] >= step)
+                    self._before.clear()
+                whole.last_trained_s = max(whole.last_trained_s, time_s)
+            elif not self._trains:
+                self._before.append((trainer_name(tag), step, value, time_s))
+                if not step and whole.step:
+                    # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
+                    continue
+            yield trainer_name(tag), step, value, time_s
+
+    def _begin(self, step: int, time_s: float) -> None:
+        whole = self._whole
+        if whole.current is not None and time_s < whole.last_trained_s:
+            whole.apart.append(whole.current)
+            step = LEAST_STEP
+        self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
+        whole.purge(step)
+        whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
+
+
+# Which place tells most.
+
+
+class TrainerReader:
     """Metrics come from the event files, which are written live; from the newest readable state where
     that reaches further, or there are none; from the log where that reaches further than a state."""
 
-    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time, log: Path | None = None) -> None:
+    def __init__(self, path: Path, log: Path | None = None) -> None:
         """`log`: where its standard output goes, for whom knows; else it is looked for in the folder."""
-        super().__init__(target, clock=clock)
-        path = target.path
-        holds_file = is_file(path)
-        is_state = holds_file and path.suffix == ".json"
-        self._folder = None if holds_file else path
-        self._state = NewestState(path) if is_state or not holds_file else None
+        self._path = path
+        self._folder = None if is_file(path) else path
+        is_log = self._folder is None and path.suffix != ".json"
+        self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
         self._state_scalars: tuple[TrainerState, Scalars] | None = None
         self._event_scalars = TrainerScalars()
         self._events: EventRuns | None = None
         self._begin_events()
-        path_of_log = path if holds_file and not is_state else log
+        path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
         self._mixed = False
@@ -96,6 +190,8 @@ class TrainerSource(ForeignSource):
         max_steps = self._max_steps(chosen, state, arguments)
         summary = TrainerSummary.of(metrics) if _has_ended(metrics) else None
         early = state.stopped_early if state is not None and (state.step or 0) >= (step or 0) else None
+        unit = _unit(state, arguments)
+        effective = summary.effective_samples(unit, step, epoch, max_steps) if summary else None
         return Reading(
             metrics=metrics,
             curve=lambda name: tags[name].series.curve() if name in tags else EMPTY_CURVE,
@@ -112,9 +208,7 @@ class TrainerSource(ForeignSource):
             written_s=chosen.written_s,
             written_by_file_time=chosen.by_file_time,
             grew=grew,
-            effective_samples=summary.effective_samples(_unit(state, arguments), step, epoch, max_steps)
-            if summary
-            else None,
+            effective_samples=effective,
             model=self._model_name(),
             hyperparameters=arguments.shown,
             files=chosen.files,
@@ -286,7 +380,7 @@ class TrainerSource(ForeignSource):
         problems += [self._log.problem] if self._log and self._log.problem else []
         begun = self._events is not None and self._events.tails
         if not metrics and not problems and not begun and not self._behind:
-            nothing = tr("{path} holds no metrics yet: event files, states and logs have none.", path=self.target.path)
+            nothing = tr("{path} holds no metrics yet: event files, states and logs have none.", path=self._path)
             problems.append(nothing)
         return tuple(problems)
 
@@ -311,3 +405,31 @@ def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
 def _unit(state: TrainerState | None, arguments: TrainerArguments) -> int:
     """What the sequences of a step are a multiple of, as far as it is known."""
     return max(arguments.batch or 1, state.batch or 1 if state else 1) * (arguments.accumulation or 1)
+
+
+# What model a folder of a training holds, by the settings that transformers and peft save.
+
+
+def model_name(folder: Path) -> str | None:
+    """The base model by its hub id or path, else its architecture; None where nothing says."""
+    folders = [folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]]
+    for name, key in (("adapter_config.json", "base_model_name_or_path"), ("config.json", "_name_or_path")):
+        for place in folders:
+            found = (read_json(place / name) or {}).get(key)
+            if isinstance(found, str) and found:
+                return _last_parts(found)
+    for place in folders:
+        config: dict[str, Any] = dict(read_json(place / "config.json") or {})
+        architectures = config.get("architectures")
+        if isinstance(architectures, list) and architectures and isinstance(architectures[0], str):
+            return architectures[0]
+        if isinstance(config.get("model_type"), str):
+            return str(config["model_type"])
+    return None
+
+
+def _last_parts(name: str) -> str:
+    """A hub id as it is; of a path of any system its last part."""
+    if name.count("/") <= 1 and "\\" not in name and not name.startswith((".", "/", "~")):
+        return name
+    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or name

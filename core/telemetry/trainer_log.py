@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainwiz.core.files import open_file
 from trainwiz.core.lines import ByteTail, TextTail
-from trainwiz.core.telemetry.foreign_log import LogLines
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.metrics import NOT_METRICS
 from trainwiz.core.telemetry.scalar_files import Scalar, Scalars
 from trainwiz.core.telemetry.trainer_state import value_of
@@ -81,9 +81,8 @@ class StdoutMetrics:
 
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
-        resets = self.tail.resets
         data = self.tail.read_bytes()
-        if self.tail.resets != resets:
+        if self.tail.began_anew:
             self._forget()
         if not data:
             return []
@@ -262,8 +261,6 @@ class TrainerLog:
         self.scalars = Scalars()
         self.lines = LogLines()
         self._text = TextTail(path)
-        self._text_resets = 0
-        self._printed_resets = 0
 
     @property
     def behind(self) -> bool:
@@ -288,8 +285,7 @@ class TrainerLog:
         grew = False
         while True:
             scalars = self.printed.read_new()
-            if self.printed.tail.resets != self._printed_resets:
-                self._printed_resets = self.printed.tail.resets
+            if self.printed.tail.began_anew:
                 self.scalars = Scalars()
             self.scalars.add_all(scalars)
             grew = grew or bool(scalars)
@@ -298,7 +294,6 @@ class TrainerLog:
 
     def _read_lines(self) -> None:
         text = self._text.read_new()
-        if self._text.resets != self._text_resets:
-            self._text_resets = self._text.resets
+        if self._text.began_anew:
             self.lines.clear()
         self.lines.feed(text)

@@ -99,11 +99,12 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
         Content.assemble((tr("measured") + " ", "$muted"), gib(measured)),
     ]
     # Where one speaks of it as advice too, both have one judgement: that of the advice.
-    above = any(advice.code == "memory_above_plan" for advice in snapshot.advice)
-    judged = above or any(advice.code.startswith("memory_") for advice in snapshot.advice)
-    if above:
+    codes = {advice.code for advice in snapshot.advice}
+    if "memory_above_plan" in codes:
         parts.append(Content.styled(f"{marks.tight} {tr('more')}", "$warning"))
-    elif judged:
+    elif "memory_below_plan" in codes:
+        parts.append(Content.styled(f"{marks.dot} {tr('less')}", "$muted"))
+    elif "memory_as_planned" in codes:
         parts.append(Content.styled(marks.ok, "$success"))
     return parts
 
@@ -148,7 +149,7 @@ def _step_verdict(snapshot: Snapshot, marks: Marks) -> list[Content]:
     if measured > high * 1.1:
         return [Content.styled(f"{marks.tight} {tr('slower')}", "$warning")]
     if measured < low * 0.9:
-        return [Content.styled(f"{marks.ok} {tr('faster')}", "$success")]
+        return [Content.styled(f"{marks.dot} {tr('faster')}", "$muted")]
     return [Content.styled(marks.ok, "$success")]
 
 

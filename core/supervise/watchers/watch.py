@@ -17,9 +17,9 @@ from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise.order import log
 from trainwiz.core.supervise.recorder import ends_a_line
 from trainwiz.core.supervise.watchers.watchers import WATCHED_AFTER_S, Observation, Run, watched_advice
-from trainwiz.core.telemetry.advice_machine import MOMENTARY
-from trainwiz.core.telemetry.run_plan import read_planned, setup_of
-from trainwiz.core.telemetry.snapshot import computes_on_cpu
+from trainwiz.core.telemetry.advice import MOMENTARY
+from trainwiz.core.telemetry.run_setup import setup_of
+from trainwiz.core.telemetry.snapshot import computes_on_cpu, read_planned
 
 # AdviceLog: advice.jsonl, one line at each change and none for a trouble of a moment.
 

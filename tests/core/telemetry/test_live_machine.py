@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.discovery import find_target
-from trainwiz.core.telemetry.foreign_log import while_it_runs, with_machine
+from trainwiz.core.telemetry.job_source import while_it_runs, with_machine
 from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot

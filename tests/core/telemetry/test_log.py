@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainwiz.core.telemetry.foreign_log import LogLines
-from trainwiz.core.telemetry.log import LONGEST_LINE, bar_of, level_of
+from trainwiz.core.telemetry.log import LONGEST_LINE, LogLines, bar_of, level_of
 
 from tests.each import each
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
-from trainwiz.core.telemetry.process_source import ProcessSource
+from trainwiz.core.telemetry.job_source import ProcessSource
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target, open_source

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import TensorBoardSource
+from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(100)]
 
 
-def source_of(path: Path, now_s: float = BEGAN_S + 10_000) -> TensorBoardSource:
-    return TensorBoardSource(Target("tensorboard", path, path.name), clock=lambda: now_s)
+def source_of(path: Path, now_s: float = BEGAN_S + 10_000) -> Source:
+    return open_files_source(Target("tensorboard", path, path.name), clock=lambda: now_s)
 
 
 def look(path: Path, now_s: float = BEGAN_S + 10_000) -> Snapshot:
@@ -80,8 +79,8 @@ def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_
 
 
 def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.telemetry.event_runs.LOOK_FOR_FILES_S", 0.0)
-    monkeypatch.setattr("trainwiz.core.telemetry.event_runs.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
+    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.LOOK_FOR_FILES_S", 0.0)
+    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
     first = write_points(tmp_path / "a", {"loss": LOSSES})
     whole = first.read_bytes()
     first.write_bytes(whole[: len(whole) // 2])

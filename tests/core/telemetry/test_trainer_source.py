@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.trainer_folder import TrainerSource
-from trainwiz.core.telemetry.trainer_summary import trainer_name
+from trainwiz.core.telemetry.target import Target, open_files_source
+from trainwiz.core.telemetry.trainer_folder import trainer_name
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
 from tests.core.telemetry.test_trainer_state import checkpoint, state
@@ -61,7 +60,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(path: Path, now_s: float | None = None, curves: tuple[str, ...] = ()) -> Snapshot:
-    source = TrainerSource(Target("trainer", path, path.name), clock=lambda: time.time() if now_s is None else now_s)
+    source = open_files_source(
+        Target("trainer", path, path.name), clock=lambda: time.time() if now_s is None else now_s
+    )
     return source.read_all(curves)
 
 
@@ -194,7 +195,7 @@ def test_a_copied_checkpoint_is_not_taken_for_a_running_job(tmp_path: Path) -> N
 
 def test_a_checkpoint_that_comes_while_it_is_watched_is_growth(tmp_path: Path) -> None:
     checkpoint(tmp_path, 20)
-    source = TrainerSource(Target("trainer", tmp_path, "out"))
+    source = open_files_source(Target("trainer", tmp_path, "out"))
     assert source.read_all().status == "quiet"
     checkpoint(tmp_path, 30)
     snapshot = source.read_all()
@@ -236,7 +237,7 @@ def test_a_job_that_stopped_early_says_so_itself(tmp_path: Path) -> None:
 def test_a_folder_that_goes_away_while_it_is_watched_keeps_its_figures(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_points(folder / "runs" / "a", {"train/loss": [(1, 1.0)]})
-    source = TrainerSource(Target("trainer", folder, "out"))
+    source = open_files_source(Target("trainer", folder, "out"))
     source.read_all()
     shutil.rmtree(folder)
     assert source.read_all().metrics["loss"].count == 1
@@ -290,7 +291,7 @@ def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live
     older = {"train/loss": [(step, 9.0) for step in range(5, 105, 5)]}
     newer = {"train/loss": [(step, 1.0) for step in range(10, 60, 10)]}
     out = tmp_path / "a folder"
-    source = TrainerSource(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
+    source = open_files_source(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
     whole = write_points(out / "runs" / "a", older).read_bytes()
     (file,) = (out / "runs" / "a").iterdir()
     if live:
@@ -299,7 +300,7 @@ def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live
     time.sleep(1.1)
     write_points(out / "runs" / "b", newer, later_s=20.0)
     if live:
-        source._events._next_look = 0.0  # type: ignore[union-attr]
+        source._reader._events._next_look = 0.0  # type: ignore[attr-defined]
         source.read_all()
         file.write_bytes(whole)
     snapshot = source.read_all(("loss",))

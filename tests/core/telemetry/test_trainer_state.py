@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.telemetry.diagnosed import diagnose_trainer
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.trainer_folder import TrainerSource
+from trainwiz.core.telemetry.target import Target, open_files_source
 from trainwiz.core.telemetry.trainer_state import NewestState, TrainerState, read_trainer_state, state_files
 
 from tests.each import each
@@ -39,7 +38,7 @@ def test_every_real_state_says_what_plain_json_says(shared_data: Path) -> None:
             for name, value in row.items():
                 if name not in ("step", "epoch") and isinstance(value, int | float):
                     points.setdefault(name, []).append((row["step"], value))
-        snapshot = TrainerSource(Target("trainer", file, file.parent.name)).read_all()
+        snapshot = open_files_source(Target("trainer", file, file.parent.name)).read_all()
         assert (snapshot.step, snapshot.max_steps) == (document["global_step"], document["max_steps"]), file
         assert snapshot.epoch == document["epoch"]
         assert {
@@ -190,7 +189,7 @@ def test_seconds_a_step_are_of_the_steps_that_were_done(
     rows = [row for row in SLOW if row["step"] <= last_step]
     rows = [*rows, ended(rows, done, runtime_s=runtime_s, by_plan=by_plan)]
     (tmp_path / "trainer_state.json").write_text(state(last_step, rows, train_batch_size=8))
-    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    snapshot = open_files_source(Target("trainer", tmp_path, "out")).read_all()
     assert snapshot.pace.wall_step_s == pytest.approx(19.1, rel=0.02), name
     assert snapshot.planned.effective_samples == 256
 
@@ -211,7 +210,7 @@ def test_seconds_a_step_that_nothing_proves_are_not_said(
     rates = {"train_steps_per_second": 0.5, "train_samples_per_second": 128.0, "train_loss": 0.5}
     rows.append({"step": 100, "train_runtime": 200.0, **rates, **last})
     (tmp_path / "trainer_state.json").write_text(state(100, rows))
-    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    snapshot = open_files_source(Target("trainer", tmp_path, "out")).read_all()
     assert snapshot.pace.wall_step_s is None, name
 
 
@@ -231,14 +230,14 @@ def test_sequences_of_a_step_are_a_whole_batch(
     rows = [{"step": planned, "train_runtime": runtime_s, "train_loss": 1.0, **rates}]
     document = {"max_steps": planned, "train_batch_size": unit, "epoch": epoch}
     (tmp_path / "trainer_state.json").write_text(json.dumps({**json.loads(state(planned, rows)), **document}))
-    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    snapshot = open_files_source(Target("trainer", tmp_path, "out")).read_all()
     assert snapshot.planned.effective_samples == expected
 
 
 def test_a_real_training_that_was_resumed_keeps_its_own_seconds(shared_data: Path) -> None:
     """15,000 steps in the record, 4,000 of them in the session of 5.5 days: a checkpoint every 1,000 steps."""
     folder = shared_data / "wild" / "trainer" / "anthonyrathe__fixed-whisperv2-flemish"
-    snapshot = TrainerSource(Target("trainer", folder, "out")).read_all()
+    snapshot = open_files_source(Target("trainer", folder, "out")).read_all()
     assert snapshot.pace.wall_step_s == pytest.approx(476_827.8 / 4_000, rel=0.01)
     assert snapshot.planned.effective_samples == 64
 
@@ -262,7 +261,7 @@ def test_early_stopping_is_said(tmp_path: Path, callbacks: dict[str, Any], words
     rows = [{"step": 20, "eval_loss": 1.25}, {"step": 40, "loss": 1.0}, {"step": 60, "eval_loss": 1.5}]
     best = {"best_metric": 1.25, "best_global_step": 20, "stateful_callbacks": callbacks}
     checkpoint(tmp_path, 60, state(60, rows, **best))
-    snapshot = TrainerSource(Target("trainer", tmp_path, "out")).read_all()
+    snapshot = open_files_source(Target("trainer", tmp_path, "out")).read_all()
     assert snapshot.status == ("finished" if words else "quiet")
     assert snapshot.ending is not None
     assert (words or "Quiet at step 60 of 100") in snapshot.ending.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.telemetry.advice_training import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Trend
+from trainwiz.core.telemetry.peaks import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Trend
 from trainwiz.core.telemetry.words import span_words
 
 from tests.each import each

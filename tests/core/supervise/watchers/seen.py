@@ -11,7 +11,7 @@ from trainwiz.core.run.advice import Advice
 from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise.watchers.watchers import Observation, Run, watched_advice
-from trainwiz.core.telemetry.run_plan import RunSetup
+from trainwiz.core.telemetry.run_setup import RunSetup
 
 GIB = 1024**3
 LOOK_S = 5.0
