@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
+from trainwiz.core.telemetry.event_file import EventFileTail
 from trainwiz.core.telemetry.job import (
     CLOCK_SLACK_S,
     EVENT_WORD,
@@ -30,7 +31,6 @@ from trainwiz.core.telemetry.processes import (
     working_folder,
     written_through,
 )
-from trainwiz.core.telemetry.scalar_files import EventFileTail
 from trainwiz.core.telemetry.target import Target
 
 EVENT_FILE_RANK = 0

@@ -13,14 +13,13 @@ from typing import Any
 from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_proto import HPARAMS, MOST_HPARAMS
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.foreign import Reading
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace, loss_name
-from trainwiz.core.telemetry.scalar_files import METRICS_CSV, CsvTail, EventFileTail, Scalar, Scalars, TagSeries
+from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
 from trainwiz.core.telemetry.words import shown_words
-from trainwiz.core.text import parse_json
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
@@ -158,8 +157,7 @@ class EventRun:
                     self.is_mixed = self.was_rewritten = self.behind = True
                     return True
                 grew = grew or bool(scalars)
-                old = isinstance(tail, EventFileTail) and tail.file_version < 2
-                self.scalars.add_all(scalars, steps_back_purge=old, session=tail)
+                self.scalars.add_all(scalars, session=tail)
                 if time.monotonic() > deadline:
                     self.behind = True
                     return grew
@@ -280,15 +278,6 @@ class EventRuns:
     def event_tails(self) -> list[EventFileTail]:
         return [tail for run in self.runs.values() for tail in run.event_tails]
 
-    def text(self, tag: str) -> str | None:
-        """Of the newest run; else of one in its folder, as `add_hparams` begins a run of its own below it."""
-        newest = self.newest
-        if newest is None:
-            return None
-        near = [run for run in self.runs.values() if Path(newest.name) in Path(run.name).parents]
-        above = [run for run in self.runs.values() if Path(run.name) in Path(newest.name).parents]
-        return next((text for run in (newest, *near[-1:], *above[-1:]) if (text := run.text(tag)) is not None), None)
-
     def others(self) -> Counter[str]:
         """What is not a scalar, by kind."""
         return sum((tail.others for tail in self.tails if isinstance(tail, EventFileTail)), Counter())
@@ -309,6 +298,7 @@ def problems_of(tail: FileTail) -> list[str]:
 
 # All of them as one reading.
 
+MOST_HPARAMS = 200
 EPOCH_TAGS = ("epoch", "train/epoch")
 HPARAMS_YAML = "hparams.yaml"
 LARGEST_HPARAMS_BYTES = 256 * 1024
@@ -331,8 +321,7 @@ class ScalarsReader:
         runs.read(deadline)
         series = self._by_name()
         newest = runs.newest
-        settings = runs.text(HPARAMS)
-        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or settings or "")
+        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
         current = runs.current()
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
@@ -353,9 +342,7 @@ class ScalarsReader:
             written_s=newest.last_time_s if newest else None,
             written_by_file_time=bool(newest and not newest.event_tails),
             grew=runs.grew,
-            hyperparameters=shown_values(parse_json(settings))
-            if settings
-            else arguments.shown or self._read_hparams(newest),
+            hyperparameters=arguments.shown or self._read_hparams(newest),
             files=tuple(tail.path for tail in runs.tails),
             notes=self._notes(bool(metrics), newest.launches if newest else 0),
             problems=tuple(runs.problems()) or self._missing(),
@@ -419,20 +406,11 @@ def read_hparams(path: Path) -> dict[str, str]:
         document: Any = load_yaml(read_small(path).decode(errors="replace"))
     except (OSError, yaml.YAMLError, RecursionError, ValueError):
         return {}
-    return shown_values(document)
-
-
-def shown_values(document: Any) -> dict[str, str]:
-    """The plain values of a mapping as text."""
     if not isinstance(document, dict):
         return {}
-    plain = [(str(key), as_text(value)) for key, value in document.items() if _is_plain(value)][:MOST_HPARAMS]
+    plain = [(str(key), as_text(value)) for key, value in document.items() if isinstance(value, str | int | float)]
     # Scripts save all their arguments: tokens and keys among them are not shown, as in a command line.
-    return {key: shown_words([f"{key}={value}"])[0][len(key) + 1 :] for key, value in plain}
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool)
+    return {key: shown_words([f"{key}={value}"])[0][len(key) + 1 :] for key, value in plain[:MOST_HPARAMS]}
 
 
 def joined_words(launches: int) -> str:

@@ -15,9 +15,10 @@ from trainwiz.core.files import is_file
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
+from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.foreign import Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
-from trainwiz.core.telemetry.scalar_files import Scalar, Scalars
+from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
 from trainwiz.core.telemetry.tensorboard import (
     SHARE_OF_A_CORE_FOR_LOOKS,
@@ -110,8 +111,8 @@ class _Session(Scalars):
         self._before: deque[Scalar] = deque(maxlen=MOST_BEFORE)
         """What it said before it trained: the values of an evaluation come before the epoch they are logged with."""
 
-    def add_all(self, scalars: Iterable[Scalar], *, steps_back_purge: bool = False, session: object = None) -> None:
-        self._whole.add_all(self._renamed(scalars), steps_back_purge=steps_back_purge, session=self)
+    def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
+        self._whole.add_all(self._renamed(scalars), session=self)
 
     def _renamed(self, scalars: Iterable[Scalar]) -> Iterable[Scalar]:
         whole = self._whole
@@ -190,8 +191,7 @@ class TrainerReader:
         max_steps = self._max_steps(chosen, state, arguments)
         summary = TrainerSummary.of(metrics) if _has_ended(metrics) else None
         early = state.stopped_early if state is not None and (state.step or 0) >= (step or 0) else None
-        unit = _unit(state, arguments)
-        effective = summary.effective_samples(unit, step, epoch, max_steps) if summary else None
+        effective = summary.effective_samples(_unit(state, arguments), max_steps) if summary else None
         return Reading(
             metrics=metrics,
             curve=lambda name: tags[name].series.curve() if name in tags else EMPTY_CURVE,
@@ -350,7 +350,7 @@ class TrainerReader:
             in_log = self._log is not None and chosen.scalars is self._log.scalars
             wall = self._log.printed.step_s if self._log and in_log else None
         tokens_per_s = _last(metrics, "train_tokens_per_second")
-        if summary is not None and not summary.covers_plan(done, max_steps):
+        if summary is not None and done is None:
             tokens_per_s = None
         return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
 

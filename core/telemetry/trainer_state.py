@@ -14,8 +14,8 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, read_small
 from trainwiz.core.language import tr
+from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
 from trainwiz.core.telemetry.metrics import NOT_METRICS, MetricSummary
-from trainwiz.core.telemetry.scalar_files import LFS_MARK, Scalar
 from trainwiz.core.telemetry.series import Curve
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
@@ -295,14 +295,12 @@ def _written_s(file: Path) -> float:
         return 0.0
 
 
-# TrainerSummary: the figures that a Trainer logs at its end, and what they are figures of.
+# TrainerSummary: the figures that a Trainer logs at its end, and what they prove.
 
 RATE_DIGITS = 0.0005
 """Rates are rounded to thousandths, and to four digits in newer logs."""
 COARSE = 0.02
 """A figure that rounding makes less certain than this is none."""
-WHOLE = 0.4
-"""Off by less, a count is the whole number next to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,76 +318,37 @@ class TrainerSummary:
         known = (numbers_finite(metrics[name].last) if name in metrics else None for name in names)
         return cls(*(value if value is not None and value > 0 else None for value in known))
 
-    def _counted(self) -> tuple[float, float] | None:
-        """The steps that the rate was made from, and how far rounding may have moved them."""
-        if not self.runtime_s or not self.steps_per_s:
-            return None
-        steps, off = self.steps_per_s * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, self.steps_per_s)
-        return (round(steps), 0.0) if off < WHOLE else (steps, off)
-
     def session_steps(self, loss: Curve, step: int | None, max_steps: int | None) -> float | None:
         """The steps of the session that ran for `runtime_s`; None where nothing proves them.
 
         Trainers before transformers 5 divide by the planned steps, whatever was done of them, and carry the rows
-        of earlier sessions along. What they do say is the sum of all losses of the session, as `train_loss`
-        times the last step: the logged losses show from which step on they make up that sum.
+        of earlier sessions along: a rate of fewer steps is of those that were done, and losses of all steps that
+        add up to `train_loss` times the last step are of one session.
         """
-        counted = self._counted()
-        if counted is not None and max_steps and counted[0] + counted[1] < max_steps - 0.5:
-            return counted[0] if counted[1] <= COARSE * counted[0] else None
-        if not step or not self.train_loss or not len(loss.steps):
+        counted = self._times_runtime(self.steps_per_s)
+        if counted is not None and max_steps and sum(counted) < max_steps - 0.5:
+            return round(counted[0]) if counted[1] <= COARSE * counted[0] else None
+        if not step or not self.train_loss or not len(loss.steps) or loss.bucket_steps or loss.non_finite_steps:
             return None
-        if loss.bucket_steps or loss.non_finite_steps or min(loss.values) < 0:
-            return None
-        began = _began_at(loss, step, self.train_loss * step)
-        return None if began is None or began >= step else step - began
+        # What came after the last logged step counts as it did.
+        ends = [*loss.steps[:-1], step]
+        total = sum((end - before) * value for before, end, value in zip([0, *ends], ends, loss.values, strict=False))
+        return step if min(loss.values) >= 0 and abs(total - self.train_loss * step) <= COARSE * total else None
 
-    def covers_plan(self, session_steps: float | None, max_steps: int | None) -> bool:
-        """Whether rates per planned step are those of what was done."""
-        counted = self._counted()
-        if counted is None or not max_steps or counted[0] + counted[1] < max_steps - 0.5:
-            return True
-        return session_steps is not None and session_steps >= max_steps * (1 - COARSE)
-
-    def effective_samples(self, unit: int, step: int | None, epoch: float | None, max_steps: int | None) -> int | None:
+    def effective_samples(self, unit: int, max_steps: int | None) -> int | None:
         """Sequences of one optimizer step: the one multiple of `unit` that the rates, as rounded, can come from."""
-        counted = self._counted()
-        if counted is None or not self.samples_per_s or not self.runtime_s or counted[1] >= counted[0]:
+        steps, samples = self._times_runtime(self.steps_per_s), self._times_runtime(self.samples_per_s)
+        if steps is None or samples is None or steps[1] >= steps[0]:
             return None
-        least, most = counted[0] - counted[1], counted[0] + counted[1]
+        least, most = steps[0] - steps[1], sum(steps)
         if max_steps and least <= max_steps <= most:
             least = most = max_steps
-        samples, off = self.samples_per_s * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, self.samples_per_s)
-        low, high = (samples - off) / most, (samples + off) / least
-        if (high - low) < unit / 4 and (fitting := _only_multiple(unit, low, high)):
-            return fitting
-        # The last batch of an epoch may be smaller than the others, or left out.
-        a_pass = step / epoch if step and epoch else 0.0
-        if not 1 < a_pass < math.inf:
+        low, high = (samples[0] - samples[1]) / most, sum(samples) / least
+        last = math.floor(high / unit) * unit if math.isfinite(high) else 0
+        return last if last > 0 and last >= low > last - unit and high - low < unit / 4 else None
+
+    def _times_runtime(self, rate: float | None) -> tuple[float, float] | None:
+        """What the rate was made from, and how far rounding may have moved it."""
+        if not self.runtime_s or not rate:
             return None
-        return _only_multiple(unit, low * a_pass / (a_pass + 1), high * a_pass / (a_pass - 1))
-
-
-def _only_multiple(unit: int, low: float, high: float) -> int | None:
-    last = math.floor(high / unit) * unit if math.isfinite(high) else 0
-    return last if last >= low > last - unit and last > 0 else None
-
-
-def _began_at(loss: Curve, step: int, total: float) -> float | None:
-    """The step after which the losses of all steps until `step` add up to `total`; 0 where all of them do."""
-    ends = [*loss.steps]
-    if ends[-1] > step:
-        return None
-    # What came after the last logged step counts as it did.
-    ends[-1] = step
-    parts = [
-        (end, end - before, value) for before, end, value in zip([0.0, *ends[:-1]], ends, loss.values, strict=True)
-    ]
-    whole = sum(steps * value for _, steps, value in parts)
-    if abs(whole - total) <= COARSE * whole:
-        return 0.0
-    for end, steps, value in reversed(parts):
-        if total <= steps * value:
-            return end - total / value if value else None
-        total -= steps * value
-    return None
+        return rate * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, rate)
