@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from trainwiz.core.telemetry.words import short_command
 
 # recognise: what a folder or file is to a monitor, or why it is nothing that can be watched.
 
-TRAINER_MARKS = ("training_args.bin",)
 LOG_FOLDERS = ("runs", "logs", "log", "logging", "tb", "tb_logs", "tensorboard")
 MOST_NAMED = 4
 MOST_FOLDERS_SEEN = 500
@@ -110,7 +109,7 @@ def is_trainer_output(folder: Path) -> bool:
     states = state_files(folder)[:3]
     if any(not isinstance(read_trainer_state(file), str) for file in states):
         return True
-    if any(is_file(folder / mark) for mark in TRAINER_MARKS):
+    if is_file(folder / "training_args.bin"):
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
     logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name) and not state_files(inner)]
@@ -234,20 +233,10 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         """The row of `trainwiz monitor --json` where there is more than one thing to watch."""
-        return {
-            "source": self.target.kind,
-            "name": self.target.name,
-            "path": str(self.target.path),
-            "pid": self.target.pid,
-            "status": self.status,
-            "what": self.what,
-            "started_s": self.started_s,
-            "ended_s": self.ended_s,
-            "step": self.step,
-            "max_steps": self.max_steps,
-            "loss": self.loss,
-            "gpus": list(self.gpus),
-        }
+        target, row = self.target, asdict(self)
+        row.pop("target")
+        place = {"source": target.kind, "name": target.name, "path": str(target.path), "pid": target.pid}
+        return place | row | {"gpus": list(self.gpus)}
 
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections import Counter
+from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -225,18 +226,19 @@ MOST_LENGTHS = 4096
 MOST_TAGS_KNOWN = 4096
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
+RECENT_POINTS = 50
 LFS_MARK = b"version https://git-lfs"
 
 _LENGTH_HIGH = re.compile(rb"\x00+(?=\x00{12})|(?=....\x00\x00\x00\x00)", re.DOTALL)
 """Where a header may begin; long runs of zeros (space that was reserved, lost pages) in one piece, as none begins there."""
 
 
-class EventFileTail(ByteTail):
-    """New scalars of one event file, which may still grow. A record that is not whole yet waits.
+class ScalarTail(ByteTail, ABC):
+    """New scalars of one file of metrics, which may still grow.
 
-    Damaged records are counted in `damaged_bytes`, and reading goes on at the next record that is
-    whole. `refusal` is one sentence when the file is no event file at all. `others` counts what is
-    not a scalar, by kind; `texts` holds the newest text of the tags in KEPT_TEXTS.
+    `refusal` is one sentence when the file is none of its kind. `others` counts what is not a scalar, by
+    kind; `texts` holds the newest text of the tags in KEPT_TEXTS; `times` step and time of the newest rows
+    where these carry none of their own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -251,6 +253,23 @@ class EventFileTail(ByteTail):
         self.last_time_s: float | None = None
         self.others: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
+        self.times: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
+
+    def _restart(self) -> None:
+        super()._restart()
+        self._forget()
+
+    @abstractmethod
+    def read_new(self) -> list[Scalar]:
+        """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
+
+
+class EventFileTail(ScalarTail):
+    """Of an event file. A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and
+    reading goes on at the next record that is whole."""
+
+    def _forget(self) -> None:
+        super()._forget()
         self._scalar_tensors: set[str] = set()
         self._tags: dict[bytes, str] = {}
         self._lengths: dict[bytes, int] = {}
@@ -258,12 +277,7 @@ class EventFileTail(ByteTail):
         self._rest = b""
         self._passing_bytes = 0
 
-    def _restart(self) -> None:
-        super()._restart()
-        self._forget()
-
     def read_new(self) -> list[Scalar]:
-        """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
         data = self.read_bytes()
         if not data or self.refusal:
             return []

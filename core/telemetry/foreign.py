@@ -12,7 +12,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary, Pace, loss_name
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+from trainwiz.core.telemetry.scalars import TagSeries
 from trainwiz.core.telemetry.snapshot import Ending, Planned, Snapshot, finished_words, time_left_s
 from trainwiz.core.telemetry.target import Source, Target
 from trainwiz.core.telemetry.words import rough_words, step_words
@@ -29,9 +29,7 @@ class Reading:
     """What the files of a job say. Times are Unix seconds."""
 
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
-    curve: Callable[[str], Curve] = lambda name: EMPTY_CURVE
-    non_finite_steps: Callable[[str], tuple[float, ...]] = lambda name: ()
-    first_loss: float | None = None
+    series: Mapping[str, TagSeries] = field(default_factory=dict)
     step: int | None = None
     max_steps: int | None = None
     epoch: float | None = None
@@ -105,8 +103,8 @@ class FilesSource(Source):
             written_s=written_s,
             pace=reading.pace,
             metrics=reading.metrics,
-            curves={name: reading.curve(name) for name in curves},
-            non_finite_steps=reading.non_finite_steps(loss) if loss else (),
+            curves={name: tag.series.curve() for name in curves if (tag := reading.series.get(name))},
+            non_finite_steps=reading.series[loss].series.non_finite_steps if loss in reading.series else (),
             planned=Planned(effective_samples=reading.effective_samples, model=reading.model),
             ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
             log=reading.log,
@@ -140,8 +138,8 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
 def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
     place = None if reading.step is None else step_words(reading.step, reading.max_steps)
     if status == "finished":
-        loss = reading.metrics.get(loss_name(reading.metrics) or "")
-        said = finished_words(place, reading.first_loss, loss.last if loss is not None else None)
+        loss = reading.series.get(loss_name(reading.metrics) or "")
+        said = finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None)
         return Ending(f"{said} {reading.ended_early}" if reading.ended_early else said)
     if written_s is None and place is None:
         return Ending(tr("Nothing says when it was written."))

@@ -128,26 +128,25 @@ def outputs_of(pid: int, table: ProcessTable) -> list[Path]:
     return [Path(os.path.normpath(path)) for path in (*output_paths(table.command(pid), cwd), *named)]
 
 
+NO_LOG = (
+    ({"terminal"}, mark("There is no log: its output goes to a terminal, where nobody else can read it.")),
+    ({"pipe", "socket"}, mark("There is no log: its output goes to another program that keeps no file of it.")),
+    ({"null"}, mark("There is no log: its output is thrown away.")),
+)
+
+
 def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     """The file behind standard output, else standard error, of the first process that has one; through a pipe too."""
-    ends: list[OpenFile] = []
-    for descriptor in (1, 2):
-        for files in seen.values():
-            ends += [file for file in files if file.descriptor == descriptor]
+    ends = [file for end in (1, 2) for files in seen.values() for file in files if file.descriptor == end]
     for end in ends:
         if end.path is not None:
             return end.path, None
     for pipe in dict.fromkeys(end.name for end in ends if end.kind == "pipe"):
-        for path in written_through(pipe):
-            return path, None
+        if paths := written_through(pipe):
+            return paths[0], None
     kinds = {end.kind for end in ends}
-    if "terminal" in kinds:
-        return None, tr("There is no log: its output goes to a terminal, where nobody else can read it.")
-    if "pipe" in kinds or "socket" in kinds:
-        return None, tr("There is no log: its output goes to another program that keeps no file of it.")
-    if kinds == {"null"}:
-        return None, tr("There is no log: its output is thrown away.")
-    return None, tr("There is no log: where its output goes is not known.")
+    reason = next((reason for of, reason in NO_LOG if kinds & of), None)
+    return None, tr(reason) if reason else tr("There is no log: where its output goes is not known.")
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | Unproved | None:

@@ -103,6 +103,12 @@ GAP_S = 120.0
 """Nothing is said to have lasted over a longer time without samples."""
 
 
+PEAKS_OF_CARDS = ("peak_gpu_bytes", "peak_job_gpu_bytes")
+PEAKS_OF_RAM = ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes")
+BEGINNINGS = ("throttled_since_s", "idle_since_s")
+"""What is kept in a record, as it is called there and here."""
+
+
 class Peaks:
     """Takes samples in order of time. The recorder writes `to_json` beside some of its samples (key
     `so_far`), so that a viewer that enters the file near its end, and a file whose older samples were
@@ -168,30 +174,20 @@ class Peaks:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
-        return {
-            "peak_gpu_bytes": self.peak_gpu_bytes,
-            "peak_job_gpu_bytes": self.peak_job_gpu_bytes,
-            "peak_job_rss_bytes": self.peak_job_rss_bytes,
-            "peak_trainer_rss_bytes": self.peak_trainer_rss_bytes,
-            "peak_trainers_rss_bytes": self.peak_trainers_rss_bytes,
-            "throttled_since_s": self.throttled_since_s,
-            "idle_since_s": self.idle_since_s,
-            "disk_free": _pairs(self.disk),
-            "ram_free": _pairs(self.ram),
-        }
+        kept = {name: getattr(self, name) for name in (*PEAKS_OF_CARDS, *PEAKS_OF_RAM, *BEGINNINGS)}
+        return {**kept, "disk_free": _pairs(self.disk), "ram_free": _pairs(self.ram)}
 
     def _take(self, document: Mapping[str, Any]) -> None:
         if not document:
             return
-        for peaks, name in (
-            (self.peak_gpu_bytes, "peak_gpu_bytes"),
-            (self.peak_job_gpu_bytes, "peak_job_gpu_bytes"),
-        ):
+        for name in PEAKS_OF_CARDS:
+            peaks: dict[str, int] = getattr(self, name)
             for key, value in object_in(document.get(name)).items():
                 peaks[str(key)] = max(peaks.get(str(key), 0), whole_in(value) or 0)
-        for name in ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes"):
+        for name in PEAKS_OF_RAM:
             setattr(self, name, max(getattr(self, name), whole_in(document.get(name)) or 0))
-        for since, name in ((self.throttled_since_s, "throttled_since_s"), (self.idle_since_s, "idle_since_s")):
+        for name in BEGINNINGS:
+            since: dict[str, float] = getattr(self, name)
             for key, value in object_in(document.get(name)).items():
                 began_s = numbers_finite(value)
                 if began_s is not None:

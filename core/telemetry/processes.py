@@ -3,88 +3,84 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from trainwiz.core.language import mark
 from trainwiz.core.run.lost import ProcessId, all_pids, identify, stat_fields
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
+T = TypeVar("T")
+
 # What can be asked of one process: working folder, environment, owner, loaded libraries. Nothing raises.
+# Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
+
+
+def _asked(pid: int, question: str, otherwise: T) -> Any | T:
+    """What psutil says of a process."""
+    import psutil
+
+    try:
+        return getattr(psutil.Process(pid), question)()
+    except (psutil.Error, OSError, AttributeError):  # macOS tells nobody some of it
+        return otherwise
+
+
+def _read(pid: int, name: str) -> str:
+    """A file of /proc/PID; empty where it cannot be read: another user's process, or one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def working_folder(pid: int) -> Path | None:
     """None where it cannot be read: another user's process, or one that has ended."""
-    if sys.platform == "linux":
-        try:
-            return Path(f"/proc/{pid}/cwd").readlink()
-        except OSError:
-            return None
-    import psutil
-
+    if sys.platform != "linux":
+        folder = _asked(pid, "cwd", None)
+        return None if folder is None else Path(folder)
     try:
-        return Path(psutil.Process(pid).cwd())
-    except (psutil.Error, OSError):
+        return Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
         return None
 
 
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that the process was started with; empty where they cannot be read."""
-    if sys.platform == "linux":
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                pairs = file.read().decode("utf-8", "replace").split("\0")
-        except OSError:
-            return {}
-        return {name: value for name, found, value in (pair.partition("=") for pair in pairs) if found}
-    import psutil
+    if sys.platform != "linux":
+        return dict(_asked(pid, "environ", {}))
+    pairs = (pair.partition("=") for pair in _read(pid, "environ").split("\0"))
+    return {name: value for name, found, value in pairs if found}
 
-    try:
-        return dict(psutil.Process(pid).environ())
-    except (psutil.Error, OSError):
-        return {}
+
+def command_of(pid: int) -> list[str]:
+    """The command line; empty when it cannot be read."""
+    if sys.platform != "linux":
+        return list(_asked(pid, "cmdline", []))
+    text = _read(pid, "cmdline").rstrip("\0")
+    return text.split("\0") if text else []
 
 
 def maps_any(pid: int, libraries: tuple[str, ...]) -> bool:
     """Whether a shared library with one of these words in its name is loaded; False where that cannot be read."""
     if sys.platform != "linux":
-        import psutil
-
-        try:
-            return any(word in one.path for one in psutil.Process(pid).memory_maps() for word in libraries)
-        except (psutil.Error, OSError, AttributeError):  # macOS tells nobody
-            return False
-    try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-            return any(word in line for line in file for word in libraries)
-    except OSError:
-        return False
-
-
-def owner_of(pid: int) -> int | None:
-    """User id of the process; None when it is gone."""
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return None
+        return any(word in mapped.path for mapped in _asked(pid, "memory_maps", []) for word in libraries)
+    text = _read(pid, "maps")
+    return any(word in text for word in libraries)
 
 
 # The processes of a job: its tree, the role of each, their memory and CPU.
 
 Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
-ROLE_WORDS: dict[Role, str] = {
-    "supervisor": mark("supervisor"),
-    "guard": mark("guard"),
-    "launcher": mark("launcher"),
-    "trainer": mark("trainer"),
-    "loader": mark("loader"),
-    "helper": mark("helper"),
-}
-"""Role -> its word for people, through `tr`."""
+ROLES = (
+    mark("supervisor"), mark("guard"), mark("launcher"), mark("trainer"), mark("loader"), mark("helper"),
+)  # fmt: skip
+"""Codes in records, and through `tr` words for people."""
 
 HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 
@@ -110,12 +106,10 @@ class Member:
 
 def tree_of(root_pid: int) -> list[Member]:
     """`root_pid` and all its descendants, parents before children; zombies included."""
-    if sys.platform != "linux":
-        return _tree_with_psutil(root_pid)
     members: dict[int, Member] = {}
     children: dict[int, list[int]] = {}
     for pid in all_pids():
-        member = read_member(pid)
+        member = member_of(pid)
         if member is not None:
             members[member.pid] = member
             children.setdefault(member.parent, []).append(member.pid)
@@ -147,18 +141,6 @@ def member_of(pid: int) -> Member | None:
     return read_member(pid) if sys.platform == "linux" else _member_with_psutil(pid)
 
 
-def _tree_with_psutil(root_pid: int) -> list[Member]:
-    import psutil
-
-    try:
-        root = psutil.Process(root_pid)
-        processes = [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return []
-    found = (_member_with_psutil(process.pid) for process in processes)
-    return [member for member in found if member is not None]
-
-
 def _member_with_psutil(pid: int) -> Member | None:
     import psutil
 
@@ -176,23 +158,6 @@ def _member_with_psutil(pid: int) -> Member | None:
             )
     except psutil.Error:
         return None
-
-
-def command_of(pid: int) -> list[str]:
-    """The command line; empty when it cannot be read."""
-    if sys.platform == "linux":
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                text = file.read().decode("utf-8", "replace").rstrip("\0")
-                return text.split("\0") if text else []
-        except OSError:
-            return []
-    import psutil
-
-    try:
-        return list(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return []
 
 
 def role_of(command: list[str], parent_role: Role | None, parent_command: list[str]) -> Role:
@@ -394,7 +359,8 @@ class OpenFile:
 def open_files(pid: int) -> list[OpenFile] | None:
     """None where this user may not look, or the process is gone. Files that were deleted are left out."""
     if sys.platform != "linux":
-        return _with_psutil(pid)
+        files = _asked(pid, "open_files", None)
+        return None if files is None else [OpenFile(file.fd, file.path, "file") for file in files]
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             descriptors = [entry.name for entry in entries]
@@ -423,25 +389,10 @@ def _kind(name: str) -> Kind:
     return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
 
 
-def _with_psutil(pid: int) -> list[OpenFile] | None:
-    import psutil
-
-    try:
-        return [OpenFile(file.fd, file.path, "file") for file in psutil.Process(pid).open_files()]
-    except (psutil.Error, OSError):
-        return None
-
-
 def is_written(pid: int, descriptor: int) -> bool:
     """Whether the descriptor was opened for writing; True where that cannot be told."""
-    try:
-        with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("flags:"):
-                    return bool(int(line.split()[1], 8) & WRITING)
-    except (OSError, ValueError):
-        pass
-    return True
+    flags = re.search(r"^flags:\s*([0-7]+)", _read(pid, f"fdinfo/{descriptor}"), re.MULTILINE)
+    return flags is None or bool(int(flags[1], 8) & WRITING)
 
 
 def written_through(pipe: str, beside: Iterable[int] | None = None) -> list[Path]:

@@ -6,18 +6,14 @@ import csv
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from trainwiz.core.language import tr
-from trainwiz.core.lines import ByteTail
-from trainwiz.core.telemetry.event_file import Scalar
+from trainwiz.core.telemetry.event_file import RECENT_POINTS, Scalar, ScalarTail
 from trainwiz.core.telemetry.metrics import MOST_NAMES, MetricSummary
 from trainwiz.core.telemetry.series import Series
 from trainwiz.core.text import step_of
 
 # Scalars: the series of one TensorBoard run, one for each tag. Tags keep steps of their own.
-
-RECENT_POINTS = 50
 
 
 class TagSeries:
@@ -122,29 +118,18 @@ NOT_METRICS = frozenset({"", "step", "created_at"})
 LONGEST_LINE_BYTES = 1024 * 1024
 
 
-class CsvTail(ByteTail):
+class CsvTail(ScalarTail):
     """New scalars of the file. Rows have no time: `last_time_s` is when the file was last changed, and `times` says
     for the last row of each look that came to the end of the file when it was written. Many rows come at once.
 
     The logger writes the file anew when a new metric appears; then `resets` counts and all is read again.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._forget()
-
     def _forget(self) -> None:
-        self.refusal: str | None = None
-        self.first_time_s: float | None = None
-        self.last_time_s: float | None = None
+        super()._forget()
         self._names: list[str] | None = None
         self._half = b""
         self._rows = 0
-        self.times: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
-
-    def _restart(self) -> None:
-        super()._restart()
-        self._forget()
 
     def read_new(self) -> list[Scalar]:
         data = self.read_bytes()

@@ -24,6 +24,11 @@ SourceKind = Literal["run", "trainer", "tensorboard", "process"]
 Action = Literal["stop", "stop_now", "resume", "plan", "command"]
 
 
+BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")
+PLAIN_KEYS = ("source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s")
+ATTEMPT_KEYS = ("number", "status", "started_s", "ended_s", "resume", "because", "signal")
+
+
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process that holds memory of a GPU."""
@@ -145,23 +150,20 @@ class Planned:
 def read_planned(plan: Mapping[str, Any]) -> Planned:
     """From the document of plan.json; whatever is missing or of another type is None."""
     memory, time, batch, model = (object_in(plan.get(key)) for key in ("memory", "time", "batch", "model"))
+    seconds: dict[str, Any] = {
+        name: numbers_finite(time.get(name)) for name in ("step_s", "step_low_s", "step_high_s", "total_s")
+    }
+    counts: dict[str, Any] = {name: whole_in(batch.get(name)) for name in BATCH_KEYS}
     return Planned(
         memory_bytes=whole_in(memory.get("device_used_bytes")),
         memory_low_bytes=whole_in(memory.get("low_bytes")),
         memory_high_bytes=whole_in(memory.get("high_bytes")),
         host_ram_bytes=whole_in(memory.get("host_ram_bytes")),
-        step_s=numbers_finite(time.get("step_s")),
-        step_low_s=numbers_finite(time.get("step_low_s")),
-        step_high_s=numbers_finite(time.get("step_high_s")),
-        total_s=numbers_finite(time.get("total_s")),
         steps=whole_in(time.get("steps")),
-        micro_batch=whole_in(batch.get("micro_batch")),
-        accumulation=whole_in(batch.get("accumulation")),
-        world_size=whole_in(batch.get("world_size")),
-        effective_samples=whole_in(batch.get("effective_samples")),
-        effective_tokens=whole_in(batch.get("effective_tokens")),
         model=text_in(model.get("name")),
         device=text_in(memory.get("device")),
+        **seconds,
+        **counts,
     )
 
 
@@ -310,14 +312,7 @@ class Snapshot:
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz monitor --once --json`."""
         return {
-            "source": self.source,
-            "path": self.path,
-            "name": self.name,
-            "status": self.status,
-            "step": self.step,
-            "max_steps": self.max_steps,
-            "epoch": self.epoch,
-            "eta_s": self.eta_s,
+            **{name: getattr(self, name) for name in PLAIN_KEYS},
             "step_s": self.pace.step_s,
             "pace": asdict(self.pace),
             "planned": asdict(self.planned),
@@ -352,14 +347,5 @@ def time_left_s(step: int | None, max_steps: int | None, step_s: float | None) -
 
 def attempt_json(attempt: Attempt) -> dict[str, Any]:
     """What a viewer tells of an attempt."""
-    return {
-        "number": attempt.number,
-        "status": attempt.status,
-        "started_s": attempt.started_s,
-        "ended_s": attempt.ended_s,
-        "resume": attempt.resume,
-        "because": attempt.because,
-        "signal": attempt.signal,
-        "changes": dict(attempt.changes),
-        "not_retried": attempt.not_retried,
-    }
+    told = {name: getattr(attempt, name) for name in ATTEMPT_KEYS}
+    return {**told, "changes": dict(attempt.changes), "not_retried": attempt.not_retried}

@@ -13,11 +13,10 @@ from typing import Any
 from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar, ScalarTail
 from trainwiz.core.telemetry.foreign import Reading
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace, loss_name
 from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
 from trainwiz.core.telemetry.words import shown_words
 
@@ -31,7 +30,6 @@ DEEPEST = 8
 
 _BEGUN = re.compile(r"tfevents\.(\d+)(?:\.(?P<writer>.+\.\d+)\.\d+)?")
 
-FileTail = EventFileTail | CsvTail
 FindFiles = Callable[[], dict[str, list[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
 
@@ -99,9 +97,9 @@ class EventRun:
         """A file turned out to be another one: what was read no longer holds."""
         self.is_mixed = False
         """Several jobs write to the folder at the same time: its files are no series together."""
-        self.tails: list[FileTail] = []
+        self.tails: list[ScalarTail] = []
         self.behind = False
-        self._spans: dict[FileTail, tuple[set[str | None], float, float]] = {}
+        self._spans: dict[ScalarTail, tuple[set[str | None], float, float]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
 
     def update_files(self, files: list[Path]) -> None:
@@ -120,17 +118,12 @@ class EventRun:
         return min((tail.first_time_s for tail in own if tail.first_time_s is not None), default=None)
 
     @property
-    def table_times(self) -> Sequence[tuple[float, float]]:
-        """Step and time of the newest rows of a table, which have no times of their own."""
-        return next((tail.times for tail in self.tails if isinstance(tail, CsvTail)), ())
-
-    @property
     def launches(self) -> int:
         """How many files, one after another, have values of the same tags."""
         tags = [tags for tags, *_ in self._spans.values()]
         return sum(any(some & others for others in tags if others is not some) for some in tags)
 
-    def _mixes(self, tail: FileTail, scalars: list[Scalar]) -> bool:
+    def _mixes(self, tail: ScalarTail, scalars: list[Scalar]) -> bool:
         """Whether another file has values of the same tags that were written before and after those of this one."""
         if any(tag is None for tag, *_ in scalars):
             # It says itself that it goes on from another.
@@ -163,7 +156,7 @@ class EventRun:
                     return grew
         return grew
 
-    def _may_have_more(self, tail: FileTail) -> bool:
+    def _may_have_more(self, tail: ScalarTail) -> bool:
         if tail.behind:
             return True
         try:
@@ -176,8 +169,8 @@ class EventRun:
         return changed
 
     @property
-    def event_tails(self) -> list[EventFileTail]:
-        return [tail for tail in self.tails if isinstance(tail, EventFileTail)]
+    def is_table(self) -> bool:
+        return isinstance(self.tails[0], CsvTail) if self.tails else False
 
     @property
     def first_time_s(self) -> float | None:
@@ -191,7 +184,7 @@ class EventRun:
         return max(times, default=None)
 
     def text(self, tag: str) -> str | None:
-        texts = [tail.texts[tag] for tail in self.event_tails if tag in tail.texts]
+        texts = [tail.texts[tag] for tail in self.tails if tag in tail.texts]
         return texts[-1] if texts else None
 
 
@@ -257,7 +250,7 @@ class EventRuns:
                 yield name, files
 
     @property
-    def tails(self) -> list[FileTail]:
+    def tails(self) -> list[ScalarTail]:
         return [tail for run in self.runs.values() for tail in run.tails]
 
     @property
@@ -274,26 +267,14 @@ class EventRuns:
         others = [run for run in self.runs.values() if (run.last_time_s or 0.0) >= last_s - SAME_TIME_S]
         return [newest, *(run for run in others if run is not newest)]
 
-    @property
-    def event_tails(self) -> list[EventFileTail]:
-        return [tail for run in self.runs.values() for tail in run.event_tails]
-
-    def others(self) -> Counter[str]:
-        """What is not a scalar, by kind."""
-        return sum((tail.others for tail in self.tails if isinstance(tail, EventFileTail)), Counter())
-
     def problems(self) -> list[str]:
         """What could not be read, one sentence each."""
-        return [sentence for tail in self.tails for sentence in problems_of(tail)]
-
-
-def problems_of(tail: FileTail) -> list[str]:
-    sentences = [sentence for sentence in (tail.problem, tail.refusal) if sentence]
-    if isinstance(tail, EventFileTail) and tail.damaged_bytes and not tail.refusal:
-        sentences.append(
+        sentences = [sentence for tail in self.tails for sentence in (tail.problem, tail.refusal) if sentence]
+        return sentences + [
             tr("{path}: {count} bytes are damaged and left out.", path=tail.path, count=f"{tail.damaged_bytes:,}")
-        )
-    return sentences
+            for tail in self.tails
+            if tail.damaged_bytes and not tail.refusal
+        ]
 
 
 # All of them as one reading.
@@ -324,15 +305,17 @@ class ScalarsReader:
         arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
         current = runs.current()
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
-        epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
+        epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
+        epoch = next((epoch for epoch in epochs if epoch is not None), None)
         metrics = {name: tag.summary() for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
-        recent = (newest.table_times if newest else ()) or (series[loss].recent if loss else ())
+        recent = (newest.tails[0].times if newest and newest.is_table else ()) or (series[loss].recent if loss else ())
+        problems = runs.problems()
+        if not runs.tails:
+            problems.append(tr("{path} holds no event files any more.", path=self._path))
         return Reading(
             metrics=metrics,
-            curve=lambda name: _curve(series, name),
-            non_finite_steps=lambda name: series[name].series.non_finite_steps if name in series else (),
-            first_loss=series[loss].series.first if loss else None,
+            series=series,
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,
@@ -340,12 +323,12 @@ class ScalarsReader:
             pause_s=pause_of(recent),
             started_s=newest.began_s if newest else None,
             written_s=newest.last_time_s if newest else None,
-            written_by_file_time=bool(newest and not newest.event_tails),
+            written_by_file_time=bool(newest and newest.is_table),
             grew=runs.grew,
             hyperparameters=arguments.shown or self._read_hparams(newest),
             files=tuple(tail.path for tail in runs.tails),
             notes=self._notes(bool(metrics), newest.launches if newest else 0),
-            problems=tuple(runs.problems()) or self._missing(),
+            problems=tuple(problems),
             behind=runs.behind,
             read_share=share_read(runs.tails) if runs.behind else 1.0,
         )
@@ -364,7 +347,8 @@ class ScalarsReader:
         return found
 
     def _names_of(self, run: EventRun) -> list[str]:
-        return [_name(run, tag) if self._several else tag for tag in run.scalars.tags]
+        plain = not self._several or run.name == "."
+        return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
 
     def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
         left_out = self._left_out
@@ -372,18 +356,13 @@ class ScalarsReader:
         if left_out:
             counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
             notes.append(tr("{left_out} more metrics are left out: {shown} are shown.", **counts))
-        others = self._runs.others()
+        others = sum((tail.others for tail in self._runs.tails), Counter())
         if others and not has_scalars:
             what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
             notes.append(tr("The event files hold no scalars ({what}).", what=what))
-        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.event_tails):
+        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.tails):
             notes.append(tr("The event files hold the settings of the training, and no metrics yet."))
         return tuple(notes)
-
-    def _missing(self) -> tuple[str, ...]:
-        if self._runs.tails:
-            return ()
-        return (tr("{path} holds no event files any more.", path=self._path),)
 
     def _read_hparams(self, run: EventRun | None) -> dict[str, str]:
         """Lightning's hparams.yaml beside the newest run's files, read once."""
@@ -436,15 +415,3 @@ def pause_of(recent: Sequence[tuple[float, float]]) -> float | None:
     if len(recent) < 2:
         return None
     return max(0.0, recent[-1][1] - recent[0][1]) / (len(recent) - 1)
-
-
-def _epoch(run: EventRun) -> float | None:
-    return next((value for tag in EPOCH_TAGS if (value := run.scalars.last(tag)) is not None), None)
-
-
-def _name(run: EventRun, tag: str) -> str:
-    return tag if run.name == "." else f"{run.name}/{tag}"
-
-
-def _curve(series: dict[str, TagSeries], name: str) -> Curve:
-    return series[name].series.curve() if name in series else EMPTY_CURVE

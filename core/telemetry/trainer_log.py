@@ -236,10 +236,6 @@ class TrainerLog:
         self._text = TextTail(path)
 
     @property
-    def behind(self) -> bool:
-        return self.printed.behind
-
-    @property
     def problem(self) -> str | None:
         return self._text.problem
 

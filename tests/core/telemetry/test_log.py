@@ -36,21 +36,6 @@ def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
     assert tuple(line.text for line in log.lines()) == ("100%|##########", "saved")
 
 
-def test_windows_line_ends() -> None:
-    log = LogLines()
-    log.feed("one\r\ntwo\r")
-    log.feed("\nthree\r\n")
-    assert tuple(line.text for line in log.lines()) == ("one", "two", "three")
-
-
-def test_a_bar_that_never_ends_stays_small() -> None:
-    log = LogLines()
-    for index in range(20_000):
-        log.feed(f"\rstep {index}")
-    assert tuple(line.text for line in log.lines()) == ("step 19999",)
-    assert len(log._half) < 5 * LONGEST_LINE
-
-
 def test_fifty_thousand_lines_at_once_keep_the_newest() -> None:
     log = LogLines(kept=300)
     started = time.perf_counter()
@@ -147,15 +132,6 @@ def test_huge_lines_are_cut_and_wide_characters_stay() -> None:
     first, second = log.lines()
     assert len(first.text) == LONGEST_LINE and first.text.endswith("…")
     assert second.text == "損失 2.5"
-
-
-def test_unchanged_lines_are_the_same_object() -> None:
-    log = LogLines()
-    log.feed("one\n")
-    lines = log.lines()
-    assert log.lines() is lines
-    log.feed("two\n")
-    assert log.lines() is not lines
 
 
 @each(

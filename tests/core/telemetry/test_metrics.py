@@ -36,13 +36,6 @@ def test_integers_stay_integers() -> None:
     assert json.dumps(document["loss"].to_json()["max"]) == "2.0"
 
 
-def test_values_that_are_no_numbers_are_no_metrics() -> None:
-    metrics = Metrics()
-    metrics.add_rows([{"step": 1, "name": "x", "flag": True, "none": None, "list": [1], "huge": 10**400}])
-    assert set(metrics.summaries()) == {"huge"}
-    assert metrics.summaries()["huge"].non_finite == 1
-
-
 def test_a_resumed_run_forgets_what_lies_after_its_checkpoint() -> None:
     metrics = Metrics()
     metrics.add_rows({"step": step, "loss": 10.0 - step} for step in range(1, 9))
@@ -50,12 +43,6 @@ def test_a_resumed_run_forgets_what_lies_after_its_checkpoint() -> None:
     summary = metrics.summaries()["loss"]
     assert (summary.count, summary.last, summary.maximum, summary.minimum) == (6, 0.5, 9.0, 0.5)
     assert list(metrics.curve("loss").steps) == [1, 2, 3, 4, 5, 6]
-
-
-def test_resuming_before_everything_leaves_nothing() -> None:
-    metrics = Metrics()
-    metrics.add_rows([{"step": 3, "loss": math.nan}, {"resumed_from": 0}])
-    assert metrics.summaries() == {}
 
 
 def test_a_step_that_goes_back_without_a_marker_is_a_restart_too() -> None:
@@ -170,10 +157,3 @@ def test_smoothing_reduces_noise_and_keeps_the_start() -> None:
     assert line[0] == values[0]
     spread = [abs(a - 3.0 * math.exp(-index / 30)) for index, a in enumerate(line) if a is not None]
     assert sum(spread[20:-20]) / len(spread[20:-20]) < 0.08
-
-
-@pytest.mark.parametrize(("waited_s", "share"), [(0.5, 0.25), (2.0, 1.0), (3.0, 1.0)])
-def test_the_data_wait_is_a_share_of_a_step(waited_s: float, share: float) -> None:
-    metrics = Metrics()
-    metrics.add_rows([{"step": 1, "loss": 1.0, "step_s": 2.0, "data_wait_s": waited_s}])
-    assert metrics.pace().data_wait == share

@@ -136,36 +136,12 @@ def test_the_log_alone_has_the_same_steps(trained: Path) -> None:
     assert snapshot.log_path == str(trained / "train.log")
 
 
-def test_names_are_those_of_the_trainer() -> None:
-    tags = ["train/loss", "eval/loss", "test/acc", "train/rewards/mean", "other", "eval/g0_loss"]
-    assert [trainer_name(tag) for tag in tags] == [
-        "loss", "eval_loss", "test_acc", "rewards/mean", "other", "eval_g0_loss",
-    ]  # fmt: skip
-
-
-def test_a_state_that_reaches_further_than_the_events_is_read(tmp_path: Path) -> None:
-    write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 1.0) for step in range(1, 6)]})
-    checkpoint(tmp_path, 20)
-    snapshot = look(tmp_path)
-    assert (snapshot.step, snapshot.metrics["loss"].count) == (20, 20)
-    assert snapshot.read_from == (str(tmp_path / "checkpoint-20" / "trainer_state.json"),)
-
-
 def test_events_that_reach_further_than_the_checkpoint_are_read(tmp_path: Path) -> None:
     checkpoint(tmp_path, 20)
     write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
     snapshot = look(tmp_path, now_s=BEGAN_S + 40)
     assert (snapshot.step, snapshot.max_steps, snapshot.status) == (30, 100, "running")
     assert snapshot.eta_s == pytest.approx(70.0)
-
-
-def test_a_broken_newest_checkpoint_is_named_and_the_one_before_read(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 20)
-    checkpoint(tmp_path, 30, state(30)[:50])
-    snapshot = look(tmp_path)
-    assert snapshot.step == 20
-    assert len(snapshot.problems) == 1
-    assert "checkpoint-30" in snapshot.problems[0]
 
 
 def test_a_later_evaluation_by_a_process_of_its_own_leaves_the_course_alone(tmp_path: Path) -> None:
@@ -183,14 +159,6 @@ def test_a_training_that_began_anew_forgets_the_old_one(tmp_path: Path) -> None:
     write_points(tmp_path / "runs" / "b", {"train/loss": [(10, 1.0), (20, 0.5)]}, later_s=1e3)
     snapshot = look(tmp_path)
     assert (snapshot.step, snapshot.metrics["loss"].count, snapshot.metrics["loss"].maximum) == (20, 2, 1.0)
-
-
-def test_a_copied_checkpoint_is_not_taken_for_a_running_job(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 20)
-    snapshot = look(tmp_path)
-    assert snapshot.status == "quiet"
-    assert snapshot.ending is not None
-    assert snapshot.ending.text.startswith("Quiet at step 20 of 100: ")
 
 
 def test_a_checkpoint_that_comes_while_it_is_watched_is_growth(tmp_path: Path) -> None:
@@ -241,20 +209,6 @@ def test_a_folder_that_goes_away_while_it_is_watched_keeps_its_figures(tmp_path:
     source.read_all()
     shutil.rmtree(folder)
     assert source.read_all().metrics["loss"].count == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_checkpoint_without_permission_is_named_and_the_one_before_read(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 20)
-    closed = checkpoint(tmp_path, 30).parent
-    closed.chmod(0)
-    try:
-        snapshot = look(tmp_path)
-    finally:
-        closed.chmod(0o700)
-    assert snapshot.step == 20
-    assert "checkpoint-30" in snapshot.problems[0]
-    assert "Permission denied" in snapshot.problems[0]
 
 
 def test_an_evaluation_that_comes_before_the_first_training_point_is_kept(tmp_path: Path) -> None:
