@@ -309,9 +309,9 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iter
     readable = [gpu for gpu in gpus if not gpu.problem]
     held = _alike((_held_back_by(gpu), gpu) for gpu in readable)
     for code in ("heat", "power_brake", "power_limit"):
-        if cards := held.get(code):
-            advice = _say(code, gpus=_names(cards))
-            yield replace(advice, text=_with_since_and_clock(advice.text, cards))
+        if slowed := held.get(code):
+            advice = _say(code, gpus=_names(slowed))
+            yield replace(advice, text=_with_since_and_clock(advice.text, slowed))
     readable = without_parents(readable)
     full = [gpu for gpu in readable if _is_nearly(gpu.memory_used_bytes, gpu.memory_total_bytes)]
     if full:

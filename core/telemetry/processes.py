@@ -106,23 +106,17 @@ class Member:
 
 def tree_of(root_pid: int) -> list[Member]:
     """`root_pid` and all its descendants, parents before children; zombies included."""
-    members: dict[int, Member] = {}
-    children: dict[int, list[int]] = {}
-    for pid in all_pids():
-        member = member_of(pid)
-        if member is not None:
-            members[member.pid] = member
-            children.setdefault(member.parent, []).append(member.pid)
-    if root_pid not in members:
-        return []
-    order = [root_pid]
+    table = ProcessTable()
+    order = [root_pid] if root_pid in table.members else []
     for pid in order:
-        order.extend(children.get(pid, ()))
-    return [members[pid] for pid in order]
+        order.extend(table.children_of.get(pid, ()))
+    return [table.members[pid] for pid in order]
 
 
-def read_member(pid: int) -> Member | None:
-    """One process as /proc/PID/stat shows it (proc(5)); None when it is gone."""
+def member_of(pid: int) -> Member | None:
+    """One process, on Linux as /proc/PID/stat shows it (proc(5)); None when it is gone."""
+    if sys.platform != "linux":
+        return _member_with_psutil(pid)
     fields = stat_fields(pid)
     if fields is None or len(fields) < 22:
         return None
@@ -134,11 +128,6 @@ def read_member(pid: int) -> Member | None:
         rss_bytes=int(fields[21]) * PAGE_BYTES,
         zombie=fields[0] in ("Z", "X"),
     )
-
-
-def member_of(pid: int) -> Member | None:
-    """One process, on any system; None when it is gone."""
-    return read_member(pid) if sys.platform == "linux" else _member_with_psutil(pid)
 
 
 def _member_with_psutil(pid: int) -> Member | None:
@@ -296,9 +285,9 @@ class ProcessTable:
     def __init__(self) -> None:
         found = (member_of(pid) for pid in all_pids())
         self.members: dict[int, Member] = {member.pid: member for member in found if member is not None}
-        self._children: dict[int, list[int]] = {}
+        self.children_of: dict[int, list[int]] = {}
         for member in self.members.values():
-            self._children.setdefault(member.parent, []).append(member.pid)
+            self.children_of.setdefault(member.parent, []).append(member.pid)
         self._commands: dict[int, list[str]] = {}
 
     def is_alive(self, pid: int) -> bool:
@@ -311,7 +300,7 @@ class ProcessTable:
         return self._commands[pid]
 
     def children(self, pid: int) -> list[int]:
-        return [child for child in self._children.get(pid, ()) if self.is_alive(child)]
+        return [child for child in self.children_of.get(pid, ()) if self.is_alive(child)]
 
     def parent(self, pid: int) -> int | None:
         """None for a process without a parent, or one that is not seen."""

@@ -77,9 +77,9 @@ def _positive(value: Any) -> float | None:
     return known if known is not None and known > 0 else None
 
 
-def _count(value: Any) -> int | None:
+def _count(value: Any, least: int = 1) -> int | None:
     known = step_of(value)
-    return known if known is not None and known > 0 else None
+    return known if known is not None and known >= least else None
 
 
 # TrainerState: what transformers' Trainer leaves in trainer_state.json, in checkpoints and sometimes beside them.
@@ -162,30 +162,30 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         return tr("{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`.", path=path)
     return TrainerState(
         path=path,
-        step=_trainer_state_count(document.get("global_step")),
-        max_steps=_trainer_state_count(document.get("max_steps")) or None,
+        step=_count(document.get("global_step"), 0),
+        max_steps=_count(document.get("max_steps")),
         epoch=numbers_finite(document.get("epoch")),
-        logging_steps=_trainer_state_count(document.get("logging_steps")),
+        logging_steps=_count(document.get("logging_steps"), 0),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
-        batch=_trainer_state_count(document.get("train_batch_size")) or None,
+        batch=_count(document.get("train_batch_size")),
         stopped_early=_stopped_early(document),
     )
 
 
 def _stopped_early(document: Mapping[str, Any]) -> str | None:
-    step, max_steps = _trainer_state_count(document.get("global_step")), _trainer_state_count(document.get("max_steps"))
+    step, max_steps = _count(document.get("global_step"), 0), _count(document.get("max_steps"), 0)
     if step is None or max_steps is None or step >= max_steps:
         return None
     if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
         return None
-    failed = _trainer_state_count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"))
-    patience = _trainer_state_count(_within(document, *STOPPER, "args", "early_stopping_patience"))
+    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"), 0)
+    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"), 0)
     if not failed or patience is None or failed < patience:
         return tr("A callback ended the training before its last step.")
     best, best_step = (
         numbers_finite(document.get("best_metric")),
-        _trainer_state_count(document.get("best_global_step")),
+        _count(document.get("best_global_step"), 0),
     )
     rows = [row for row in document.get("log_history", []) if isinstance(row, dict)]
     name = next((str(name) for row in rows for name, value in row.items() if best is not None and value == best), None)
@@ -204,11 +204,6 @@ def _within(document: Any, *keys: str) -> Any:
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document
-
-
-def _trainer_state_count(raw: Any) -> int | None:
-    known = step_of(raw)
-    return known if known is not None and known >= 0 else None
 
 
 def state_files(folder: Path) -> list[Path]:

@@ -23,7 +23,6 @@ from tests.fakes.nvml import (
     GIB,
     GPU_LOST,
     NO_PERMISSION,
-    RESET_REQUIRED,
     TIMEOUT,
     UNKNOWN,
     VERSION_MISMATCH,
@@ -114,17 +113,6 @@ def test_a_card_lost_in_the_middle_leaves_the_others(driver: FakeNvml, sampler: 
         clock.now_s += 11
     driver.write(cards)
     assert [line["utilization_percent"] for line in sampler.sample()[0]] == [1, 2, 3]
-
-
-def test_a_lost_card_and_a_driver_that_would_not_start_again(
-    driver: FakeNvml, sampler: GpuSampler, clock: Clock
-) -> None:
-    driver.write([FakeGpu(utilization=1), FakeGpu()])
-    sampler.sample()
-    driver.write([FakeGpu(utilization=5), FakeGpu(lost=True)], init_error=999)
-    for _ in range(3):
-        clock.now_s += 60
-        assert sampler.sample()[0][0]["utilization_percent"] == 5
 
 
 def test_a_card_lost_from_the_start(driver: FakeNvml, sampler: GpuSampler) -> None:
@@ -223,14 +211,6 @@ def test_what_fails_for_a_moment_is_asked_again(driver: FakeNvml, sampler: GpuSa
     driver.write([FakeGpu(power=200.0, processes={os.getpid(): GIB})])
     (line,), unavailable = sampler.sample()
     assert (line["power_w"], len(line["processes"]), unavailable) == (200.0, 1, {})
-
-
-def test_a_card_that_needs_a_reset_is_gone_as_a_whole(driver: FakeNvml, sampler: GpuSampler) -> None:
-    driver.write([FakeGpu(failing={"util": RESET_REQUIRED}), FakeGpu(utilization=5)])
-    (sick, well), unavailable = sampler.sample()
-    assert sick["memory_used_bytes"] is None
-    assert unavailable == {"gpus.0": "the GPU needs a reset"}
-    assert well["utilization_percent"] == 5
 
 
 def test_a_process_that_nobody_here_can_see_has_no_name(driver: FakeNvml, sampler: GpuSampler) -> None:

@@ -103,20 +103,6 @@ def test_nested_bars_stay_two_lines() -> None:
     assert [line.text for line in log.lines()] == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
 
 
-def test_bars_with_line_ends_are_folded_and_finished_ones_stay() -> None:
-    log = LogLines()
-    for epoch in range(2):
-        for at in (1, 2, 3):
-            log.feed(bar(at, 3) + "\n")
-        log.feed(f"epoch {epoch} done\n")
-    assert [line.text.strip() for line in log.lines()] == [
-        bar(3, 3).strip(),
-        "epoch 0 done",
-        bar(3, 3).strip(),
-        "epoch 1 done",
-    ]
-
-
 def test_text_printed_behind_a_bar_is_a_line() -> None:
     log = LogLines()
     log.feed(bar(3, 9) + "RuntimeError: broken\n")

@@ -6,7 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.log_file import LogFile, LogPart
+from trainwiz.core.telemetry.log import LogFile, LogPart
 
 
 def texts(part: LogPart) -> list[str]:

@@ -50,14 +50,6 @@ def test_the_only_output_below_is_meant(tmp_path: Path) -> None:
         assert (found.kind, found.path) == ("trainer", tmp_path / "work" / "out")
 
 
-def test_an_output_that_is_called_like_a_log_folder_is_the_output(tmp_path: Path) -> None:
-    checkpoint(tmp_path / "tb", 20)
-    with_arguments(write_points(tmp_path / "tb" / "runs" / "a", {"train/loss": LOSSES}), {"max_steps": 100})
-    found = recognise(tmp_path)
-    assert isinstance(found, Target)
-    assert found.path == tmp_path / "tb"
-
-
 def test_several_outputs_below_are_named(tmp_path: Path) -> None:
     for name in "abcdef":
         checkpoint(tmp_path / name, 20)

@@ -147,27 +147,14 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     assert ended.actions == {"plan", "command"}
 
 
-def test_a_pause_holds_the_moment(run: RunFolder) -> None:
-    source, clock = replay(run, speed=10.0)
-    clock.now_s = 3.0
-    source.toggle()
-    clock.now_s = 500.0
-    held = source.read_all()
-    assert (held.replayed_s, held.step, held.replay_speed) == (BEGIN_S + 30, 3, 0.0)
-    source.toggle()
-    clock.now_s = 501.0
-    assert source.read_all().replayed_s == BEGIN_S + 40
-    assert source.read_all().replay_speed == 10.0
-
-
 def test_many_rows_are_read_in_pieces(run: RunFolder) -> None:
-    long = [{"time_s": BEGIN_S + n / 1000, "step": n, "loss": 1.0, "text": "x" * 100} for n in range(60_000)]
+    long = [{"time_s": BEGIN_S + n / 1000, "step": n, "loss": 1.0, "text": "x" * 100} for n in range(20_000)]
     write_lines(run.metrics_jsonl, long)
     source, clock = replay(run)
-    clock.now_s = 30.0
-    assert source.read_all().step == 30_000
+    clock.now_s = 10.0
+    assert source.read_all().step == 10_000
     clock.now_s = 1e6
-    assert source.read_all().step == 59_999
+    assert source.read_all().step == 19_999
 
 
 @pytest.mark.parametrize("broken", ['{"time_s": null, "step": 1}', "garbage", ""])

@@ -131,16 +131,6 @@ def test_text_of_a_large_log_is_entered_near_its_end_at_a_line(tmp_path: Path) -
     assert tail.read_new() == "after\n"
 
 
-def test_text_after_truncation(tmp_path: Path) -> None:
-    path = tmp_path / "train.log"
-    path.write_text("one\ntwo\n")
-    tail = TextTail(path)
-    tail.read_new()
-    path.write_text("new\n")
-    assert tail.read_new() == "new\n"
-    assert tail.resets == 1
-
-
 def test_rows_with_a_window_are_entered_near_the_end(tmp_path: Path) -> None:
     path = tmp_path / "system.jsonl"
     path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(10_000)))

@@ -27,21 +27,6 @@ def counts(snapshot: Snapshot) -> dict[str, tuple[int, float | None]]:
     return {name: (summary.count, summary.last_step) for name, summary in snapshot.metrics.items()}
 
 
-def test_every_real_folder_counts_as_tensorboard_does(shared_data: Path) -> None:
-    folders = {file.parent for file in (shared_data / "wild" / "tfevents").rglob("*tfevents.*")}
-    assert len(folders) >= 5
-    for folder in folders:
-        snapshot = look(folder)
-        expected = accumulated(folder)
-        assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in expected.items()}, folder
-        for tag, points in expected.items():
-            values = [value for _, value, _ in points if math.isfinite(value)]
-            summary = snapshot.metrics[tag]
-            assert (summary.last, summary.minimum, summary.maximum) == (points[-1][1], min(values), max(values))
-        assert snapshot.step == max((points[-1][0] for points in expected.values()), default=None)
-        assert snapshot.problems == ()
-
-
 def test_one_run_keeps_its_tags_and_several_are_told_apart(tmp_path: Path) -> None:
     write_points(tmp_path / "train", {"epoch_loss": LOSSES})
     assert counts(look(tmp_path)) == {"epoch_loss": (100, 99)}

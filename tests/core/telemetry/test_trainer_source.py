@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_files_source
-from trainwiz.core.telemetry.trainer_folder import trainer_name
 
-from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
+from tests.core.telemetry.event_writers import BEGAN_S, write_points
 from tests.core.telemetry.test_trainer_state import checkpoint, state
 
 TRAIN = """
@@ -52,9 +51,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """out/: 60 of 100 steps, then resumed from step 50 to the end; train.log: its standard output and error."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "train.py").write_text(TRAIN)
+    # Threads that wait for each other cost minutes on a busy machine.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with (folder / "train.log").open("wb") as log:
         subprocess.run(
-            [sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log, check=True, timeout=200, env=os.environ
+            [sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log, check=True, timeout=300, env=environment
         )
     return folder
 
@@ -98,18 +99,6 @@ def test_a_real_training_that_was_resumed_is_one_series(trained: Path) -> None:
     assert "token" not in " ".join(snapshot.hyperparameters)
     assert all("tfevents" in path for path in snapshot.read_from)
     assert snapshot.problems == ()
-
-
-@pytest.mark.real
-def test_each_session_alone_is_what_tensorboard_shows(trained: Path) -> None:
-    for folder in sorted((trained / "out" / "runs").iterdir()):
-        alone = {trainer_name(tag): points for tag, points in accumulated(folder).items() if tag != "train/epoch"}
-        copy = trained / "alone" / folder.name
-        shutil.copytree(folder, copy / "runs" / folder.name)
-        snapshot = look(copy)
-        assert {
-            name: (summary.count, summary.last_step, summary.last) for name, summary in snapshot.metrics.items()
-        } == {name: (len(points), points[-1][0], points[-1][1]) for name, points in alone.items()}
 
 
 @pytest.mark.real
@@ -228,15 +217,6 @@ def test_a_checkpoint_left_by_a_training_before_is_not_what_trains_now(tmp_path:
     write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
     now = look(tmp_path, now_s=BEGAN_S + 40)
     assert (now.step, now.metrics["loss"].count, now.status) == (30, 30, "running")
-
-
-def test_steps_in_all_are_those_of_the_place_that_is_read(tmp_path: Path) -> None:
-    """A copy has lost the times: then the furthest is shown, and with its own number of steps."""
-    checkpoint(tmp_path, 50)
-    file = write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
-    with_arguments(file, {"max_steps": 30})
-    copied = look(tmp_path)
-    assert (copied.step, copied.max_steps) == (50, 100)
 
 
 @pytest.mark.parametrize("live", [False, True])
