@@ -30,6 +30,8 @@ class Reading:
 
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     series: Mapping[str, TagSeries] = field(default_factory=dict)
+    loss: str | None = None
+    """The metric that is logged as the training's loss."""
     step: int | None = None
     max_steps: int | None = None
     epoch: float | None = None
@@ -138,7 +140,7 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
 def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
     place = None if reading.step is None else step_words(reading.step, reading.max_steps)
     if status == "finished":
-        loss = reading.series.get(loss_name(reading.metrics) or "")
+        loss = reading.series.get(reading.loss or "")
         said = finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None)
         return Ending(f"{said} {reading.ended_early}" if reading.ended_early else said)
     if written_s is None and place is None:

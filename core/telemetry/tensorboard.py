@@ -316,6 +316,7 @@ class ScalarsReader:
         return Reading(
             metrics=metrics,
             series=series,
+            loss=loss,
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,

@@ -191,6 +191,7 @@ class TrainerReader:
         return Reading(
             metrics=metrics,
             series=tags,
+            loss="loss",
             step=step,
             max_steps=max_steps,
             epoch=chosen.epoch,
