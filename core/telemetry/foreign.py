@@ -106,7 +106,7 @@ class FilesSource(Source):
             pace=reading.pace,
             metrics=reading.metrics,
             curves={name: tag.series.curve() for name in curves if (tag := reading.series.get(name))},
-            non_finite_steps=reading.series[loss].series.non_finite_steps if loss in reading.series else (),
+            non_finite_steps=reading.series[loss].series.non_finite_steps if loss and loss in reading.series else (),
             planned=Planned(effective_samples=reading.effective_samples, model=reading.model),
             ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
             log=reading.log,

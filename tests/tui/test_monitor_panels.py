@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
-from trainwiz.core.telemetry.snapshot import Planned, ProcessReading
+from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary
+from trainwiz.core.telemetry.snapshot import Planned, ProcessReading, Snapshot
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import GpuCard
+from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.monitor_panel import AdvicePanel
-from trainwiz.tui.widgets.pace_panel import PacePanel
+from trainwiz.tui.widgets.pace_panel import PacePanel, memory_parts, step_parts
 
 from tests.core.telemetry.written_run import GIB, system_row, write_lines, write_run
 from tests.tui.test_monitor import WIDE, looked, monitor_app, screen_of
@@ -308,3 +311,17 @@ async def test_very_small_and_very_large(tmp_path: Path, size: tuple[int, int]) 
             assert "more lines" in text_of(pilot) or len(lines) <= 1
         else:
             assert "more lines" not in text_of(pilot)
+
+
+@pytest.mark.parametrize(("peak_gib", "sign"), [(0.5, "· less"), (0.9, "✓"), (1.2, "! more")])
+def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -> None:
+    planned = Planned(
+        memory_bytes=int(0.8 * GIB), memory_low_bytes=int(0.6 * GIB), memory_high_bytes=int(1.1 * GIB),
+        step_low_s=10.0, step_high_s=20.0,
+    )  # fmt: skip
+    metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
+    look = Snapshot("run", "", "", "running", 0.0, planned=planned, metrics=metrics, pace=replace(NO_PACE, step_s=5.0))
+    look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
+    look = replace(look, advice=advise(look))
+    assert memory_parts(look, UNICODE_MARKS)[-1].plain == sign
+    assert step_parts(look, UNICODE_MARKS)[-1].plain == "· faster"
