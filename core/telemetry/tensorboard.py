@@ -14,9 +14,9 @@ from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar, ScalarTail
-from trainwiz.core.telemetry.foreign import Reading
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace, loss_name
 from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
+from trainwiz.core.telemetry.target import Reading
 from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
 from trainwiz.core.telemetry.words import shown_words
 

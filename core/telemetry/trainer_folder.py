@@ -15,10 +15,10 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.foreign import Reading
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
 from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
+from trainwiz.core.telemetry.target import Reading
 from trainwiz.core.telemetry.tensorboard import (
     SHARE_OF_A_CORE_FOR_LOOKS,
     EventRun,

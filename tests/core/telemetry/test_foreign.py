@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.foreign import QUIET_AFTER_S, FilesSource, Reading, status_of
 from trainwiz.core.telemetry.metrics import Pace
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import QUIET_AFTER_S, FilesSource, Reading, Target, status_of
 
 from tests.each import each
 
