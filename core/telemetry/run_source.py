@@ -32,7 +32,7 @@ from trainwiz.core.telemetry.snapshot import (
 )
 from trainwiz.core.telemetry.target import Source
 from trainwiz.core.telemetry.words import step_words
-from trainwiz.core.text import object_in
+from trainwiz.core.text import object_in, whole_in
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
@@ -161,10 +161,8 @@ class RunSource(Source):
         ended, gone = state.status in ENDED, bool(self._gone)
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         max_steps = state.max_steps or planned.steps or None
-        outcome_step = (state.outcome or {}).get("step")
-        step = (
-            int(metrics.step) if metrics.step is not None else outcome_step if isinstance(outcome_step, int) else None
-        )
+        step = metrics.step if metrics.step is not None else whole_in((state.outcome or {}).get("step"))
+        step = None if step is None else int(step)
         summaries, host, setup = metrics.summaries(), machine.host(), setup_of(state.engine)
         if ended or not summaries:
             # Nothing is used up any more; or a start loads model and data, which ends.
