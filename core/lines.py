@@ -50,6 +50,8 @@ class ByteTail:
         self.skipped_bytes = 0
         self.offset = 0
         self.resets = 0
+        self.began_anew = False
+        """The last read began again at the start of another file."""
         self.behind = False
         self.problem: str | None = None
         self._inode: tuple[int, int] | None = None
@@ -59,7 +61,7 @@ class ByteTail:
 
     def read_bytes(self) -> bytes:
         """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
-        self.behind = False
+        self.behind = self.began_anew = False
         try:
             with open_file(self.path) as file:
                 self.problem = None
@@ -109,6 +111,7 @@ class ByteTail:
 
     def _restart(self) -> None:
         self.resets += 1
+        self.began_anew = True
         self.offset = 0
         self.skipped_bytes = 0
         self._head = b""

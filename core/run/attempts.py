@@ -324,14 +324,12 @@ class AdviceFile:
 
     def __init__(self, tail: JsonLinesTail) -> None:
         self._tail = tail
-        self._resets = 0
         self._standing: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def read(self) -> list[Mapping[str, Any]]:
         """What stands now, the newest MOST_ADVICE."""
         rows = self._tail.read_new()
-        if self._tail.resets != self._resets:
-            self._resets = self._tail.resets
+        if self._tail.began_anew:
             self._standing.clear()
         for row in rows:
             key = str(row.get("code") or row.get("text")), str(row.get("where"))

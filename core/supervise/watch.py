@@ -18,13 +18,20 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, Phase, 
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise.ties import log
-from trainwiz.core.telemetry.advice_machine import MOMENTARY, data_wait_advice, gpu_advice, host_advice
-from trainwiz.core.telemetry.advice_training import STALLED_PAUSES, STALLED_S, LossTrend, loss_advice, stall_advice
+from trainwiz.core.telemetry.advice import (
+    MOMENTARY,
+    STALLED_PAUSES,
+    STALLED_S,
+    data_wait_advice,
+    gpu_advice,
+    host_advice,
+    loss_advice,
+    stall_advice,
+)
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.peaks import CheckpointSize, Saves, saves_of
-from trainwiz.core.telemetry.run_plan import RunSetup, read_planned, setup_of
-from trainwiz.core.telemetry.snapshot import computes_on_cpu
+from trainwiz.core.telemetry.metrics import LossTrend, Metrics
+from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, Saves, saves_of, setup_of
+from trainwiz.core.telemetry.snapshot import computes_on_cpu, read_planned
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import objects_in, plain_text, text_in
 
@@ -183,8 +190,8 @@ def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
             tr("What can be done: trainwiz diagnose {run}", run=name_for_commands(observation.run.path)),
         )
         return
-    steps = {"loss": observation.metrics.non_finite_steps("loss")}
-    yield from loss_advice(observation.metrics.summaries(), steps, observation.loss_trend)
+    metrics = observation.metrics
+    yield from loss_advice(metrics.summaries(), metrics.non_finite_steps("loss"), observation.loss_trend)
 
 
 def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -232,8 +239,7 @@ def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
     if observation.rows < LEAST_ROWS:
         return ()
-    pace = observation.metrics.pace()
-    return data_wait_advice(pace.step_s, pace.data_wait, run.setup, observation.machine.host())
+    return data_wait_advice(observation.metrics.pace(), run.setup, observation.machine.host())
 
 
 def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:

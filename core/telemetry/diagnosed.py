@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +17,13 @@ from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import Advice
+from trainwiz.core.telemetry.advice import worst_first
+from trainwiz.core.telemetry.metrics import loss_name
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.trainer_state import TRAINER_STATE, NewestState, TrainerState, state_files, value_of
+from trainwiz.core.telemetry.words import step_words
+from trainwiz.core.text import plain_text
 
 LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 MOST_LOGS = 64
@@ -62,7 +71,7 @@ def _of_state(state: TrainerState) -> Diagnosis:
     last: Mapping[str, object] = next((row for row in reversed(state.rows) if "loss" in row), {})
     name, step = state.path.name, state.step
     loss, norm = value_of(last.get("loss")), value_of(last.get("grad_norm"))
-    if loss is not None and (not _finite(loss) or (loss == 0 and norm is not None and not _finite(norm))):
+    if loss is not None and not math.isfinite(norm if loss == 0 and norm is not None else loss):
         proof = Proof(None, tr("the last of {n} logged losses: {loss}", n=len(losses), loss=str(last)[:200]), name)
         return Diagnosis(
             "nan_loss", "high", of_cause("nan_loss", "", step), (proof,), remedies_for("nan_loss", _nowhere()), step
@@ -81,10 +90,6 @@ def _of_state(state: TrainerState) -> Diagnosis:
         )
     message = tr("The record says neither that the training finished nor why it ended.")
     return Diagnosis("unknown", "low", message, (), remedies_for("unknown", _nowhere()), step)
-
-
-def _finite(value: float) -> bool:
-    return value - value == 0
 
 
 def _nowhere() -> Place:
@@ -165,3 +170,99 @@ def _unreadable(path: Path, error: OSError) -> UsageError:
 def _not_a_log(source: str) -> UsageError:
     message = tr("{path} is no log: it is not text. Name the file that holds the output of the training.", path=source)
     return usage_error("not_a_log", source, message)
+
+
+# The same in each snapshot of a job of another tool.
+
+LAST_BYTES = 8 * 1024 * 1024
+"""Of a log its end is read: whatever came before has been survived."""
+LOOK_EVERY_S = 5.0
+SHARE_OF_A_CORE_FOR_LOOKS = 0.02
+WRITTEN_BEFORE_S = 60.0
+"""A log that was written so long before the last metrics is of another launch."""
+
+
+class LogDiagnosis:
+    """Why a job of another tool ended, as `trainwiz diagnose` says it of its log, in each snapshot."""
+
+    def __init__(self) -> None:
+        self._next_look_s = 0.0
+        self._stamps: list[tuple[Path, int, int]] = []
+        self._found: Diagnosis | None = None
+
+    def add_to(self, snapshot: Snapshot, *, runs: bool) -> Snapshot:
+        """`runs`: a process of it is alive, so that nothing has ended it; its loss may still be no number."""
+        if snapshot.behind:
+            return snapshot
+        found = None if runs else self._of_log(snapshot)
+        found = found or _of_loss(snapshot)
+        if found is None or found.cause is None:
+            return snapshot
+        what = found.remedies[0].text if found.remedies else None
+        advice = Advice(found.cause, "error", plain_text(found.message), what)
+        if not any(item.code == found.cause for item in snapshot.advice):
+            snapshot = replace(snapshot, advice=worst_first(snapshot.advice, (advice,)))
+        snapshot = replace(snapshot, diagnosis=found)
+        if snapshot.ending is None:
+            return snapshot
+        if found.cause == "nan_loss":
+            return replace(snapshot, ending=replace(snapshot.ending, cause=found.cause))
+        place = self._stamps[0][0] if len(self._stamps) == 1 else Path(snapshot.path)
+        command = shlex.join(["trainwiz", "diagnose", str(place)])
+        said = advice.text
+        if snapshot.step is not None:
+            where = step_words(snapshot.step, snapshot.max_steps)
+            said = tr("Failed after {place}: {message}", place=where, message=said)
+        remedy = tr("{what} The lines that prove it:", what=what or "").strip()
+        ending = Ending(said, f"{remedy} {command}", command, found.cause)
+        status = "stopped" if found.cause == "user_stop" else "failed"
+        return replace(snapshot, status=status, ending=ending, eta_s=None)
+
+    def _of_log(self, snapshot: Snapshot) -> Diagnosis | None:
+        if time.monotonic() < self._next_look_s:
+            return self._found
+        started_s = time.thread_time()
+        stamps = sorted(_logs_of(snapshot))
+        if stamps != self._stamps:
+            self._stamps, self._found = stamps, None
+            try:
+                found = diagnose_logs([path for path, *_ in stamps], LAST_BYTES) if stamps else None
+            except UsageError:
+                found = None
+            if found is not None and (found.cause != "unknown" or found.signal is not None):
+                # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
+                proofs = tuple(replace(proof, line=None) for proof in found.evidence)
+                whole = all(size <= LAST_BYTES for _, size, _ in stamps)
+                self._found = found if whole else replace(found, evidence=proofs)
+        cost_s = time.thread_time() - started_s
+        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+        return self._found
+
+
+def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
+    """The log that is known, else those in the folder that were written to the last, with size and time."""
+    place = Path(snapshot.path)
+    known = [Path(snapshot.log_path)] if snapshot.log_path else []
+    if not known and snapshot.source != "process" and place.is_dir():
+        known = find_logs(place)
+    found = []
+    for path in known:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if status.st_mtime >= (snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S:
+            found.append((path, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
+    """The last loss of the training is no number."""
+    name = loss_name(snapshot.metrics)
+    last = snapshot.metrics[name].last if name else None
+    if last is None or math.isfinite(last):
+        return None
+    source = Path(snapshot.read_from[-1]).name if snapshot.read_from else ""
+    proof = Proof(None, f"{plain_text(name)} {last}", source)
+    message, remedies = of_cause("nan_loss", "", snapshot.step), remedies_for("nan_loss", _nowhere())
+    return Diagnosis("nan_loss", "high", message, (proof,), remedies, snapshot.step)

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
 from trainwiz.core.run.state import ACTIVE, read_state
-from trainwiz.core.telemetry.event_runs import EVENT_MARK, find_scalar_files
+from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
-from trainwiz.core.telemetry.scalar_files import HEADER_BYTES, LFS_MARK, METRICS_CSV, EventFileTail
+from trainwiz.core.telemetry.scalars import METRICS_CSV
 from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.tensorboard import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.trainer_log import LOG_ENDINGS, find_log, prints_metrics
 from trainwiz.core.telemetry.trainer_state import (
     ARGUMENTS_TAG,
@@ -33,7 +34,6 @@ from trainwiz.core.telemetry.words import short_command
 
 # recognise: what a folder or file is to a monitor, or why it is nothing that can be watched.
 
-TRAINER_MARKS = ("training_args.bin",)
 LOG_FOLDERS = ("runs", "logs", "log", "logging", "tb", "tb_logs", "tensorboard")
 MOST_NAMED = 4
 MOST_FOLDERS_SEEN = 500
@@ -109,7 +109,7 @@ def is_trainer_output(folder: Path) -> bool:
     states = state_files(folder)[:3]
     if any(not isinstance(read_trainer_state(file), str) for file in states):
         return True
-    if any(is_file(folder / mark) for mark in TRAINER_MARKS):
+    if is_file(folder / "training_args.bin"):
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
     logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name) and not state_files(inner)]
@@ -233,20 +233,10 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         """The row of `trainwiz monitor --json` where there is more than one thing to watch."""
-        return {
-            "source": self.target.kind,
-            "name": self.target.name,
-            "path": str(self.target.path),
-            "pid": self.target.pid,
-            "status": self.status,
-            "what": self.what,
-            "started_s": self.started_s,
-            "ended_s": self.ended_s,
-            "step": self.step,
-            "max_steps": self.max_steps,
-            "loss": self.loss,
-            "gpus": list(self.gpus),
-        }
+        target, row = self.target, asdict(self)
+        row.pop("target")
+        place = {"source": target.kind, "name": target.name, "path": str(target.path), "pid": target.pid}
+        return place | row | {"gpus": list(self.gpus)}
 
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:

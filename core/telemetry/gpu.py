@@ -44,57 +44,15 @@ Records hold these words and programs compare them: they are codes, and `tr` mak
 MOST_FAN_PERCENT = 200
 """Of its normal speed; what is above is no speed of a fan but a driver that does not know."""
 
-Read = Callable[[Any], Any]
 
-
-def read_memory_total(handle: Any) -> int:
-    """In bytes; it does not change while a card or slice is there."""
-    return device_memory(handle)[0]
-
-
-def read_memory_used(handle: Any) -> int:
-    """In bytes, without what the driver keeps for itself."""
-    return device_memory(handle)[2]
-
-
-def read_utilization(handle: Any) -> int:
-    """Percent of the last sampling period in which a kernel ran."""
-    return int(call("nvmlDeviceGetUtilizationRates", handle).gpu)
-
-
-def read_temperature(handle: Any) -> float:
-    return float(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
-
-
-def read_power(handle: Any) -> float:
-    """In watts."""
-    return float(call("nvmlDeviceGetPowerUsage", handle)) / 1000
-
-
-def read_power_limit(handle: Any) -> float:
-    """In watts, as it is enforced now."""
-    return float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000
-
-
-def read_fan(handle: Any) -> int:
-    """Percent of the highest normal speed that the fan is told to run at."""
+def _fan(handle: Any) -> int:
     percent = int(call("nvmlDeviceGetFanSpeed", handle))
     if not 0 <= percent <= MOST_FAN_PERCENT:
         raise Unreadable(tr("the driver says {percent} %", percent=percent))
     return percent
 
 
-def read_clock(handle: Any) -> int:
-    """Of the streaming multiprocessors, in MHz."""
-    return int(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM))
-
-
-def read_clock_limit(handle: Any) -> int:
-    """The highest SM clock that the card is made for, in MHz."""
-    return int(call("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM))
-
-
-def read_throttling(handle: Any) -> list[str]:
+def _throttling(handle: Any) -> list[str]:
     """What holds the clock back, in words; empty when nothing does."""
     try:
         bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
@@ -106,17 +64,20 @@ def read_throttling(handle: Any) -> list[str]:
     return [word for bit, word in THROTTLE_WORDS.items() if bits & bit]
 
 
-READS: Mapping[str, Read] = {
-    "memory_total_bytes": read_memory_total,
-    "memory_used_bytes": read_memory_used,
-    "utilization_percent": read_utilization,
-    "temperature_c": read_temperature,
-    "power_w": read_power,
-    "power_limit_w": read_power_limit,
-    "fan_percent": read_fan,
-    "clock_mhz": read_clock,
-    "clock_limit_mhz": read_clock_limit,
-    "throttle_reasons": read_throttling,
+READS: Mapping[str, Callable[[Any], Any]] = {
+    "memory_total_bytes": lambda handle: device_memory(handle)[0],
+    # Without what the driver keeps for itself.
+    "memory_used_bytes": lambda handle: device_memory(handle)[2],
+    # Of the last sampling period, in which a kernel ran.
+    "utilization_percent": lambda handle: int(call("nvmlDeviceGetUtilizationRates", handle).gpu),
+    "temperature_c": lambda handle: float(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU)),
+    "power_w": lambda handle: float(call("nvmlDeviceGetPowerUsage", handle)) / 1000,
+    "power_limit_w": lambda handle: float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000,
+    "fan_percent": _fan,
+    # Of the streaming multiprocessors, in MHz: now, and the highest that the card is made for.
+    "clock_mhz": lambda handle: int(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM)),
+    "clock_limit_mhz": lambda handle: int(call("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM)),
+    "throttle_reasons": _throttling,
 }
 
 FIXED = frozenset({"memory_total_bytes", "clock_limit_mhz"})
@@ -447,14 +408,14 @@ def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
 # What computes on which card, by NVML.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Card:
     """One GPU with the processes that compute on it; MIG slices are counted to their card."""
 
     index: int
     uuid: str | None
     name: str | None
-    pids: tuple[int, ...]
+    pids: list[int] = field(default_factory=list)
     problem: str | None = None
     """Why its processes are not known."""
 
@@ -469,13 +430,8 @@ def cards() -> tuple[list[Card], str | None]:
     found: dict[int, Card] = {}
     for row in rows:
         index = int(row["index"])
-        before = found.get(index)
-        problem = unavailable.get(f"gpus.{index}") or unavailable.get(f"gpus.{index}.processes")
-        pids = dict.fromkeys((*(before.pids if before else ()), *_computing(row)))
-        first = before or Card(index, row.get("uuid"), row.get("name"), ())
-        found[index] = Card(index, first.uuid, first.name, tuple(pids), first.problem or problem)
+        card = found.setdefault(index, Card(index, row["uuid"], row["name"]))
+        card.problem = card.problem or unavailable.get(f"gpus.{index}") or unavailable.get(f"gpus.{index}.processes")
+        computing = [process["pid"] for process in row["processes"] or () if process["kind"] == "compute"]
+        card.pids += [pid for pid in computing if pid not in card.pids]
     return list(found.values()), None if found else unavailable.get("gpus", tr("no GPU was found"))
-
-
-def _computing(row: Mapping[str, Any]) -> list[int]:
-    return [process["pid"] for process in row.get("processes") or () if process.get("kind") == "compute"]

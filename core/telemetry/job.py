@@ -170,8 +170,12 @@ def written_files(pid: int, files: list[OpenFile] | None = None) -> list[Path]:
     return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
 
-def is_record(path: Path) -> bool:
-    return EVENT_WORD in path.name or path.name in RECORDS
+def is_event_file(name: str) -> bool:
+    return EVENT_WORD in name
+
+
+def is_record(name: str) -> bool:
+    return EVENT_WORD in name or name in RECORDS
 
 
 # Job: all processes of one training, found from any one of them.
@@ -276,12 +280,12 @@ def works(pid: int, table: ProcessTable) -> bool:
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):
         return here is not None
-    if any(is_record(path) or path.suffix in WEIGHTS for path in written_files(pid, files)):
+    if any(is_record(path.name) or path.suffix in WEIGHTS for path in written_files(pid, files)):
         return True
     if any(file.path is not None and file.descriptor in (1, 2) and prints_metrics(file.path) for file in files):
         return True
     folders = [] if cwd is None else [*output_paths(table.command(pid), cwd), cwd]
-    events = (path for folder in folders for path in records(folder, here.create_time, lambda name: EVENT_WORD in name))
+    events = (path for folder in folders for path in records(folder, here.create_time, is_event_file))
     return any(began(path) == pid for path in events)
 
 

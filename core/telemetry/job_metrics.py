@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
+from trainwiz.core.telemetry.event_file import EventFileTail
 from trainwiz.core.telemetry.job import (
     CLOCK_SLACK_S,
-    EVENT_WORD,
     GRAPHICS,
-    RECORDS,
     Job,
     began,
+    is_event_file,
+    is_record,
     loads_framework,
     members_of,
     named_writer,
@@ -30,7 +31,6 @@ from trainwiz.core.telemetry.processes import (
     working_folder,
     written_through,
 )
-from trainwiz.core.telemetry.scalar_files import EventFileTail
 from trainwiz.core.telemetry.target import Target
 
 EVENT_FILE_RANK = 0
@@ -102,7 +102,7 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
         pids=frozenset(pids),
         event_files=tuple(
             dict.fromkeys(
-                path for pid, files in seen.items() for path in written_files(pid, files) if EVENT_WORD in path.name
+                path for pid, files in seen.items() for path in written_files(pid, files) if is_event_file(path.name)
             )
         ),
         outputs=tuple(dict.fromkeys(outputs)),
@@ -128,26 +128,25 @@ def outputs_of(pid: int, table: ProcessTable) -> list[Path]:
     return [Path(os.path.normpath(path)) for path in (*output_paths(table.command(pid), cwd), *named)]
 
 
+NO_LOG = (
+    ({"terminal"}, mark("There is no log: its output goes to a terminal, where nobody else can read it.")),
+    ({"pipe", "socket"}, mark("There is no log: its output goes to another program that keeps no file of it.")),
+    ({"null"}, mark("There is no log: its output is thrown away.")),
+)
+
+
 def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     """The file behind standard output, else standard error, of the first process that has one; through a pipe too."""
-    ends: list[OpenFile] = []
-    for descriptor in (1, 2):
-        for files in seen.values():
-            ends += [file for file in files if file.descriptor == descriptor]
+    ends = [file for end in (1, 2) for files in seen.values() for file in files if file.descriptor == end]
     for end in ends:
         if end.path is not None:
             return end.path, None
     for pipe in dict.fromkeys(end.name for end in ends if end.kind == "pipe"):
-        for path in written_through(pipe):
-            return path, None
+        if paths := written_through(pipe):
+            return paths[0], None
     kinds = {end.kind for end in ends}
-    if "terminal" in kinds:
-        return None, tr("There is no log: its output goes to a terminal, where nobody else can read it.")
-    if "pipe" in kinds or "socket" in kinds:
-        return None, tr("There is no log: its output goes to another program that keeps no file of it.")
-    if kinds == {"null"}:
-        return None, tr("There is no log: its output is thrown away.")
-    return None, tr("There is no log: where its output goes is not known.")
+    reason = next((reason for of, reason in NO_LOG if kinds & of), None)
+    return None, tr(reason) if reason else tr("There is no log: where its output goes is not known.")
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | Unproved | None:
@@ -168,7 +167,7 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recogni
         (2, mark("the log that it writes"), [clues.log] if clues.log is not None else []),
     ):
         for path in paths:
-            if rank == 1 and not records(path, since_s, lambda name: EVENT_WORD in name or name in RECORDS):
+            if rank == 1 and not records(path, since_s, is_record):
                 continue
             target = recognise(path)
             if not isinstance(target, Target):
@@ -188,7 +187,7 @@ def _newest_below(clues: Clues, since_s: float, recognise: Recognise) -> Unprove
     """What was written last below the working folder: it may be anybody's."""
     if clues.cwd is None:
         return None
-    files = records(clues.cwd, since_s, lambda name: EVENT_WORD in name or name in RECORDS)[:MOST_UNPROVED]
+    files = records(clues.cwd, since_s, is_record)[:MOST_UNPROVED]
     # What nobody is known to write is more likely to be its own than what another process writes.
     for file in sorted(files, key=lambda file: began(file) is not None):
         writer = began(file)
@@ -228,7 +227,7 @@ def _also_writes(clues: Clues, table: ProcessTable) -> int | None:
 def _others_events(place: Path, own: Iterable[Path], since_s: float) -> bool:
     """Whether event files that are not `own` were written below `place` since the job began."""
     own = set(own)
-    return any(file not in own for file in records(place, since_s, lambda name: EVENT_WORD in name))
+    return any(file not in own for file in records(place, since_s, is_event_file))
 
 
 def own_event_files(clues: Clues, since_s: float) -> list[Path]:
@@ -236,7 +235,7 @@ def own_event_files(clues: Clues, since_s: float) -> list[Path]:
 
     tensorboard's own writer opens its file for each flush only.
     """
-    found = (path for folder in clues.folders for path in records(folder, since_s, lambda name: EVENT_WORD in name))
+    found = (path for folder in clues.folders for path in records(folder, since_s, is_event_file))
     return list(dict.fromkeys((*clues.event_files, *(path for path in found if named_writer(path) in clues.pids))))
 
 

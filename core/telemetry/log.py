@@ -1,11 +1,19 @@
-"""The lines of a log for a screen, and the log of a process."""
+"""The lines of a log as a screen shows them: plain, with their level, each progress bar once."""
 
 from __future__ import annotations
 
+import os
 import re
+import time
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import BinaryIO, Literal
 
+from trainwiz.core.errors import os_reason
+from trainwiz.core.files import open_file
+from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 
 LONGEST_LINE = 2_000
@@ -66,7 +74,6 @@ _TQDM = re.compile(
     r"(?:\|\s*(?P<at>[\d.,]+\w?)/(?P<total>[\d.,]+\w?|\?)\s*(?:\[[^\]\n]*\]?)?)?"
 )
 _TQDM_OPEN = re.compile(r"(?P<name>.*?)(?<![\w.,])[\d.,]++\w*+(?: [a-z]+)? ?\[\d[\d:]*\d, [^\]\n]*(?:/s|s/)[^\]\n]*\]")
-_KERAS = re.compile(r"\s*(?P<at>\d+)/(?P<total>\d+) (?:\[[=>.]*\]|[━╸╺ ]*\s).*")
 _REWRITTEN = re.compile(r"\r|\x1b\[\d*A")
 
 
@@ -83,18 +90,16 @@ def split_rank(text: str) -> tuple[str, str]:
 def level_of(text: str) -> LogLevel:
     """What the words of one line say; a level that the line names itself ("WARNING", "[INFO]") decides."""
     lower = text.lower()
-    if not any(word in lower for word in TELLING_WORDS):
-        # Nothing else begins like a line of glog.
-        glog = _GLOG.match(text) if text[:1] in ("[", "W", "E", "F") else None
-        return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
-    named = _NAMED.search(text)
-    if named:
-        return _NAMED_LEVELS.get(named.group(), "error")
-    if TRACEBACK in text or _ERROR.search(text):
-        return "error"
-    if _WARNING.search(text):
-        return "warning"
-    glog = _GLOG.match(text)
+    if any(word in lower for word in TELLING_WORDS):
+        named = _NAMED.search(text)
+        if named:
+            return _NAMED_LEVELS.get(named.group(), "error")
+        if TRACEBACK in text or _ERROR.search(text):
+            return "error"
+        if _WARNING.search(text):
+            return "warning"
+    # Nothing else begins like a line of glog.
+    glog = _GLOG.match(text) if text[:1] in ("[", "W", "E", "F") else None
     return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
 
 
@@ -102,28 +107,24 @@ class Levels:
     """Levels of lines in file order: a traceback is an error from its head to its exception, for each rank."""
 
     def __init__(self) -> None:
-        self._open: set[str] = set()
-
-    def peek(self, text: str) -> LogLevel:
-        """The level of a line that is not finished yet."""
-        rank, line = split_rank(text)
-        return "error" if rank in self._open else level_of(line)
+        self.open: set[str] = set()
+        """Ranks inside of a traceback."""
 
     def level(self, text: str) -> LogLevel:
         """The level of the next line."""
         rank, line = split_rank(text)
-        if rank in self._open:
+        if rank in self.open:
             if line[:1] not in ("", " ", "\t"):
-                self._open.discard(rank)
+                self.open.discard(rank)
             return "error"
         if TRACEBACK in line:
-            self._open.add(rank)
+            self.open.add(rank)
             return "error"
         return level_of(line)
 
 
 def bar_of(text: str) -> Bar | None:
-    """The progress bar (of tqdm or Keras) that the line is or begins with."""
+    """The progress bar (of tqdm) that the line is or begins with."""
     if "%|" in text:
         found = _TQDM.match(text)
         if found is None:
@@ -134,8 +135,6 @@ def bar_of(text: str) -> Bar | None:
         return Bar(f"{found['name'].strip()}/{total}", done, found.end() if total else len(text))
     if "[" in text and ("/s" in text or "s/" in text) and (found := _TQDM_OPEN.match(text)) is not None:
         return Bar(f"{found['name'].strip()}/?", False, found.end())
-    if "/step" in text and (found := _KERAS.match(text)) is not None:
-        return Bar(f"/{found['total']}", found["at"] == found["total"], len(text))
     return None
 
 
@@ -173,3 +172,316 @@ def parts_of(line: str) -> list[tuple[str, Bar | None]]:
 
 def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
+
+
+# LogLines: the last lines of a log that arrives in pieces, progress bars folded into one line each.
+
+KEPT_LINES = 1_000
+MOST_BARS = 64
+
+
+class LogLines:
+    """The newest `kept` lines. `version` changes with the content.
+
+    A newer version of a progress bar takes the place of the older one; where something was logged
+    between the two, the bar moves down to the end, and one that had reached its end stays as it was.
+    """
+
+    def __init__(self, kept: int = KEPT_LINES) -> None:
+        self._kept = kept
+        self.version = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lines: deque[LogLine | None] = deque(maxlen=self._kept)
+        self._fed = 0
+        self._last_text = 0
+        self._bars: dict[str, tuple[int, bool]] = {}
+        """Key -> (number of the line that shows the bar, whether it has reached its end)."""
+        self._levels = Levels()
+        self._half = ""
+        self._shown: tuple[LogLine, ...] | None = None
+
+    def feed(self, text: str) -> None:
+        """Take text as it was appended to the log; it may end inside a line."""
+        if not text:
+            return
+        self.version += 1
+        self._shown = None
+        *lines, half = (self._half + text).split("\n")
+        # Of a line that is still being rewritten, only the last versions can matter.
+        self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
+        for line in lines[-2 * self._kept :]:
+            for part, bar in parts_of(line):
+                self._add(part, bar)
+
+    def clear(self) -> None:
+        """Begin again, as with another file."""
+        self._begin()
+        self.version += 1
+
+    def lines(self) -> tuple[LogLine, ...]:
+        """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""
+        if self._shown is None:
+            whole = self._lines.copy(), self._fed, self._last_text, dict(self._bars), set(self._levels.open)
+            for part, bar in parts_of(self._half) if self._half else ():
+                if part:
+                    self._add(part, bar)
+            self._shown = tuple(line for line in self._lines if line is not None)
+            # The unfinished line comes again when it is whole.
+            self._lines, self._fed, self._last_text, self._bars, self._levels.open = whole
+        return self._shown
+
+    def _add(self, text: str, bar: Bar | None) -> None:
+        if bar is not None:
+            self._add_bar(bar, LogLine(text, "progress"))
+            return
+        self._append(LogLine(text, self._levels.level(text)))
+        self._last_text = self._fed
+
+    def _add_bar(self, bar: Bar, line: LogLine) -> None:
+        number, done = self._bars.get(bar.key, (0, True))
+        place = number - 1 - (self._fed - len(self._lines))
+        if number and place >= 0:
+            if number > self._last_text:
+                self._lines[place] = line
+                self._bars[bar.key] = (number, bar.done)
+                return
+            if not done or bar.done:
+                self._lines[place] = None
+        self._append(line)
+        self._bars.pop(bar.key, None)
+        self._bars[bar.key] = (self._fed, bar.done)
+        if len(self._bars) > MOST_BARS:
+            del self._bars[next(iter(self._bars))]
+
+    def _append(self, line: LogLine) -> None:
+        self._lines.append(line)
+        self._fed += 1
+
+
+# LogFile: parts of a log of any size, searched and filtered.
+
+CHUNK_BYTES = 512 * 1024
+PAGE_BYTES = 48 * 1024
+"""Read at once where all lines are wanted: a page of them needs no more."""
+LONGEST_LINE_BYTES = 4 * CHUNK_BYTES
+"""A longer line is cut, so that a file without line ends is read in bounded memory."""
+SEARCH_S = 0.25
+LEVEL_WORDS = tuple(word.encode() for word in TELLING_WORDS)
+GLOG_STARTS = (b"\nE", b"\nF", b"\nW", b"[E", b"[F", b"[W")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLine:
+    """A line and the bytes of the file that hold it. Parts of one written line share them."""
+
+    start: int
+    end: int
+    line: LogLine
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """What was found in the bytes [start, end) of a log of `size` bytes, in file order.
+
+    To go on: `before=part.start`, or `after=part.end`. A last line without its end is among `lines`,
+    but lies behind `end`, so that it is read again when it is whole.
+    """
+
+    lines: tuple[PlacedLine, ...]
+    start: int
+    end: int
+    size: int
+    problem: str | None = None
+    """One sentence when the log is there and cannot be read."""
+
+    @property
+    def at_start(self) -> bool:
+        """Nothing lies before it."""
+        return self.start == 0
+
+    @property
+    def at_end(self) -> bool:
+        """Only an unfinished line may lie behind it."""
+        return self.end >= self.size or (bool(self.lines) and self.lines[-1].end >= self.size)
+
+
+class LogFile:
+    """Reads nothing until it is asked; safe to use from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def search(
+        self,
+        text: str = "",
+        level: LogLevel | None = None,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 200,
+        seconds: float = SEARCH_S,
+    ) -> LogPart:
+        """At most about `limit` lines that hold `text` (any case) and have `level`; errors are warnings too.
+
+        Looks forward from the byte `after`, else back from the byte `before`, else back from the end.
+        Both are starts of lines, as a LogPart or a PlacedLine gives them. Ends after `seconds` also with
+        fewer lines: ask again from where the part ends. Without a text and a level it reads the log.
+        Versions of one progress bar are one line. Raises nothing.
+        """
+        wanted = _Wanted(text, level)
+        deadline = time.monotonic() + seconds
+        try:
+            with open_file(self.path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if after is not None:
+                    return _forward(file, wanted, min(max(0, after), size), size, limit, deadline)
+                stop = size if before is None else min(max(0, before), size)
+                return _backward(file, wanted, stop, size, limit, deadline)
+        except FileNotFoundError:
+            return LogPart((), 0, 0, 0)
+        except OSError as error:
+            return LogPart((), 0, 0, 0, tr("{path} cannot be read: {reason}.", path=self.path, reason=os_reason(error)))
+
+
+class _Wanted:
+    """What is looked for, and whether a piece of the file can hold it at all."""
+
+    def __init__(self, text: str, level: LogLevel | None) -> None:
+        self.level = level
+        self._text = text.casefold()
+        # Only ASCII has the same bytes in every case.
+        self._needle = self._text.encode() if text.isascii() else b""
+        self.everything = not text and level is None
+        self.chunk_bytes = PAGE_BYTES if self.everything else CHUNK_BYTES
+
+    def takes(self, line: LogLine) -> bool:
+        return self._text in line.text.casefold() and (
+            self.level is None or line.level == self.level or (self.level, line.level) == ("warning", "error")
+        )
+
+    def may_be_in(self, data: bytes) -> bool:
+        """False where no line of `data` can be wanted; that costs a fraction of looking at its lines."""
+        if self.everything:
+            return True
+        lower = data.lower()
+        if self.level in ("error", "warning"):
+            levels = any(word in lower for word in LEVEL_WORDS) or any(start in data for start in GLOG_STARTS)
+            # The first byte has no line end before it.
+            if not levels and data[:1] not in (b"E", b"F", b"W"):
+                return False
+        # Escape codes may part what is seen as one word.
+        return not self._needle or self._needle in lower or b"\x1b" in data
+
+
+def _forward(file: BinaryIO, wanted: _Wanted, start: int, size: int, limit: int, deadline: float) -> LogPart:
+    found: list[PlacedLine] = []
+    at = start
+    while at < size and len(found) < limit:
+        data = _whole_lines(file, at, size, wanted.chunk_bytes)
+        found += _lines_of(data, at, wanted)
+        if not data.endswith(b"\n") and at + len(data) >= size:
+            # The unfinished last line is shown, and read again.
+            at += data.rfind(b"\n") + 1
+            break
+        at += len(data)
+        if time.monotonic() > deadline:
+            break
+    if len(found) > limit:
+        # All parts of the last written line stay together.
+        while limit < len(found) and found[limit].start == found[limit - 1].start:
+            limit += 1
+        if limit < len(found):
+            at = found[limit].start
+            del found[limit:]
+    return LogPart(tuple(found), start, at, size)
+
+
+def _backward(file: BinaryIO, wanted: _Wanted, stop: int, size: int, limit: int, deadline: float) -> LogPart:
+    parts: list[list[PlacedLine]] = []
+    count, at = 0, stop
+    while at > 0 and count < limit:
+        start, data = _lines_before(file, at, wanted.chunk_bytes)
+        lines = _lines_of(data, start, wanted)
+        parts.append(lines)
+        count += len(lines)
+        at = start
+        if time.monotonic() > deadline:
+            break
+    found = [line for part in reversed(parts) for line in part]
+    if count > limit:
+        first = count - limit
+        while first > 0 and found[first - 1].start == found[first].start:
+            first -= 1
+        at = found[first].start if first else at
+        found = found[first:]
+    end = stop
+    if stop == size and found and found[-1].end == size:
+        file.seek(size - 1)
+        end = stop if file.read(1) == b"\n" else found[-1].start
+    return LogPart(tuple(found), at, end, size)
+
+
+def _whole_lines(file: BinaryIO, start: int, size: int, length: int) -> bytes:
+    """Lines from `start` on, about `length` bytes of them; without a line end only at the end of the file or when cut."""
+    file.seek(start)
+    data = file.read(length)
+    while b"\n" not in data and start + len(data) < size and len(data) < LONGEST_LINE_BYTES:
+        more = file.read(CHUNK_BYTES)
+        if not more:
+            break
+        data += more
+    if start + len(data) >= size:
+        return data
+    cut = data.rfind(b"\n") + 1
+    return data[:cut] if cut else data
+
+
+def _lines_before(file: BinaryIO, stop: int, length: int) -> tuple[int, bytes]:
+    """Whole lines that end at `stop`, and where they begin."""
+    while True:
+        start = max(0, stop - length)
+        file.seek(start)
+        data = file.read(stop - start)
+        if start == 0:
+            return 0, data
+        # The line end right before `stop` belongs to the last line.
+        cut = data.find(b"\n", 0, len(data) - 1) + 1
+        if cut or length >= LONGEST_LINE_BYTES:
+            return start + cut, data[cut:]
+        length *= 2
+
+
+def _lines_of(data: bytes, start: int, wanted: _Wanted) -> list[PlacedLine]:
+    """The wanted lines of `data`; of each progress bar the newest version, and those that reached their end."""
+    if not wanted.may_be_in(data):
+        return []
+    lines: list[PlacedLine | None] = []
+    bars: dict[str, tuple[int, bool]] = {}
+    last_text = -1
+    levels = Levels()
+    for at, raw in _written_lines(data, start):
+        for text, bar in parts_of(raw.decode("utf-8", errors="replace")):
+            if bar is None:
+                last_text = len(lines)
+                line = LogLine(text, levels.level(text))
+            else:
+                place, done = bars.get(bar.key, (-1, True))
+                if place >= 0 and (place > last_text or bar.done or not done):
+                    lines[place] = None
+                bars[bar.key] = (len(lines), bar.done)
+                line = LogLine(text, "progress")
+            lines.append(PlacedLine(at, min(at + len(raw) + 1, start + len(data)), line))
+    return [placed for placed in lines if placed is not None and (wanted.everything or wanted.takes(placed.line))]
+
+
+def _written_lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of `data` and where each begins."""
+    at = start
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    for line in lines:
+        yield at, line
+        at += len(line) + 1

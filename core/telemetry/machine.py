@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -35,28 +35,23 @@ def sample_host(disk_path: Path) -> dict[str, Any]:
     RAM respects the cgroup's limit, as in the plan. `cpu_percent` is of all cores of the machine (0..100)
     since the last call in this process. The disk is the one that `disk_path` lies on.
     """
-    line: dict[str, Any] = dict.fromkeys(HOST_VALUES)
-    unavailable: dict[str, str] = {}
-    for names, read in (
-        (("ram_used_bytes", "ram_total_bytes"), _ram),
-        (("swap_used_bytes", "swap_total_bytes"), _swap),
-        (("cpu_percent",), _cpu),
-        (("disk_free_bytes", "disk_total_bytes"), lambda: _disk(disk_path)),
-    ):
-        _read_into(line, unavailable, names, read)
-    return line | {"unavailable": unavailable}
-
-
-def _read_into(
-    line: dict[str, Any], unavailable: dict[str, str], names: tuple[str, ...], read: Callable[[], tuple[Any, ...]]
-) -> None:
     import psutil
 
-    try:
-        line |= dict(zip(names, read(), strict=True))
-    except (OSError, psutil.Error, RuntimeError) as error:
-        reason = tr(getattr(error, "strerror", None) or str(error)) or type(error).__name__
-        unavailable |= dict.fromkeys(names, reason)
+    line: dict[str, Any] = dict.fromkeys(HOST_VALUES)
+    unavailable: dict[str, str] = {}
+    reads: dict[tuple[str, ...], Callable[[], tuple[Any, ...]]] = {
+        ("ram_used_bytes", "ram_total_bytes"): _ram,
+        ("swap_used_bytes", "swap_total_bytes"): lambda: psutil.swap_memory()[1::-1],
+        ("cpu_percent",): lambda: (float(psutil.cpu_percent(interval=None)),),
+        ("disk_free_bytes", "disk_total_bytes"): lambda: _disk(disk_path),
+    }
+    for names, read in reads.items():
+        try:
+            line |= dict(zip(names, read(), strict=True))
+        except (OSError, psutil.Error, RuntimeError) as error:
+            reason = tr(getattr(error, "strerror", None) or str(error)) or type(error).__name__
+            unavailable |= dict.fromkeys(names, reason)
+    return line | {"unavailable": unavailable}
 
 
 @lru_cache(maxsize=1)
@@ -72,19 +67,6 @@ def _ram() -> tuple[int, int]:
 
     memory = memory_within(memory_limits(_groups_of(int(time.monotonic() / 60))))
     return memory.total_bytes - memory.available_bytes, memory.total_bytes
-
-
-def _swap() -> tuple[int, int]:
-    import psutil
-
-    swap = psutil.swap_memory()
-    return int(swap.used), int(swap.total)
-
-
-def _cpu() -> tuple[float]:
-    import psutil
-
-    return (float(psutil.cpu_percent(interval=None)),)
 
 
 def _disk(path: Path) -> tuple[int, int]:
@@ -133,25 +115,13 @@ class MachineSampler:
 # MachineHistory: the samples of system.jsonl as readings with their recent past.
 
 KEPT_SAMPLES = 240
+GPU_NUMBERS = (
+    "utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "clock_mhz", "clock_limit_mhz",
+)  # fmt: skip
 GPU_CHARTS = ("utilization_percent", "temperature_c", "power_w", "memory_used_bytes")
-HOST_CHARTS = ("cpu_percent",)
 
 Chart = deque[float | None]
-
-
-class Charts:
-    """The newest values of some numbers of one thing."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._values: dict[str, Chart] = {name: deque(maxlen=KEPT_SAMPLES) for name in names}
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        for name, values in self._values.items():
-            values.append(numbers_finite(row.get(name)))
-
-    def of(self, name: str) -> tuple[float | None, ...]:
-        """Oldest first; None where it was not known."""
-        return tuple(self._values[name])
+"""The newest values of one number, oldest first; None where it was not known."""
 
 
 class MachineHistory:
@@ -162,21 +132,19 @@ class MachineHistory:
         """UUID -> name, for samples that carry no name."""
         self.latest: Mapping[str, Any] = {}
         self.so_far = Peaks()
-        self._gpus: dict[str, Charts] = {}
-        self._host = Charts(HOST_CHARTS)
-        self._job_cpu: Chart = deque(maxlen=KEPT_SAMPLES)
+        self._charts: defaultdict[tuple[str, str], Chart] = defaultdict(lambda: deque(maxlen=KEPT_SAMPLES))
+        """By (key of a card, "host" or "job", name of the number)."""
 
-    def peak_device_bytes(self) -> int | None:
-        """What the run held at most of the fullest of its cards; None where there is no card.
+    def peak_memory_bytes(self, *, on_cpu: bool) -> int | None:
+        """What the run held at most of the fullest of its cards; without one, the RAM of all training processes.
 
-        Where the driver does not say what each process holds, as in a container, all of a card counts.
+        Where the driver does not say what each process holds, as in a container, all of a card counts;
+        where no role is known, the RAM of the whole job.
         """
-        peaks = self.so_far.peak_job_gpu_bytes or self.so_far.peak_gpu_bytes
-        return max(peaks.values(), default=None)
-
-    def peak_trainers_bytes(self) -> int | None:
-        """RAM of all training processes together at their most; of the whole job where no role is known."""
         so_far = self.so_far
+        on_card = None if on_cpu else max((so_far.peak_job_gpu_bytes or so_far.peak_gpu_bytes).values(), default=None)
+        if on_card is not None:
+            return on_card
         return max(so_far.peak_trainers_rss_bytes, so_far.peak_trainer_rss_bytes) or so_far.peak_job_rss_bytes or None
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -187,11 +155,15 @@ class MachineHistory:
         self.latest = row
         self.so_far.add(row)
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
-            self._gpus.setdefault(gpu_key(gpu, index), Charts(GPU_CHARTS)).add(gpu)
-        self._host.add(object_in(row.get("host")))
+            for name in GPU_CHARTS:
+                self._charts[gpu_key(gpu, index), name].append(numbers_finite(gpu.get(name)))
+        self._charts["host", "cpu"].append(numbers_finite(object_in(row.get("host")).get("cpu_percent")))
         loads = [numbers_finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
         known = [load for load in loads if load is not None]
-        self._job_cpu.append(sum(known) if known else None)
+        self._charts["job", "cpu"].append(sum(known) if known else None)
+
+    def _chart(self, of: str, name: str) -> tuple[float | None, ...]:
+        return tuple(self._charts[of, name])
 
     def gpus(self) -> tuple[GpuReading, ...]:
         pids = pids_of(objects_in(self.latest.get("processes")))
@@ -202,52 +174,43 @@ class MachineHistory:
 
     def _gpu(self, gpu: Mapping[str, Any], position: int, pids: set[int], unavailable: Mapping[str, str]) -> GpuReading:
         key = gpu_key(gpu, position)
-        charts = self._gpus[key]
         number = numbers_finite(gpu.get("index"))
         index = position if number is None else int(number)
+        values: dict[str, Any] = {name: numbers_finite(gpu.get(name)) for name in GPU_NUMBERS}
         return GpuReading(
             index=index,
             name=str(gpu.get("name") or self.gpu_names.get(key) or "GPU"),
             uuid=str(gpu["uuid"]) if gpu.get("uuid") else None,
-            utilization_percent=numbers_finite(gpu.get("utilization_percent")),
             memory_used_bytes=whole_in(gpu.get("memory_used_bytes")),
             memory_total_bytes=whole_in(gpu.get("memory_total_bytes")),
-            temperature_c=numbers_finite(gpu.get("temperature_c")),
-            power_w=numbers_finite(gpu.get("power_w")),
-            power_limit_w=numbers_finite(gpu.get("power_limit_w")),
             throttle_reasons=texts_in(gpu.get("throttle_reasons")),
             job_memory_bytes=job_memory(gpu, pids),
             problem=unavailable.get(f"gpus.{index}"),
-            utilization_history=charts.of("utilization_percent"),
-            temperature_history=charts.of("temperature_c"),
-            power_history=charts.of("power_w"),
-            memory_history=charts.of("memory_used_bytes"),
+            utilization_history=self._chart(key, "utilization_percent"),
+            temperature_history=self._chart(key, "temperature_c"),
+            power_history=self._chart(key, "power_w"),
+            memory_history=self._chart(key, "memory_used_bytes"),
             throttled_since_s=self.so_far.throttled_since_s.get(key),
             idle_since_s=self.so_far.idle_since_s.get(key),
-            fan_percent=numbers_finite(gpu.get("fan_percent")),
-            clock_mhz=numbers_finite(gpu.get("clock_mhz")),
-            clock_limit_mhz=numbers_finite(gpu.get("clock_limit_mhz")),
             mig=text_in(gpu.get("mig")),
             processes=tuple(_gpu_process(process, pids) for process in objects_in(gpu.get("processes"))),
             sample=gpu,
+            **values,
         )
 
     def host(self) -> HostReading:
         host = object_in(self.latest.get("host"))
+        disk, ram = self.so_far.disk, self.so_far.ram
+        values: dict[str, Any] = {name: whole_in(host.get(name)) for name in HOST_VALUES if name.endswith("_bytes")}
         return HostReading(
-            ram_used_bytes=whole_in(host.get("ram_used_bytes")),
-            ram_total_bytes=whole_in(host.get("ram_total_bytes")),
             cpu_percent=numbers_finite(host.get("cpu_percent")),
-            swap_used_bytes=whole_in(host.get("swap_used_bytes")),
-            swap_total_bytes=whole_in(host.get("swap_total_bytes")),
-            disk_free_bytes=whole_in(host.get("disk_free_bytes")),
-            disk_total_bytes=whole_in(host.get("disk_total_bytes")),
-            disk_lasts_s=self.so_far.disk.lasts_s(),
-            disk_span_s=self.so_far.disk.span_s or None,
-            ram_lasts_s=self.so_far.ram.lasts_s(),
-            ram_span_s=self.so_far.ram.span_s or None,
-            cpu_history=self._host.of("cpu_percent"),
+            disk_lasts_s=disk.lasts_s(),
+            disk_span_s=disk.span_s or None,
+            ram_lasts_s=ram.lasts_s(),
+            ram_span_s=ram.span_s or None,
+            cpu_history=self._chart("host", "cpu"),
             sample=host,
+            **values,
         )
 
     def processes(self) -> tuple[ProcessReading, ...]:
@@ -263,7 +226,7 @@ class MachineHistory:
         )
 
     def job_cpu_history(self) -> tuple[float | None, ...]:
-        return tuple(self._job_cpu)
+        return self._chart("job", "cpu")
 
     def unavailable(self) -> dict[str, str]:
         reasons = object_in(self.latest.get("unavailable"))
@@ -316,7 +279,6 @@ class LiveMachine:
         self._next_s = now + self._every_s
         if self._machine is None:
             # NVML and psutil are loaded by the first sample, which comes after the first frame.
-
             self._machine = MachineSampler(self.disk_path, clock=self._clock)
         return self._machine.sample([row for sampler in self._samplers for row in sampler.sample()])
 

@@ -1,19 +1,98 @@
-"""The highest values so far, and the size of the next checkpoint."""
+"""The highest values so far, and how long what shrinks will last."""
 
 from __future__ import annotations
 
-import math
-import os
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
-from trainwiz.core.telemetry.advice_training import Trend
-from trainwiz.core.telemetry.run_plan import RunSetup
 from trainwiz.core.text import numbers_finite, object_in, objects_in, texts_in, whole_in
+
+# Trend: how long something that shrinks will last, judged over as much of the past as is known.
+
+MOST_POINTS = 64
+"""Kept evenly spread over the time watched: when there are more, every second one goes."""
+LEAST_SPAN_S = 180.0
+"""A pace is judged over at least this long."""
+MOST_SPAN_S = 12 * 3600.0
+"""What happened before that says nothing of the pace now."""
+PARTS = 5
+"""The time watched is looked at in so many parts of equal length."""
+LEAST_EVEN = 0.25
+"""What shrinks from one part to the next by a smaller share of the pace does not shrink evenly."""
+
+
+class Trend:
+    """Points of (seconds, amount), bounded however many are added."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, float]] = []
+        self._every_s = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def add(self, time_s: float, amount: float) -> None:
+        """Points come in order of time: where the clock was set back, what was before no longer counts."""
+        if self._last is not None and time_s < self._last[0]:
+            self._points, self._every_s = [], 0.0
+        self._last = time_s, amount
+        if self._points and time_s - self._points[-1][0] < self._every_s:
+            return
+        self._points.append(self._last)
+        while len(self._points) > 2 and time_s - self._points[1][0] >= MOST_SPAN_S:
+            del self._points[0]
+        if len(self._points) > MOST_POINTS:
+            self._points = self._points[::2]
+            self._every_s = 2 * (self._points[-1][0] - self._points[0][0]) / MOST_POINTS
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """What is kept, and the newest one."""
+        if self._last is None or self._points[-1] == self._last:
+            return tuple(self._points)
+        return (*self._points, self._last)
+
+    @property
+    def span_s(self) -> float:
+        """How long was watched."""
+        return self._last[0] - self._points[0][0] if self._last is not None else 0.0
+
+    def lasts_s(self) -> float | None:
+        """Seconds until nothing is left at the present pace.
+
+        The medians of PARTS equal parts of the time are compared, so that neither a tooth of a saw nor
+        one large file is a pace. Of the pace of the whole time and that of its newer half the lesser
+        counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
+        each part to the next: memory that is filled once at a start is no trend.
+        """
+        if self._last is None or self.span_s < LEAST_SPAN_S:
+            return None
+        medians = [_median_point(part) for part in self._parts()]
+        if len(medians) < PARTS:
+            return None
+        pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
+        if pace <= 0 or min(_pace(a, b) for a, b in itertools.pairwise(medians)) < LEAST_EVEN * pace:
+            return None
+        return self._last[1] / pace
+
+    def _parts(self) -> list[list[tuple[float, float]]]:
+        """The points of each part of the time that has any."""
+        points = self.points
+        start_s, part_s = points[0][0], self.span_s / PARTS
+        numbers = [min(PARTS - 1, int((point[0] - start_s) / part_s)) for point in points]
+        found = [[point for point, at in zip(points, numbers, strict=True) if at == part] for part in range(PARTS)]
+        return [part for part in found if part]
+
+
+def _pace(earlier: tuple[float, float], later: tuple[float, float]) -> float:
+    return (earlier[1] - later[1]) / (later[0] - earlier[0])
+
+
+def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """(median time, median amount)."""
+    times, amounts = zip(*points, strict=True)
+    return statistics.median(times), statistics.median(amounts)
+
 
 # Peaks: what all samples of a run together say, in few words, so that nobody has to read all of them.
 
@@ -22,6 +101,12 @@ IDLE_PERCENT = 5.0
 """Below this a card does nothing."""
 GAP_S = 120.0
 """Nothing is said to have lasted over a longer time without samples."""
+
+
+PEAKS_OF_CARDS = ("peak_gpu_bytes", "peak_job_gpu_bytes")
+PEAKS_OF_RAM = ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes")
+BEGINNINGS = ("throttled_since_s", "idle_since_s")
+"""What is kept in a record, as it is called there and here."""
 
 
 class Peaks:
@@ -89,30 +174,20 @@ class Peaks:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
-        return {
-            "peak_gpu_bytes": self.peak_gpu_bytes,
-            "peak_job_gpu_bytes": self.peak_job_gpu_bytes,
-            "peak_job_rss_bytes": self.peak_job_rss_bytes,
-            "peak_trainer_rss_bytes": self.peak_trainer_rss_bytes,
-            "peak_trainers_rss_bytes": self.peak_trainers_rss_bytes,
-            "throttled_since_s": self.throttled_since_s,
-            "idle_since_s": self.idle_since_s,
-            "disk_free": _pairs(self.disk),
-            "ram_free": _pairs(self.ram),
-        }
+        kept = {name: getattr(self, name) for name in (*PEAKS_OF_CARDS, *PEAKS_OF_RAM, *BEGINNINGS)}
+        return {**kept, "disk_free": _pairs(self.disk), "ram_free": _pairs(self.ram)}
 
     def _take(self, document: Mapping[str, Any]) -> None:
         if not document:
             return
-        for peaks, name in (
-            (self.peak_gpu_bytes, "peak_gpu_bytes"),
-            (self.peak_job_gpu_bytes, "peak_job_gpu_bytes"),
-        ):
+        for name in PEAKS_OF_CARDS:
+            peaks: dict[str, int] = getattr(self, name)
             for key, value in object_in(document.get(name)).items():
                 peaks[str(key)] = max(peaks.get(str(key), 0), whole_in(value) or 0)
-        for name in ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes"):
+        for name in PEAKS_OF_RAM:
             setattr(self, name, max(getattr(self, name), whole_in(document.get(name)) or 0))
-        for since, name in ((self.throttled_since_s, "throttled_since_s"), (self.idle_since_s, "idle_since_s")):
+        for name in BEGINNINGS:
+            since: dict[str, float] = getattr(self, name)
             for key, value in object_in(document.get(name)).items():
                 began_s = numbers_finite(value)
                 if began_s is not None:
@@ -174,152 +249,3 @@ def real_throttling(reasons: Iterable[str]) -> tuple[str, ...]:
 def limited_by_heat(reasons: Iterable[str]) -> bool:
     """Whether heat is among the reasons, in the words of core/telemetry/gpu.py."""
     return any("heat" in reason.lower() for reason in reasons)
-
-
-# Checkpoint room: whether the disk lasts for the checkpoints that a run still writes, with those that it deletes counted.
-
-
-@dataclass(frozen=True, slots=True)
-class Saves:
-    """What a run has saved and will save."""
-
-    checkpoint_bytes: int
-    """Of one checkpoint."""
-    present: int
-    """Complete ones that lie there now."""
-    kept: int | None
-    """Most that lie there between two saves; None where all stay."""
-    every_steps: int
-    step: int
-    max_steps: int
-    model_bytes: int = 0
-    """Written once more at the end."""
-
-    @property
-    def to_come(self) -> int:
-        """Checkpoints that are still written; the last step saves in any case."""
-        done = self.step // self.every_steps * self.every_steps
-        return math.ceil(max(0, self.max_steps - done) / self.every_steps)
-
-    @property
-    def needed_bytes(self) -> int:
-        """Most of the disk that the run will take beyond what it has now. A new checkpoint is whole before an old one goes."""
-        checkpoints = self.to_come
-        if self.kept is not None:
-            checkpoints = min(checkpoints, max(0, self.kept + 1 - self.present))
-        # At the end the checkpoint that was too many is gone, and the model takes its place.
-        at_end = min(self.to_come, max(0, self.kept - self.present)) if self.kept is not None else self.to_come
-        return max(checkpoints * self.checkpoint_bytes, at_end * self.checkpoint_bytes + self.model_bytes)
-
-    def fails_at_step(self, free_bytes: int) -> int | None:
-        """The step whose save (of the end: whose model) no longer fits into `free_bytes`; None where all fit."""
-        if self.needed_bytes <= free_bytes:
-            return None
-        fitting = free_bytes // max(1, self.checkpoint_bytes)
-        next_save = (self.step // self.every_steps + 1) * self.every_steps
-        return min(self.max_steps, next_save + fitting * self.every_steps)
-
-    @property
-    def grows(self) -> bool:
-        """Whether the next save leaves more on the disk than was there: until as many lie there as are kept."""
-        return self.to_come > 0 and (self.kept is None or self.present < self.kept)
-
-
-# CheckpointSize: how much disk the next checkpoint will take, from those that are there.
-
-LOOK_EVERY_S = 10.0
-SETTLED_AFTER_S = 60.0
-"""A checkpoint that was written to within this time may not be whole yet."""
-
-
-class CheckpointSize:
-    """Of one output folder. Looks into it rarely, and measures a checkpoint once."""
-
-    def __init__(
-        self, folder: Path, *, clock: Callable[[], float] = time.time, ticks: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.folder = folder
-        self._clock = clock
-        self._ticks = ticks
-        self._next_look = 0.0
-        self._measured: tuple[str, int] | None = None
-        self._settled = False
-        self._usual: tuple[str, int] | None = None
-        self.present = 0
-        """Checkpoints that lie there, as of the last look."""
-
-    def next_bytes(self) -> int | None:
-        """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
-        self._look_now_and_then()
-        return self._measured[1] if self._measured is not None and self._settled else None
-
-    def usual_bytes(self) -> int | None:
-        """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
-        self._look_now_and_then()
-        return self._usual[1] if self._usual is not None else None
-
-    def _look_now_and_then(self) -> None:
-        now = self._ticks()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_EVERY_S
-            self._look()
-
-    def _look(self) -> None:
-        checkpoints = _checkpoints(self.folder)
-        self.present = len(checkpoints)
-        newest = Path(max(checkpoints)[1]) if checkpoints else None
-        if newest is None:
-            self._measured = None
-            return
-        if self._settled and self._measured is not None and self._measured[0] == newest.name:
-            return
-        size, changed_s = _size_of(newest)
-        self._measured = newest.name, size
-        self._settled = self._clock() - changed_s > SETTLED_AFTER_S
-        if self._settled:
-            self._usual = self._measured
-        elif len(checkpoints) > 1:
-            before = Path(sorted(checkpoints)[-2][1])
-            if self._usual is None or self._usual[0] != before.name:
-                # The one before was whole when the newest was begun.
-                self._usual = before.name, _size_of(before)[0]
-
-
-def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Saves | None:
-    """What a run at `step` still saves; None where one of the facts is not known."""
-    size = sizes.usual_bytes()
-    if size is None or step is None or setup.save_every_steps is None or setup.max_steps is None:
-        return None
-    return Saves(
-        checkpoint_bytes=size,
-        present=sizes.present,
-        kept=setup.checkpoints_kept,
-        every_steps=setup.save_every_steps,
-        step=int(step),
-        max_steps=setup.max_steps,
-        model_bytes=setup.model_bytes,
-    )
-
-
-def _checkpoints(folder: Path) -> list[tuple[int, str]]:
-    """(step, path) of each `checkpoint-N`."""
-    try:
-        with os.scandir(folder) as entries:
-            paths = {entry.name: entry.path for entry in entries}
-    except OSError:
-        return []
-    return [(int(found.group(1)), path) for name, path in paths.items() if (found := CHECKPOINT_NAME.fullmatch(name))]
-
-
-def _size_of(folder: Path) -> tuple[int, float]:
-    """(bytes of all files in it, when the last of them was changed); files that vanish meanwhile are left out."""
-    size, changed_s = 0, 0.0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                status = os.lstat(os.path.join(place, name))  # noqa: PTH118 - thousands of shards, each asked once
-            except OSError:
-                continue
-            size += status.st_size
-            changed_s = max(changed_s, status.st_mtime)
-    return size, changed_s

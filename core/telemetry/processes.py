@@ -3,88 +3,84 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from trainwiz.core.language import mark
 from trainwiz.core.run.lost import ProcessId, all_pids, identify, stat_fields
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
+T = TypeVar("T")
+
 # What can be asked of one process: working folder, environment, owner, loaded libraries. Nothing raises.
+# Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
+
+
+def _asked(pid: int, question: str, otherwise: T) -> Any | T:
+    """What psutil says of a process."""
+    import psutil
+
+    try:
+        return getattr(psutil.Process(pid), question)()
+    except (psutil.Error, OSError, AttributeError):  # macOS tells nobody some of it
+        return otherwise
+
+
+def _read(pid: int, name: str) -> str:
+    """A file of /proc/PID; empty where it cannot be read: another user's process, or one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def working_folder(pid: int) -> Path | None:
     """None where it cannot be read: another user's process, or one that has ended."""
-    if sys.platform == "linux":
-        try:
-            return Path(f"/proc/{pid}/cwd").readlink()
-        except OSError:
-            return None
-    import psutil
-
+    if sys.platform != "linux":
+        folder = _asked(pid, "cwd", None)
+        return None if folder is None else Path(folder)
     try:
-        return Path(psutil.Process(pid).cwd())
-    except (psutil.Error, OSError):
+        return Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
         return None
 
 
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that the process was started with; empty where they cannot be read."""
-    if sys.platform == "linux":
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                pairs = file.read().decode("utf-8", "replace").split("\0")
-        except OSError:
-            return {}
-        return {name: value for name, found, value in (pair.partition("=") for pair in pairs) if found}
-    import psutil
+    if sys.platform != "linux":
+        return dict(_asked(pid, "environ", {}))
+    pairs = (pair.partition("=") for pair in _read(pid, "environ").split("\0"))
+    return {name: value for name, found, value in pairs if found}
 
-    try:
-        return dict(psutil.Process(pid).environ())
-    except (psutil.Error, OSError):
-        return {}
+
+def command_of(pid: int) -> list[str]:
+    """The command line; empty when it cannot be read."""
+    if sys.platform != "linux":
+        return list(_asked(pid, "cmdline", []))
+    text = _read(pid, "cmdline").rstrip("\0")
+    return text.split("\0") if text else []
 
 
 def maps_any(pid: int, libraries: tuple[str, ...]) -> bool:
     """Whether a shared library with one of these words in its name is loaded; False where that cannot be read."""
     if sys.platform != "linux":
-        import psutil
-
-        try:
-            return any(word in one.path for one in psutil.Process(pid).memory_maps() for word in libraries)
-        except (psutil.Error, OSError, AttributeError):  # macOS tells nobody
-            return False
-    try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-            return any(word in line for line in file for word in libraries)
-    except OSError:
-        return False
-
-
-def owner_of(pid: int) -> int | None:
-    """User id of the process; None when it is gone."""
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return None
+        return any(word in mapped.path for mapped in _asked(pid, "memory_maps", []) for word in libraries)
+    text = _read(pid, "maps")
+    return any(word in text for word in libraries)
 
 
 # The processes of a job: its tree, the role of each, their memory and CPU.
 
 Role = Literal["supervisor", "guard", "launcher", "trainer", "loader", "helper"]
-ROLE_WORDS: dict[Role, str] = {
-    "supervisor": mark("supervisor"),
-    "guard": mark("guard"),
-    "launcher": mark("launcher"),
-    "trainer": mark("trainer"),
-    "loader": mark("loader"),
-    "helper": mark("helper"),
-}
-"""Role -> its word for people, through `tr`."""
+ROLES = (
+    mark("supervisor"), mark("guard"), mark("launcher"), mark("trainer"), mark("loader"), mark("helper"),
+)  # fmt: skip
+"""Codes in records, and through `tr` words for people."""
 
 HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 
@@ -110,25 +106,17 @@ class Member:
 
 def tree_of(root_pid: int) -> list[Member]:
     """`root_pid` and all its descendants, parents before children; zombies included."""
-    if sys.platform != "linux":
-        return _tree_with_psutil(root_pid)
-    members: dict[int, Member] = {}
-    children: dict[int, list[int]] = {}
-    for pid in all_pids():
-        member = read_member(pid)
-        if member is not None:
-            members[member.pid] = member
-            children.setdefault(member.parent, []).append(member.pid)
-    if root_pid not in members:
-        return []
-    order = [root_pid]
+    table = ProcessTable()
+    order = [root_pid] if root_pid in table.members else []
     for pid in order:
-        order.extend(children.get(pid, ()))
-    return [members[pid] for pid in order]
+        order.extend(table.children_of.get(pid, ()))
+    return [table.members[pid] for pid in order]
 
 
-def read_member(pid: int) -> Member | None:
-    """One process as /proc/PID/stat shows it (proc(5)); None when it is gone."""
+def member_of(pid: int) -> Member | None:
+    """One process, on Linux as /proc/PID/stat shows it (proc(5)); None when it is gone."""
+    if sys.platform != "linux":
+        return _member_with_psutil(pid)
     fields = stat_fields(pid)
     if fields is None or len(fields) < 22:
         return None
@@ -140,23 +128,6 @@ def read_member(pid: int) -> Member | None:
         rss_bytes=int(fields[21]) * PAGE_BYTES,
         zombie=fields[0] in ("Z", "X"),
     )
-
-
-def member_of(pid: int) -> Member | None:
-    """One process, on any system; None when it is gone."""
-    return read_member(pid) if sys.platform == "linux" else _member_with_psutil(pid)
-
-
-def _tree_with_psutil(root_pid: int) -> list[Member]:
-    import psutil
-
-    try:
-        root = psutil.Process(root_pid)
-        processes = [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return []
-    found = (_member_with_psutil(process.pid) for process in processes)
-    return [member for member in found if member is not None]
 
 
 def _member_with_psutil(pid: int) -> Member | None:
@@ -176,23 +147,6 @@ def _member_with_psutil(pid: int) -> Member | None:
             )
     except psutil.Error:
         return None
-
-
-def command_of(pid: int) -> list[str]:
-    """The command line; empty when it cannot be read."""
-    if sys.platform == "linux":
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                text = file.read().decode("utf-8", "replace").rstrip("\0")
-                return text.split("\0") if text else []
-        except OSError:
-            return []
-    import psutil
-
-    try:
-        return list(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return []
 
 
 def role_of(command: list[str], parent_role: Role | None, parent_command: list[str]) -> Role:
@@ -331,9 +285,9 @@ class ProcessTable:
     def __init__(self) -> None:
         found = (member_of(pid) for pid in all_pids())
         self.members: dict[int, Member] = {member.pid: member for member in found if member is not None}
-        self._children: dict[int, list[int]] = {}
+        self.children_of: dict[int, list[int]] = {}
         for member in self.members.values():
-            self._children.setdefault(member.parent, []).append(member.pid)
+            self.children_of.setdefault(member.parent, []).append(member.pid)
         self._commands: dict[int, list[str]] = {}
 
     def is_alive(self, pid: int) -> bool:
@@ -346,7 +300,7 @@ class ProcessTable:
         return self._commands[pid]
 
     def children(self, pid: int) -> list[int]:
-        return [child for child in self._children.get(pid, ()) if self.is_alive(child)]
+        return [child for child in self.children_of.get(pid, ()) if self.is_alive(child)]
 
     def parent(self, pid: int) -> int | None:
         """None for a process without a parent, or one that is not seen."""
@@ -394,7 +348,8 @@ class OpenFile:
 def open_files(pid: int) -> list[OpenFile] | None:
     """None where this user may not look, or the process is gone. Files that were deleted are left out."""
     if sys.platform != "linux":
-        return _with_psutil(pid)
+        files = _asked(pid, "open_files", None)
+        return None if files is None else [OpenFile(file.fd, file.path, "file") for file in files]
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             descriptors = [entry.name for entry in entries]
@@ -423,25 +378,10 @@ def _kind(name: str) -> Kind:
     return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
 
 
-def _with_psutil(pid: int) -> list[OpenFile] | None:
-    import psutil
-
-    try:
-        return [OpenFile(file.fd, file.path, "file") for file in psutil.Process(pid).open_files()]
-    except (psutil.Error, OSError):
-        return None
-
-
 def is_written(pid: int, descriptor: int) -> bool:
     """Whether the descriptor was opened for writing; True where that cannot be told."""
-    try:
-        with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("flags:"):
-                    return bool(int(line.split()[1], 8) & WRITING)
-    except (OSError, ValueError):
-        pass
-    return True
+    flags = re.search(r"^flags:\s*([0-7]+)", _read(pid, f"fdinfo/{descriptor}"), re.MULTILINE)
+    return flags is None or bool(int(flags[1], 8) & WRITING)
 
 
 def written_through(pipe: str, beside: Iterable[int] | None = None) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import re
@@ -17,7 +16,7 @@ from typing import Any
 from trainwiz.core.errors import usage_error
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
-from trainwiz.core.lines import ByteTail, JsonLinesTail, TextTail
+from trainwiz.core.lines import JsonLinesTail, TextTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, read_state
@@ -156,10 +155,8 @@ class TimedLog(TextTail):
 
     def __init__(self, path: Path, has_passed: Callable[[Mark | None], bool]) -> None:
         """`has_passed` tells whether a mark's moment has come; None stands for the end of the run."""
-        super().__init__(path)
-        self._bytes = ByteTail(path)
+        super().__init__(path, window_bytes=0)
         self._has_passed = has_passed
-        self._text = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._half = ""
         self._attempt = 1
         self._blocks: deque[tuple[list[str], Mark]] = deque()
@@ -169,11 +166,10 @@ class TimedLog(TextTail):
         """What became visible since the last call."""
         shown = self._pass_blocks()
         while not self._blocks:
-            data = self._bytes.read_bytes()
-            self.problem = self._bytes.problem
-            if not data:
+            text = super().read_new()
+            if not text:
                 break
-            self._take(self._text.decode(data))
+            self._take(text)
             shown += self._pass_blocks()
         if not self._blocks and self._has_passed(None):
             shown += [*self._open, self._half]

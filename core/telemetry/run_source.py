@@ -11,18 +11,27 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import allowed
 from trainwiz.core.lines import JsonLinesTail, TextTail, share_read
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, newest_attempt, read_phase
-from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state
-from trainwiz.core.telemetry.advice_machine import advise
-from trainwiz.core.telemetry.advice_training import LossTrend
-from trainwiz.core.telemetry.foreign_log import LogLines, ending_of
+from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.peaks import CheckpointSize, saves_of
-from trainwiz.core.telemetry.run_plan import gpu_names, read_planned, setup_of, with_changes
-from trainwiz.core.telemetry.snapshot import Planned, Snapshot, computes_on_cpu
+from trainwiz.core.telemetry.metrics import LossTrend, Metrics
+from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
+from trainwiz.core.telemetry.snapshot import (
+    Ending,
+    Planned,
+    Snapshot,
+    computes_on_cpu,
+    finished_words,
+    gpu_names,
+    read_planned,
+    time_left_s,
+    with_changes,
+)
 from trainwiz.core.telemetry.target import Source
-from trainwiz.core.text import object_in
+from trainwiz.core.telemetry.words import step_words
+from trainwiz.core.text import object_in, whole_in
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
@@ -41,15 +50,13 @@ class MetricsFile:
         self.tail = tail
         self.metrics = Metrics()
         self.loss_trend = LossTrend()
-        self._resets = 0
 
     def read(self) -> None:
         """For POLL_S at most."""
         deadline = time.monotonic() + POLL_S
         while True:
             rows = self.tail.read_new()
-            if self.tail.resets != self._resets:
-                self._resets = self.tail.resets
+            if self.tail.began_anew:
                 self.metrics, self.loss_trend = Metrics(), LossTrend()
             self.metrics.add_rows(rows)
             self.loss_trend.add_rows(rows)
@@ -71,10 +78,8 @@ class RunSource(Source):
         """Of the end of a long file, while what is before it is still being read."""
         self._machine = MachineHistory()
         self._system_tail = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
-        self._system_resets = 0
         self._log = LogLines()
         self._log_tail = TextTail(folder.train_log)
-        self._log_resets = 0
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
         self._advice_file = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
         self._plan: Mapping[str, Any] = {}
@@ -139,102 +144,76 @@ class RunSource(Source):
 
     def _read_system(self) -> None:
         rows = self._system_tail.read_new()
-        if self._system_tail.resets != self._system_resets:
-            self._system_resets = self._system_tail.resets
+        if self._system_tail.began_anew:
             self._machine = MachineHistory(gpu_names(self._plan))
         self._machine.add_rows(rows)
 
     def _read_log(self) -> None:
         text = self._log_tail.read_new()
-        if self._log_tail.resets != self._log_resets:
-            self._log_resets = self._log_tail.resets
+        if self._log_tail.began_anew:
             self._log.clear()
         self._log.feed(text)
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
         metrics, machine = self._shown.metrics, self._machine
         attempt = self._newest_attempt(state)
+        ended, gone = state.status in ENDED, bool(self._gone)
         planned = with_changes(self._planned, attempt.changes if attempt else {})
-        ended = state.status in ENDED
-        now = self._clock()
         max_steps = state.max_steps or planned.steps or None
-        outcome_step = (state.outcome or {}).get("step")
-        step = (
-            int(metrics.step) if metrics.step is not None else outcome_step if isinstance(outcome_step, int) else None
-        )
-        pace = metrics.pace()
-        summaries = metrics.summaries()
-        gpus, host, on_cpu = machine.gpus(), machine.host(), computes_on_cpu(state.engine)
+        step = metrics.step if metrics.step is not None else whole_in((state.outcome or {}).get("step"))
+        step = None if step is None else int(step)
+        summaries, host, setup = metrics.summaries(), machine.host(), setup_of(state.engine)
         if ended or not summaries:
             # Nothing is used up any more; or a start loads model and data, which ends.
             host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
-        peak_memory_bytes = self._peak_memory_bytes(on_cpu)
-        setup = setup_of(state.engine)
-        advice = advise(
-            status=state.status,
-            metrics=summaries,
-            non_finite_steps={"loss": metrics.non_finite_steps("loss")},
-            pace=pace,
-            gpus=() if on_cpu else gpus,
-            host=host,
-            planned=planned,
-            peak_memory_bytes=peak_memory_bytes,
-            loss_trend=self._shown.loss_trend,
-            checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
-            now_s=now,
-            began_s=attempt.started_s if attempt else None,
-            heartbeat_s=state.heartbeat_s,
-            phase=None if ended else self._phase(attempt),
-            setup=setup,
-            saves=None if ended else saves_of(setup, self._checkpoint_size, step),
-            left_s=_eta_s(step, max_steps, pace.wall_step_s),
-            recorded=[
-                *engine_findings(state.engine),
-                *state.advice,
-                *self._advice_file.read(),
-                *({"text": note, "severity": "note", "code": "note"} for note in state.notes),
-            ],
-        )
-        stalled = any(item.code == "stalled" for item in advice)
-        return Snapshot(
+        snapshot = Snapshot(
             source="run",
             path=str(self.folder.path),
             name=self.folder.path.resolve().name,
             status=state.status,
-            time_s=now,
+            time_s=self._clock(),
             step=step,
             max_steps=max_steps,
             epoch=metrics.epoch,
-            # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
-            eta_s=_eta_s(step, max_steps, pace.wall_step_s or pace.step_s)
-            if state.status == "running" and not stalled
-            else None,
             started_s=state.started_s,
             ended_s=state.ended_s,
-            pace=pace,
+            pace=metrics.pace(),
             metrics=summaries,
             curves={name: metrics.curve(name) for name in curves},
-            gpus=gpus,
+            non_finite_steps=metrics.non_finite_steps("loss"),
+            loss_trend=self._shown.loss_trend,
+            gpus=machine.gpus(),
             host=host,
             processes=() if ended else machine.processes(),
             job_cpu_history=machine.job_cpu_history(),
-            peak_memory_bytes=peak_memory_bytes,
+            peak_memory_bytes=machine.peak_memory_bytes(on_cpu=computes_on_cpu(state.engine)),
             unavailable=machine.unavailable(),
             planned=planned,
             engine=state.engine,
+            setup=setup,
+            saves=None if ended else saves_of(setup, self._checkpoint_size, step),
+            checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
+            heartbeat_s=state.heartbeat_s,
             attempts=tuple(state.attempts),
             attempt_words=attempt_words(attempt, object_in(self._plan.get("batch"))) if attempt else "",
             phase=None if ended else self._phase(attempt),
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
-            advice=advice,
             log=self._log.lines(),
             log_version=self._log.version,
             log_path=str(self.folder.train_log),
-            actions=frozenset() if self._gone else allowed(state),
+            actions=frozenset() if gone else allowed(state),
             problems=self._problems(),
             behind=self._all_metrics.tail.behind or self._system_tail.behind,
             read_share=share_read([self._all_metrics.tail]) if self._all_metrics.tail.behind else 1.0,
         )
+        notes = [{"text": note, "severity": "note", "code": "note"} for note in state.notes]
+        found = state.engine.get("findings")
+        findings = found if isinstance(found, list) else []
+        advice = advise(snapshot, [*findings, *state.advice, *self._advice_file.read(), *notes])
+        # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
+        goes_on = state.status == "running" and not any(item.code == "stalled" for item in advice)
+        step_s = snapshot.pace.wall_step_s or snapshot.pace.step_s
+        return replace(snapshot, advice=advice, eta_s=time_left_s(step, max_steps, step_s) if goes_on else None)
 
     def _newest_attempt(self, state: RunState) -> Attempt | None:
         """With what recovery has changed, also where a person started it."""
@@ -244,11 +223,6 @@ class RunSource(Source):
         """What the training says that it does; what an earlier attempt said is over."""
         now = read_phase(self.folder)
         return now if now and attempt and attempt.started_s <= now.since_s <= self._clock() + CLOCK_SLACK_S else None
-
-    def _peak_memory_bytes(self, on_cpu: bool) -> int | None:
-        """Peak use of the device that the plan speaks of: a GPU, else the RAM of all training processes."""
-        on_card = None if on_cpu else self._machine.peak_device_bytes()
-        return self._machine.peak_trainers_bytes() if on_card is None else on_card
 
     def _problems(self) -> tuple[str, ...]:
         tails = (self._all_metrics.tail, self._system_tail, self._log_tail)
@@ -268,13 +242,29 @@ class RunSource(Source):
         return tuple(problems)
 
 
-def engine_findings(engine: Mapping[str, Any]) -> list[Any]:
-    """What the keeper found different from the plan."""
-    findings = engine.get("findings")
-    return findings if isinstance(findings, list) else []
+# How a run ended: one sentence, and the command that goes on from there.
 
 
-def _eta_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:
-    if step is None or max_steps is None or step_s is None:
-        return None
-    return max(0, max_steps - step) * step_s
+def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: int | None, metrics: Metrics) -> Ending:
+    """The supervisor's own words where it left some; for a finished run what came out of it."""
+    place = None if step is None else step_words(step, max_steps)
+    resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
+    if state.status == "finished":
+        loss = metrics.series.get("loss")
+        said = finished_words(place, loss.first, loss.last) if loss is not None else finished_words(place, None, None)
+        if folder.final_model.is_dir():
+            said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)
+        return Ending(said, remedy=None, command=None, cause=None)
+    message = state.exit.message if state.exit else ""
+    remedy = state.exit.remedy if state.exit else None
+    cause = state.exit.cause if state.exit else None
+    if state.status == "stopped":
+        said = tr("Stopped.") if place is None else tr("Stopped at {place}.", place=place)
+        return Ending(message or said, remedy or resume, resume, cause)
+    if state.status == "lost":
+        said = tr("Lost: its processes are gone without a last word.")
+        if place is not None:
+            said = tr("Lost at {place}: its processes are gone without a last word.", place=place)
+        return Ending(message or said, remedy or resume, resume, cause)
+    said = tr("Failed.") if place is None else tr("Failed at {place}.", place=place)
+    return Ending(message or said, remedy or tr("Read why in {path}.", path=folder.train_log), resume, cause)

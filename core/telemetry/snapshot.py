@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainwiz.core.run.attempts import Advice, PhaseNow
+from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.metrics import NO_PACE, LossTrend, MetricSummary, Pace
+from trainwiz.core.telemetry.run_setup import RunSetup, Saves
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
 
 if TYPE_CHECKING:
     from trainwiz.core.diagnosis.cause import Diagnosis
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
 Action = Literal["stop", "stop_now", "resume", "plan", "command"]
+
+
+BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")
+PLAIN_KEYS = ("source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s")
+ATTEMPT_KEYS = ("number", "status", "started_s", "ended_s", "resume", "because", "signal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,43 @@ class Planned:
     device: str | None = None
 
 
+def read_planned(plan: Mapping[str, Any]) -> Planned:
+    """From the document of plan.json; whatever is missing or of another type is None."""
+    memory, time, batch, model = (object_in(plan.get(key)) for key in ("memory", "time", "batch", "model"))
+    seconds: dict[str, Any] = {
+        name: numbers_finite(time.get(name)) for name in ("step_s", "step_low_s", "step_high_s", "total_s")
+    }
+    counts: dict[str, Any] = {name: whole_in(batch.get(name)) for name in BATCH_KEYS}
+    return Planned(
+        memory_bytes=whole_in(memory.get("device_used_bytes")),
+        memory_low_bytes=whole_in(memory.get("low_bytes")),
+        memory_high_bytes=whole_in(memory.get("high_bytes")),
+        host_ram_bytes=whole_in(memory.get("host_ram_bytes")),
+        steps=whole_in(time.get("steps")),
+        model=text_in(model.get("name")),
+        device=text_in(memory.get("device")),
+        **seconds,
+        **counts,
+    )
+
+
+def with_changes(planned: Planned, changes: Mapping[str, Any]) -> Planned:
+    """The batch as it is now; `changes` are those of recovery. The time stays as planned; of memory nothing was."""
+    if not changes:
+        return planned
+    micro, accumulation = whole_in(changes.get(MICRO)), whole_in(changes.get(ACCUMULATION))
+    now = replace(planned, micro_batch=micro or planned.micro_batch, accumulation=accumulation or planned.accumulation)
+    if now.micro_batch == planned.micro_batch:
+        return now
+    return replace(now, memory_bytes=None, memory_low_bytes=None, memory_high_bytes=None, host_ram_bytes=None)
+
+
+def gpu_names(plan: Mapping[str, Any]) -> dict[str, str]:
+    """UUID -> name of the GPUs of the machine that the plan was made for."""
+    gpus = objects_in(object_in(plan.get("machine")).get("gpus"))
+    return {str(gpu["uuid"]): str(gpu["name"]) for gpu in gpus if gpu.get("uuid") and gpu.get("name")}
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ended, in one sentence, with what to do next."""
@@ -146,6 +191,16 @@ class Ending:
     remedy: str | None = None
     command: str | None = None
     cause: str | None = None
+
+
+def finished_words(place: str | None, first_loss: float | None, last_loss: float | None) -> str:
+    """The sentence of a training that reached its end. `place`: as `step_words` says it."""
+    if first_loss is None or last_loss is None:
+        return tr("Finished.") if place is None else tr("Finished at {place}.", place=place)
+    losses = f"{first_loss:.4g} → {last_loss:.4g}"
+    if place is None:
+        return tr("Finished, loss {losses}.", losses=losses)
+    return tr("Finished at {place}, loss {losses}.", place=place, losses=losses)
 
 
 def computes_on_cpu(engine: Mapping[str, Any]) -> bool:
@@ -174,10 +229,14 @@ class Snapshot:
     ended_s: float | None = None
     written_s: float | None = None
     """When files of another tool's job were last written, which tells nothing of its end."""
-    pace: Pace = field(default_factory=lambda: Pace(None, None, None, None, None))
+    pace: Pace = NO_PACE
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     """Curves of the metrics that were asked for."""
+    non_finite_steps: tuple[float, ...] = ()
+    """The first steps at which the loss was not a number."""
+    loss_trend: LossTrend | None = field(default=None, repr=False, compare=False)
+    """Of a run, for its advice; it goes on with the run."""
     gpus: tuple[GpuReading, ...] = ()
     host: HostReading = field(default_factory=HostReading)
     processes: tuple[ProcessReading, ...] = ()
@@ -188,6 +247,12 @@ class Snapshot:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     planned: Planned = field(default_factory=Planned)
     engine: Mapping[str, Any] = field(default_factory=dict)
+    setup: RunSetup = field(default_factory=RunSetup)
+    saves: Saves | None = None
+    """What the run still writes to its disk, and what the next checkpoint takes of it, where that is known."""
+    checkpoint_bytes: int | None = None
+    heartbeat_s: float | None = None
+    """When the keeper of a run said its last word (Unix time)."""
     attempts: tuple[Attempt, ...] = ()
     """Every start of the training, the first one first."""
     attempt_words: str = ""
@@ -235,20 +300,18 @@ class Snapshot:
         sizes = [process.rss_bytes for process in self.processes if process.rss_bytes is not None]
         return sum(sizes) if sizes else None
 
+    @property
+    def left_s(self) -> float | None:
+        """Until the last step, at the pace of the wall clock."""
+        return time_left_s(self.step, self.max_steps, self.pace.wall_step_s)
+
     def curve(self, name: str) -> Curve:
         return self.curves.get(name, EMPTY_CURVE)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz monitor --once --json`."""
         return {
-            "source": self.source,
-            "path": self.path,
-            "name": self.name,
-            "status": self.status,
-            "step": self.step,
-            "max_steps": self.max_steps,
-            "epoch": self.epoch,
-            "eta_s": self.eta_s,
+            **{name: getattr(self, name) for name in PLAIN_KEYS},
             "step_s": self.pace.step_s,
             "pace": asdict(self.pace),
             "planned": asdict(self.planned),
@@ -276,16 +339,12 @@ class Snapshot:
         }
 
 
+def time_left_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:
+    """Seconds until the last step; None where one of the facts is not known."""
+    return None if step is None or not max_steps or step_s is None else max(0, max_steps - step) * step_s
+
+
 def attempt_json(attempt: Attempt) -> dict[str, Any]:
     """What a viewer tells of an attempt."""
-    return {
-        "number": attempt.number,
-        "status": attempt.status,
-        "started_s": attempt.started_s,
-        "ended_s": attempt.ended_s,
-        "resume": attempt.resume,
-        "because": attempt.because,
-        "signal": attempt.signal,
-        "changes": dict(attempt.changes),
-        "not_retried": attempt.not_retried,
-    }
+    told = {name: getattr(attempt, name) for name in ATTEMPT_KEYS}
+    return {**told, "changes": dict(attempt.changes), "not_retried": attempt.not_retried}

@@ -1,17 +1,23 @@
-"""Target: what is watched, and the Source that reads it."""
+"""Target: what is watched, and the Source that reads it; the files of others as a source."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.snapshot import Snapshot, SourceKind
+from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.log import LogLine
+from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary, Pace, loss_name
+from trainwiz.core.telemetry.scalars import TagSeries
+from trainwiz.core.telemetry.snapshot import Ending, Planned, Snapshot, SourceKind, finished_words, time_left_s
+from trainwiz.core.telemetry.words import rough_words, step_words
+from trainwiz.core.text import moment_words
 
 # Source: anything that a monitor can look at again and again; each look costs what is new since the last one.
 
@@ -42,7 +48,7 @@ class Source(ABC):
             "Its files are long: {percent}% of them are read so far, and figures, counts and extremes are of a part.",
             percent=f"{snapshot.read_share * 100:.0f}",
         )
-        return dataclasses.replace(snapshot, problems=(*snapshot.problems, covered))
+        return replace(snapshot, problems=(*snapshot.problems, covered))
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Let go of drivers and files; a closed source is not polled again."""
@@ -71,6 +77,146 @@ class Target:
         return cls("run", folder.path, folder.path.resolve().name)
 
 
+# FilesSource: the files of a training that trainwiz did not start: what their reader found, as a snapshot.
+
+POLL_S = 0.2
+"""One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
+QUIET_AFTER_S = 120.0
+QUIET_AFTER_PAUSES = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the files of a job say. Times are Unix seconds."""
+
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    series: Mapping[str, TagSeries] = field(default_factory=dict)
+    loss: str | None = None
+    """The metric that is logged as the training's loss."""
+    step: int | None = None
+    max_steps: int | None = None
+    epoch: float | None = None
+    pace: Pace = NO_PACE
+    started_s: float | None = None
+    written_s: float | None = None
+    """When something was last written."""
+    written_by_file_time: bool = False
+    """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
+    ended: bool = False
+    """The job itself wrote that its training ended."""
+    ended_early: str | None = None
+    """Why it ended before its last step, in one sentence, where it wrote that."""
+    pause_s: float | None = None
+    """Usual time between two points."""
+    grew: bool = False
+    """Files gained something since the look before."""
+    effective_samples: int | None = None
+    model: str | None = None
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    log: tuple[LogLine, ...] = ()
+    log_version: int = 0
+    log_path: Path | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    behind: bool = False
+    read_share: float = 1.0
+
+
+class Reader(Protocol):
+    """Of one format of files."""
+
+    def read(self, deadline: float) -> Reading:
+        """Read what is new until time.monotonic() is `deadline`. Raises nothing."""
+
+
+class FilesSource(Source):
+    """Files alone: of processes and machines it knows nothing."""
+
+    def __init__(self, target: Target, reader: Reader, *, clock: Callable[[], float] = time.time) -> None:
+        self.target = target
+        self._reader = reader
+        self._clock = clock
+        self._has_read = False
+        self._grew_s: float | None = None
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        reading = self._reader.read(time.monotonic() + POLL_S)
+        now = self._clock()
+        if reading.grew and self._has_read and not reading.behind:
+            # What the first looks find was there before; whatever comes later is being written.
+            self._grew_s = now
+        self._has_read = self._has_read or not reading.behind
+        written_s = max((t for t in (reading.written_s, self._grew_s) if t is not None), default=None)
+        status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
+        runs, loss = status == "running", loss_name(reading.metrics)
+        step_s = reading.pace.wall_step_s or reading.pace.step_s
+        snapshot = Snapshot(
+            source=self.target.kind,
+            path=str(self.target.path),
+            name=self.target.name,
+            status=status,
+            time_s=now,
+            step=reading.step,
+            max_steps=reading.max_steps,
+            epoch=reading.epoch,
+            eta_s=time_left_s(reading.step, reading.max_steps, step_s) if runs else None,
+            started_s=reading.started_s,
+            ended_s=written_s if status == "finished" else None,
+            written_s=written_s,
+            pace=reading.pace,
+            metrics=reading.metrics,
+            curves={name: tag.series.curve() for name in curves if (tag := reading.series.get(name))},
+            non_finite_steps=reading.series[loss].series.non_finite_steps if loss and loss in reading.series else (),
+            planned=Planned(effective_samples=reading.effective_samples, model=reading.model),
+            ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
+            log=reading.log,
+            log_version=reading.log_version,
+            log_path=str(reading.log_path) if reading.log_path else None,
+            read_from=tuple(str(file) for file in reading.files),
+            hyperparameters=reading.hyperparameters,
+            problems=reading.problems,
+            behind=reading.behind,
+            read_share=reading.read_share,
+        )
+        notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
+        return replace(snapshot, advice=advise(snapshot, notes))
+
+
+def status_of(reading: Reading, now: float, written_s: float | None) -> str:
+    """The rule for jobs that leave no state behind, as far as their files go.
+
+    "finished": the planned steps are reached, or the job wrote that it ended. "running": something was written within QUIET_AFTER_S
+    or the time of QUIET_AFTER_PAUSES pauses between two points, whichever is longer. "quiet":
+    anything else; where the process that writes is seen (job_source), that is "running" as well.
+    """
+    if reading.ended or (reading.step is not None and reading.max_steps and reading.step >= reading.max_steps):
+        return "finished"
+    if written_s is None:
+        return "quiet"
+    limit = max(QUIET_AFTER_S, (reading.pause_s or 0.0) * QUIET_AFTER_PAUSES)
+    return "running" if now - written_s <= limit else "quiet"
+
+
+def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
+    place = None if reading.step is None else step_words(reading.step, reading.max_steps)
+    if status == "finished":
+        loss = reading.series.get(reading.loss or "")
+        said = finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None)
+        return Ending(f"{said} {reading.ended_early}" if reading.ended_early else said)
+    if written_s is None and place is None:
+        return Ending(tr("Nothing says when it was written."))
+    if written_s is None:
+        return Ending(tr("Nothing says when it was written: it stands at {place}.", place=place))
+    words = {"place": place, "when": moment_words(written_s), "ago": rough_words(now - written_s)}
+    if place is None:
+        return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
+    return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
+
+
+# Opening.
+
+
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
     """The source that reads `target`. Opens nothing that could fail: that is said by its first look."""
     if target.replay_speed is not None:
@@ -81,13 +227,9 @@ def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> So
         from trainwiz.core.telemetry.run_source import RunSource
 
         return RunSource(RunFolder(target.path), clock=clock)
-    if target.kind == "process":
-        from trainwiz.core.telemetry.process_source import ProcessSource
+    from trainwiz.core.telemetry.job_source import FolderSource, ProcessSource
 
-        return ProcessSource(target, clock=clock)
-    from trainwiz.core.telemetry.folder_source import FolderSource
-
-    return FolderSource(open_files_source(target, clock=clock), target.path, clock=clock)
+    return (ProcessSource if target.kind == "process" else FolderSource)(target, clock=clock)
 
 
 def open_files_source(
@@ -102,10 +244,13 @@ def open_files_source(
     For whom knows: `log` is where the standard output of the Trainer goes, `find` names the event
     files of each run.
     """
+    reader: Reader
     if target.kind == "trainer":
-        from trainwiz.core.telemetry.trainer_folder import TrainerSource
+        from trainwiz.core.telemetry.trainer_folder import TrainerReader
 
-        return TrainerSource(target, clock=clock, log=log)
-    from trainwiz.core.telemetry.tensorboard import TensorBoardSource
+        reader = TrainerReader(target.path, log=log)
+    else:
+        from trainwiz.core.telemetry.tensorboard import ScalarsReader
 
-    return TensorBoardSource(target, clock=clock, find=find)
+        reader = ScalarsReader(target.path, find=find)
+    return FilesSource(target, reader, clock=clock)

@@ -1,41 +1,298 @@
-"""A folder of event files or CSV tables of metrics as a source."""
+"""A folder of event files or CSV tables of metrics: the runs that wrote them, and their metrics."""
 
 from __future__ import annotations
 
+import os
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.files import read_small
+from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_proto import HPARAMS, MOST_HPARAMS
-from trainwiz.core.telemetry.event_runs import EventRun, EventRuns, FindFiles
-from trainwiz.core.telemetry.foreign import ForeignSource, Reading, loss_name
-from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace
-from trainwiz.core.telemetry.scalar_files import TagSeries
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar, ScalarTail
+from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace, loss_name
+from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
+from trainwiz.core.telemetry.target import Reading
 from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
 from trainwiz.core.telemetry.words import shown_words
-from trainwiz.core.text import parse_json
 
+EVENT_MARK = "tfevents"
+LOOK_FOR_FILES_S = 5.0
+"""New files are looked for this often, in large trees as often as SHARE_OF_A_CORE_FOR_LOOKS allows."""
+SHARE_OF_A_CORE_FOR_LOOKS = 0.003
+SAME_TIME_S = 120.0
+MOST_FOLDERS = 5_000
+DEEPEST = 8
+
+_BEGUN = re.compile(r"tfevents\.(\d+)(?:\.(?P<writer>.+\.\d+)\.\d+)?")
+
+FindFiles = Callable[[], dict[str, list[Path]]]
+"""Gives the files of each run, as `find_scalar_files` does."""
+
+
+def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
+    """Run name ("." for `root` itself) -> its event files by name, which holds their time and number; for a folder
+    without one Lightning's metrics.csv. Runs are in the order in which their first files were begun.
+
+    At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
+    followed."""
+    if is_file(root):
+        return {".": [root]}
+    found: dict[str, list[Path]] = {}
+    for folder, names in _folders(root, skip):
+        files = sorted(
+            (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")), key=_in_order
+        )
+        if not files and METRICS_CSV in names:
+            files = [METRICS_CSV]
+        if files:
+            found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
+    return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
+
+
+def _in_order(name: str) -> list[str | int]:
+    """Files of one second are numbered: 9 before 10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def _begun_s(path: Path) -> float:
+    """When an event file was begun, by its name (events.out.tfevents.<Unix time>...); a table's own time."""
+    found = _BEGUN.search(path.name)
+    if found:
+        return float(found[1])
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _writer_of(path: Path) -> str | None:
+    """Host and process, where the name of the file says them."""
+    found = _BEGUN.search(path.name)
+    return found["writer"] if found else None
+
+
+def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
+    for count, (folder, subfolders, names) in enumerate(os.walk(root)):
+        path = Path(folder)
+        depth = len(path.relative_to(root).parts)
+        kept = sorted(name for name in subfolders if not name.startswith(".") and not (skip and skip.match(name)))
+        subfolders[:] = kept if depth < DEEPEST else []
+        yield path, names
+        if count >= MOST_FOLDERS:
+            return
+
+
+class EventRun:
+    """One run: the files of one folder in the order in which they were begun, as one series for each tag."""
+
+    def __init__(self, name: str, scalars: Scalars) -> None:
+        self.name = name
+        self.scalars = scalars
+        self.was_rewritten = False
+        """A file turned out to be another one: what was read no longer holds."""
+        self.is_mixed = False
+        """Several jobs write to the folder at the same time: its files are no series together."""
+        self.tails: list[ScalarTail] = []
+        self.behind = False
+        self._spans: dict[ScalarTail, tuple[set[str | None], float, float]] = {}
+        self._stamps: dict[Path, tuple[int, int]] = {}
+
+    def update_files(self, files: list[Path]) -> None:
+        known = {tail.path for tail in self.tails}
+        new = [
+            CsvTail(path) if path.name == METRICS_CSV else EventFileTail(path) for path in files if path not in known
+        ]
+        self.tails.extend(new)
+
+    @property
+    def began_s(self) -> float | None:
+        """When the launch that wrote last began: of the first file of that process."""
+        newest = max(self.tails, key=lambda tail: tail.last_time_s or 0.0, default=None)
+        writer = newest and _writer_of(newest.path)
+        own = [tail for tail in self.tails if tail is newest or (writer and _writer_of(tail.path) == writer)]
+        return min((tail.first_time_s for tail in own if tail.first_time_s is not None), default=None)
+
+    @property
+    def launches(self) -> int:
+        """How many files, one after another, have values of the same tags."""
+        tags = [tags for tags, *_ in self._spans.values()]
+        return sum(any(some & others for others in tags if others is not some) for some in tags)
+
+    def _mixes(self, tail: ScalarTail, scalars: list[Scalar]) -> bool:
+        """Whether another file has values of the same tags that were written before and after those of this one."""
+        if any(tag is None for tag, *_ in scalars):
+            # It says itself that it goes on from another.
+            self._spans.clear()
+        tags, began_s, last_s = self._spans.get(tail, (set(), scalars[0][3], 0.0))
+        mine = self._spans[tail] = (tags | {tag for tag, *_ in scalars}, began_s, max(last_s, scalars[-1][3]))
+        return any(
+            mine[0] & other[0] and mine[1] < other[2] and other[1] < mine[2]
+            for file, other in self._spans.items()
+            if file is not tail
+        )
+
+    def read(self, deadline: float) -> bool:
+        """Read what is new until time.monotonic() is `deadline`; whether anything was new."""
+        self.behind = False
+        grew = False
+        for tail in self.tails:
+            while self._may_have_more(tail):
+                scalars = tail.read_new()
+                if tail.began_anew:
+                    self.was_rewritten = self.behind = True
+                    return True
+                if scalars and self._mixes(tail, scalars):
+                    self.is_mixed = self.was_rewritten = self.behind = True
+                    return True
+                grew = grew or bool(scalars)
+                self.scalars.add_all(scalars, session=tail)
+                if time.monotonic() > deadline:
+                    self.behind = True
+                    return grew
+        return grew
+
+    def _may_have_more(self, tail: ScalarTail) -> bool:
+        if tail.behind:
+            return True
+        try:
+            status = tail.path.stat()
+        except OSError:
+            return tail.problem is None and tail.offset == 0 and tail.path not in self._stamps
+        stamp = (status.st_size, status.st_mtime_ns)
+        changed = self._stamps.get(tail.path) != stamp
+        self._stamps[tail.path] = stamp
+        return changed
+
+    @property
+    def is_table(self) -> bool:
+        return isinstance(self.tails[0], CsvTail) if self.tails else False
+
+    @property
+    def first_time_s(self) -> float | None:
+        times = [tail.first_time_s for tail in self.tails if tail.first_time_s is not None]
+        return min(times, default=None)
+
+    @property
+    def last_time_s(self) -> float | None:
+        """Unix time of the newest event, by the clock of the machine that wrote it."""
+        times = [tail.last_time_s for tail in self.tails if tail.last_time_s is not None]
+        return max(times, default=None)
+
+    def text(self, tag: str) -> str | None:
+        texts = [tail.texts[tag] for tail in self.tails if tag in tail.texts]
+        return texts[-1] if texts else None
+
+
+class EventRuns:
+    """Not thread-safe. `read` costs what is new, and a look for new files every LOOK_FOR_FILES_S."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        new_scalars: Callable[[], Scalars] = Scalars,
+        skip: re.Pattern[str] | None = None,
+        find: FindFiles | None = None,
+    ) -> None:
+        """`new_scalars` makes what takes the scalars of a run; `find` names the files, else all below `root` are read."""
+        self.root = root
+        self._new_scalars = new_scalars
+        self._find = find or (lambda: find_scalar_files(root, skip))
+        self._mixed: set[str] = set()
+        """Folders whose files are runs of their own."""
+        self.rewritten = 0
+        """How often everything was read anew, because a file turned out to be another one."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.runs: dict[str, EventRun] = {}
+        self.behind = False
+        self.grew = False
+        self._next_look = 0.0
+
+    def read(self, deadline: float) -> None:
+        if time.monotonic() >= self._next_look:
+            self._look_for_files()
+        self.grew = self.behind = False
+        for run in self.runs.values():
+            self.grew = run.read(deadline) or self.grew
+            if run.was_rewritten:
+                self._mixed |= {run.name} if run.is_mixed else set()
+                self.rewritten += 1
+                self._forget()
+                self.grew = self.behind = True
+                return
+            if run.behind:
+                # The runs of one training follow each other: a later one waits.
+                self.behind = True
+                return
+
+    def _look_for_files(self) -> None:
+        started_s = time.thread_time()
+        for name, files in self._runs_of_files():
+            if name not in self.runs:
+                self.runs[name] = EventRun(name, self._new_scalars())
+            self.runs[name].update_files(files)
+        cost_s = time.thread_time() - started_s
+        self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+
+    def _runs_of_files(self) -> Iterator[tuple[str, list[Path]]]:
+        for name, files in self._find().items():
+            if name in self._mixed:
+                for file in files:
+                    yield Path(name, file.name.rpartition("tfevents.")[2]).as_posix(), [file]
+            else:
+                yield name, files
+
+    @property
+    def tails(self) -> list[ScalarTail]:
+        return [tail for run in self.runs.values() for tail in run.tails]
+
+    @property
+    def newest(self) -> EventRun | None:
+        """The run that was written to last."""
+        return max(self.runs.values(), key=lambda run: run.last_time_s or 0.0, default=None)
+
+    def current(self) -> list[EventRun]:
+        """The run that was written to last, and those written to within SAME_TIME_S of it, that first."""
+        newest = self.newest
+        last_s = newest.last_time_s if newest else None
+        if newest is None or last_s is None:
+            return list(self.runs.values())
+        others = [run for run in self.runs.values() if (run.last_time_s or 0.0) >= last_s - SAME_TIME_S]
+        return [newest, *(run for run in others if run is not newest)]
+
+    def problems(self) -> list[str]:
+        """What could not be read, one sentence each."""
+        sentences = [sentence for tail in self.tails for sentence in (tail.problem, tail.refusal) if sentence]
+        return sentences + [
+            tr("{path}: {count} bytes are damaged and left out.", path=tail.path, count=f"{tail.damaged_bytes:,}")
+            for tail in self.tails
+            if tail.damaged_bytes and not tail.refusal
+        ]
+
+
+# All of them as one reading.
+
+MOST_HPARAMS = 200
 EPOCH_TAGS = ("epoch", "train/epoch")
 HPARAMS_YAML = "hparams.yaml"
 LARGEST_HPARAMS_BYTES = 256 * 1024
 
 
-class TensorBoardSource(ForeignSource):
+class ScalarsReader:
     """Metrics are named by their tags; where there are several runs, "run/tag". Step, epoch and pace
     are those of the runs that were written to last, as a job may write several (train and validation)."""
 
-    def __init__(
-        self, target: Target, *, clock: Callable[[], float] = time.time, find: FindFiles | None = None
-    ) -> None:
-        """`find` names the files, else all below the target's folder are read."""
-        super().__init__(target, clock=clock)
-        self._runs = EventRuns(target.path, find=find)
+    def __init__(self, path: Path, *, find: FindFiles | None = None) -> None:
+        """`find` names the files, else all below the folder are read."""
+        self._path = path
+        self._runs = EventRuns(path, find=find)
         self._several = False
         self._left_out = 0
         self._hparams: tuple[Path, dict[str, str]] | None = None
@@ -45,19 +302,21 @@ class TensorBoardSource(ForeignSource):
         runs.read(deadline)
         series = self._by_name()
         newest = runs.newest
-        settings = runs.text(HPARAMS)
-        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or settings or "")
+        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
         current = runs.current()
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
-        epoch = next((epoch for run in current if (epoch := _epoch(run)) is not None), None)
+        epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
+        epoch = next((epoch for epoch in epochs if epoch is not None), None)
         metrics = {name: tag.summary() for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
-        recent = (newest.table_times if newest else ()) or (series[loss].recent if loss else ())
+        recent = (newest.tails[0].times if newest and newest.is_table else ()) or (series[loss].recent if loss else ())
+        problems = runs.problems()
+        if not runs.tails:
+            problems.append(tr("{path} holds no event files any more.", path=self._path))
         return Reading(
             metrics=metrics,
-            curve=lambda name: _curve(series, name),
-            non_finite_steps=lambda name: series[name].series.non_finite_steps if name in series else (),
-            first_loss=series[loss].series.first if loss else None,
+            series=series,
+            loss=loss,
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,
@@ -65,14 +324,12 @@ class TensorBoardSource(ForeignSource):
             pause_s=pause_of(recent),
             started_s=newest.began_s if newest else None,
             written_s=newest.last_time_s if newest else None,
-            written_by_file_time=bool(newest and not newest.event_tails),
+            written_by_file_time=bool(newest and newest.is_table),
             grew=runs.grew,
-            hyperparameters=shown_values(parse_json(settings))
-            if settings
-            else arguments.shown or self._read_hparams(newest),
+            hyperparameters=arguments.shown or self._read_hparams(newest),
             files=tuple(tail.path for tail in runs.tails),
             notes=self._notes(bool(metrics), newest.launches if newest else 0),
-            problems=tuple(runs.problems()) or self._missing(),
+            problems=tuple(problems),
             behind=runs.behind,
             read_share=share_read(runs.tails) if runs.behind else 1.0,
         )
@@ -91,7 +348,8 @@ class TensorBoardSource(ForeignSource):
         return found
 
     def _names_of(self, run: EventRun) -> list[str]:
-        return [_name(run, tag) if self._several else tag for tag in run.scalars.tags]
+        plain = not self._several or run.name == "."
+        return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
 
     def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
         left_out = self._left_out
@@ -99,18 +357,13 @@ class TensorBoardSource(ForeignSource):
         if left_out:
             counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
             notes.append(tr("{left_out} more metrics are left out: {shown} are shown.", **counts))
-        others = self._runs.others()
+        others = sum((tail.others for tail in self._runs.tails), Counter())
         if others and not has_scalars:
             what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
             notes.append(tr("The event files hold no scalars ({what}).", what=what))
-        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.event_tails):
+        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.tails):
             notes.append(tr("The event files hold the settings of the training, and no metrics yet."))
         return tuple(notes)
-
-    def _missing(self) -> tuple[str, ...]:
-        if self._runs.tails:
-            return ()
-        return (tr("{path} holds no event files any more.", path=self.target.path),)
 
     def _read_hparams(self, run: EventRun | None) -> dict[str, str]:
         """Lightning's hparams.yaml beside the newest run's files, read once."""
@@ -133,20 +386,11 @@ def read_hparams(path: Path) -> dict[str, str]:
         document: Any = load_yaml(read_small(path).decode(errors="replace"))
     except (OSError, yaml.YAMLError, RecursionError, ValueError):
         return {}
-    return shown_values(document)
-
-
-def shown_values(document: Any) -> dict[str, str]:
-    """The plain values of a mapping as text."""
     if not isinstance(document, dict):
         return {}
-    plain = [(str(key), as_text(value)) for key, value in document.items() if _is_plain(value)][:MOST_HPARAMS]
+    plain = [(str(key), as_text(value)) for key, value in document.items() if isinstance(value, str | int | float)]
     # Scripts save all their arguments: tokens and keys among them are not shown, as in a command line.
-    return {key: shown_words([f"{key}={value}"])[0][len(key) + 1 :] for key, value in plain}
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool)
+    return {key: shown_words([f"{key}={value}"])[0][len(key) + 1 :] for key, value in plain[:MOST_HPARAMS]}
 
 
 def joined_words(launches: int) -> str:
@@ -172,15 +416,3 @@ def pause_of(recent: Sequence[tuple[float, float]]) -> float | None:
     if len(recent) < 2:
         return None
     return max(0.0, recent[-1][1] - recent[0][1]) / (len(recent) - 1)
-
-
-def _epoch(run: EventRun) -> float | None:
-    return next((value for tag in EPOCH_TAGS if (value := run.scalars.last(tag)) is not None), None)
-
-
-def _name(run: EventRun, tag: str) -> str:
-    return tag if run.name == "." else f"{run.name}/{tag}"
-
-
-def _curve(series: dict[str, TagSeries], name: str) -> Curve:
-    return series[name].series.curve() if name in series else EMPTY_CURVE

@@ -1,24 +1,32 @@
-"""The output folder of a Trainer as a source."""
+"""The output folder of a Trainer: its sessions in event files, its newest state, its log; and which of them goes furthest."""
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_runs import SHARE_OF_A_CORE_FOR_LOOKS, EventRun, EventRuns
-from trainwiz.core.telemetry.foreign import ForeignSource, Reading
+from trainwiz.core.run.folder import read_json
+from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace
-from trainwiz.core.telemetry.process_source import model_name
-from trainwiz.core.telemetry.scalar_files import Scalars
+from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.series import EMPTY_CURVE
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import joined_words, pace_of, pause_of
+from trainwiz.core.telemetry.target import Reading
+from trainwiz.core.telemetry.tensorboard import (
+    SHARE_OF_A_CORE_FOR_LOOKS,
+    EventRun,
+    EventRuns,
+    joined_words,
+    pace_of,
+    pause_of,
+)
 from trainwiz.core.telemetry.trainer_log import TrainerLog, find_log
 from trainwiz.core.telemetry.trainer_state import (
     ARGUMENTS_TAG,
@@ -26,9 +34,9 @@ from trainwiz.core.telemetry.trainer_state import (
     NewestState,
     TrainerArguments,
     TrainerState,
+    TrainerSummary,
     parse_arguments,
 )
-from trainwiz.core.telemetry.trainer_summary import EPOCH, TrainerScalars, TrainerSummary
 from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
@@ -53,57 +61,140 @@ class _Chosen:
     started_s: float | None = None
 
 
-class TrainerSource(ForeignSource):
+# TrainerScalars: what the TensorBoard callback of a Trainer wrote, over all its sessions, under the Trainer's own names.
+
+EPOCH = "epoch"
+TRAIN = "train/"
+OTHER_SETS = ("eval/", "test/")
+MOST_BEFORE = 1_000
+LEAST_STEP = -(1 << 63)
+
+
+def trainer_name(tag: str) -> str:
+    """The name before transformers' `rewrite_logs` made a tag of it: train/loss -> loss, eval/loss -> eval_loss."""
+    if tag.startswith(TRAIN):
+        return tag[len(TRAIN) :]
+    for prefix in OTHER_SETS:
+        if tag.startswith(prefix):
+            return f"{prefix[:-1]}_{tag[len(prefix) :]}"
+    return tag
+
+
+class TrainerScalars(Scalars):
+    """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
+    one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
+    step is forgotten. Of two that train at the same time only the one that began last is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.training_began_s: float | None = None
+        """Unix time of the first point of the newest session that trains."""
+        self.current: Scalars | None = None
+        """The newest session that trains."""
+        self.last_trained_s = -math.inf
+        self.joined = 0
+        """Sessions whose points are one series here."""
+        self.apart: list[Scalars] = []
+        """Sessions that train beside `current`, and are left out."""
+
+    def session(self) -> Scalars:
+        """What takes the scalars of one more session."""
+        return _Session(self)
+
+
+class _Session(Scalars):
+    def __init__(self, whole: TrainerScalars) -> None:
+        super().__init__()
+        self._whole = whole
+        self._trains = False
+        self._before: deque[Scalar] = deque(maxlen=MOST_BEFORE)
+        """What it said before it trained: the values of an evaluation come before the epoch they are logged with."""
+
+    def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
+        self._whole.add_all(self._renamed(scalars), session=self)
+
+    def _renamed(self, scalars: Iterable[Scalar]) -> Iterable[Scalar]:
+        whole = self._whole
+        for tag, step, value, time_s in scalars:
+            if self._trains and whole.current is not self:
+                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
+                    whole.apart.append(self)
+                continue
+            if tag is None:
+                yield tag, step, value, time_s
+                continue
+            if tag.startswith(TRAIN):
+                if not self._trains:
+                    self._begin(step, time_s)
+                    yield from (said for said in self._before if said[1] >= step)
+                    self._before.clear()
+                whole.last_trained_s = max(whole.last_trained_s, time_s)
+            elif not self._trains:
+                self._before.append((trainer_name(tag), step, value, time_s))
+                if not step and whole.step:
+                    # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
+                    continue
+            yield trainer_name(tag), step, value, time_s
+
+    def _begin(self, step: int, time_s: float) -> None:
+        whole = self._whole
+        if whole.current is not None and time_s < whole.last_trained_s:
+            whole.apart.append(whole.current)
+            step = LEAST_STEP
+        self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
+        whole.purge(step)
+        whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
+
+
+# Which place tells most.
+
+
+class TrainerReader:
     """Metrics come from the event files, which are written live; from the newest readable state where
     that reaches further, or there are none; from the log where that reaches further than a state."""
 
-    def __init__(self, target: Target, *, clock: Callable[[], float] = time.time, log: Path | None = None) -> None:
+    def __init__(self, path: Path, log: Path | None = None) -> None:
         """`log`: where its standard output goes, for whom knows; else it is looked for in the folder."""
-        super().__init__(target, clock=clock)
-        path = target.path
-        holds_file = is_file(path)
-        is_state = holds_file and path.suffix == ".json"
-        self._folder = None if holds_file else path
-        self._state = NewestState(path) if is_state or not holds_file else None
+        self._path = path
+        self._folder = None if is_file(path) else path
+        is_log = self._folder is None and path.suffix != ".json"
+        self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
         self._state_scalars: tuple[TrainerState, Scalars] | None = None
-        self._event_scalars = TrainerScalars()
-        self._events: EventRuns | None = None
         self._begin_events()
-        path_of_log = path if holds_file and not is_state else log
+        path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
         self._mixed = False
         """Two trainings write to the folder at the same time."""
-        self._model: tuple[str | None] | None = None
+        self._model: str | None = None
+        self._asked_for_model = False
 
     def _begin_events(self) -> None:
-        self._event_scalars = TrainerScalars()
-        if self._folder is not None:
-            self._events = EventRuns(self._folder, new_scalars=self._event_scalars.session, skip=CHECKPOINT)
+        self._scalars = TrainerScalars()
+        find = None if self._folder is not None else dict[str, list[Path]]
+        self._events = EventRuns(self._path, new_scalars=self._scalars.session, skip=CHECKPOINT, find=find)
 
     def read(self, deadline: float) -> Reading:
         grew = self._read_events(deadline)
         state = self._state.look() if self._state else None
         grew = self._read_log(state, deadline) or grew or state is not self._last_state
         self._last_state = state
-        chosen = self._choose(state)
-        arguments = self._arguments()
-        metrics = {name: tag.summary() for name, tag in chosen.scalars.tags.items() if name != EPOCH}
-        tags = chosen.scalars.tags
+        chosen, arguments, log = self._choose(state), self._arguments(), self._log
+        tags, step = chosen.scalars.tags, chosen.step
+        metrics = {name: tag.summary() for name, tag in tags.items() if name != EPOCH}
         loss = tags.get("loss")
-        step, epoch = chosen.step, chosen.epoch
         max_steps = self._max_steps(chosen, state, arguments)
         summary = TrainerSummary.of(metrics) if _has_ended(metrics) else None
         early = state.stopped_early if state is not None and (state.step or 0) >= (step or 0) else None
+        behind = self._events.behind or bool(log and log.printed.behind)
         return Reading(
             metrics=metrics,
-            curve=lambda name: tags[name].series.curve() if name in tags else EMPTY_CURVE,
-            non_finite_steps=lambda name: tags[name].series.non_finite_steps if name in tags else (),
-            first_loss=loss.series.first if loss else None,
+            series=tags,
+            loss="loss",
             step=step,
             max_steps=max_steps,
-            epoch=epoch,
+            epoch=chosen.epoch,
             pace=self._pace(chosen, metrics, summary, max_steps),
             ended=summary is not None or early is not None,
             ended_early=early,
@@ -112,38 +203,23 @@ class TrainerSource(ForeignSource):
             written_s=chosen.written_s,
             written_by_file_time=chosen.by_file_time,
             grew=grew,
-            effective_samples=summary.effective_samples(_unit(state, arguments), step, epoch, max_steps)
-            if summary
-            else None,
+            effective_samples=summary.effective_samples(_unit(state, arguments), max_steps) if summary else None,
             model=self._model_name(),
             hyperparameters=arguments.shown,
             files=chosen.files,
-            log=self._log.lines.lines() if self._log else (),
-            log_version=self._log.lines.version if self._log else 0,
-            log_path=self._log.path if self._log else None,
+            log=log.lines.lines() if log else (),
+            log_version=log.lines.version if log else 0,
+            log_path=log.path if log else None,
             notes=self._notes(chosen),
-            problems=self._problems(metrics),
-            behind=self._behind,
-            read_share=self._read_share(),
-        )
-
-    @property
-    def _behind(self) -> bool:
-        return bool((self._events and self._events.behind) or (self._log and self._log.behind))
-
-    def _read_share(self) -> float:
-        if not self._behind:
-            return 1.0
-        return share_read(
-            [*(self._events.tails if self._events else ()), *([self._log.printed.tail] if self._log else ())]
+            problems=self._problems(bool(metrics) or behind),
+            behind=behind,
+            read_share=share_read([*self._events.tails, *([log.printed.tail] if log else ())]) if behind else 1.0,
         )
 
     def _read_events(self, deadline: float) -> bool:
-        if self._events is None:
-            return False
         rewritten = self._events.rewritten
         self._events.read(deadline)
-        mixed = bool(self._event_scalars.apart)
+        mixed = bool(self._scalars.apart)
         if self._events.rewritten != rewritten or (mixed and not self._mixed):
             # Once it is known that two train, what the other wrote before is not joined either.
             self._mixed = mixed
@@ -162,78 +238,49 @@ class TrainerSource(ForeignSource):
         return self._log is not None and self._log.read(deadline, state.logging_steps if state else None)
 
     def _choose(self, state: TrainerState | None) -> _Chosen:
-        began_s = self._event_scalars.training_began_s
-        if state is not None and began_s is not None and state.written_s < began_s:
-            # Left by a training before the one that writes the events now, however far it went.
-            state = None
-        if self._event_scalars.apart:
+        scalars, log, places = self._scalars, self._log, list[_Chosen]()
+        newest = self._events.newest
+        # A job that has begun its event file and logged nothing.
+        nothing = _Chosen(Scalars(), None, None, (), None, by_file_time=True)
+        if newest is not None:
+            files, began_s = tuple(tail.path for tail in newest.tails), newest.first_time_s
+            nothing = _Chosen(Scalars(), None, None, files, newest.last_time_s, by_file_time=False, started_s=began_s)
+        if scalars.tags and newest is not None:
+            files, began_s = tuple(tail.path for tail in self._events.tails), (self._current_run or newest).began_s
+            epoch = scalars.last(EPOCH)
+            places.append(_Chosen(scalars, scalars.step, epoch, files, newest.last_time_s, False, began_s))
+        if scalars.apart:
             # Whose states and lines the others are, nothing says.
-            return self._from_events() or self._nothing_yet()
-        places = [place for place in (self._from_events(), self._from_state(state), self._from_log()) if place]
-        # On a tie the first: event files are the finest, a log is rounded.
-        return max(places, key=_reach, default=self._nothing_yet())
-
-    def _nothing_yet(self) -> _Chosen:
-        """A job that has begun its event file and logged nothing."""
-        newest = self._events.newest if self._events else None
-        if newest is None:
-            return _Chosen(Scalars(), None, None, (), None, by_file_time=True)
-        files = tuple(tail.path for tail in newest.tails)
-        return _Chosen(
-            Scalars(), None, None, files, newest.last_time_s, by_file_time=False, started_s=newest.first_time_s
-        )
-
-    def _from_events(self) -> _Chosen | None:
-        scalars, events = self._event_scalars, self._events
-        if events is None or not scalars.tags:
-            return None
-        newest = events.newest
-        return _Chosen(
-            scalars,
-            scalars.step,
-            scalars.last(EPOCH),
-            tuple(tail.path for tail in events.tails),
-            newest.last_time_s if newest else None,
-            by_file_time=False,
-            started_s=self._current_run.began_s if self._current_run else None,
-        )
+            return (places or [nothing])[0]
+        # A state may be left by a training before the one that writes the events now, however far it went.
+        if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
+            if self._state_scalars is None or self._state_scalars[0] is not state:
+                self._state_scalars = state, Scalars()
+                self._state_scalars[1].add_all(state.scalars())
+            of_state = self._state_scalars[1]
+            step = state.step if state.step is not None else of_state.step
+            places.append(_Chosen(of_state, step, state.epoch, (state.path,), state.written_s, by_file_time=True))
+        if log is not None and log.printed.rows:
+            step, epoch = log.printed.step, log.printed.epoch
+            places.append(_Chosen(log.scalars, step, epoch, (log.path,), log.written_s, by_file_time=True))
+        # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
+        return max(places, key=lambda place: -1 if place.scalars.step is None else place.scalars.step, default=nothing)
 
     @property
     def _current_run(self) -> EventRun | None:
         """The session that trains, or trained last; without one what was written last."""
-        if self._events is None:
-            return None
-        current = self._event_scalars.current
+        current = self._scalars.current
         return next((run for run in self._events.runs.values() if run.scalars is current), self._events.newest)
-
-    def _from_state(self, state: TrainerState | None) -> _Chosen | None:
-        if state is None:
-            return None
-        if self._state_scalars is None or self._state_scalars[0] is not state:
-            scalars = Scalars()
-            scalars.add_all(state.scalars())
-            self._state_scalars = (state, scalars)
-        step = state.step if state.step is not None else self._state_scalars[1].step
-        return _Chosen(self._state_scalars[1], step, state.epoch, (state.path,), state.written_s, by_file_time=True)
-
-    def _from_log(self) -> _Chosen | None:
-        log = self._log
-        if log is None or not log.printed.rows:
-            return None
-        printed = log.printed
-        return _Chosen(log.scalars, printed.step, printed.epoch, (log.path,), log.written_s, by_file_time=True)
 
     def _arguments(self) -> TrainerArguments:
         newest = self._current_run
-        texts = [run.text(ARGUMENTS_TAG) for run in self._events.runs.values()] if self._events else []
-        own = newest.text(ARGUMENTS_TAG) if newest else None
-        return parse_arguments(own or next((text for text in reversed(texts) if text), None) or "")
+        texts = [run.text(ARGUMENTS_TAG) for run in (*self._events.runs.values(), *([newest] if newest else ()))]
+        return parse_arguments(next((text for text in reversed(texts) if text), ""))
 
     def _max_steps(self, chosen: _Chosen, state: TrainerState | None, arguments: TrainerArguments) -> int | None:
-        if arguments.max_steps and (chosen.step is None or chosen.step <= arguments.max_steps):
-            return arguments.max_steps
-        if state is not None and state.max_steps and (chosen.step is None or chosen.step <= state.max_steps):
-            return state.max_steps
+        for planned in (arguments.max_steps, state.max_steps if state else None):
+            if planned and (chosen.step is None or chosen.step <= planned):
+                return planned
         if self._log is not None and self._log.printed.max_steps:
             return self._log.printed.max_steps
         return arguments.steps_in_all(chosen.step, chosen.epoch)
@@ -245,55 +292,41 @@ class TrainerSource(ForeignSource):
         summary: TrainerSummary | None,
         max_steps: int | None,
     ) -> Pace:
-        loss = chosen.scalars.tags.get("loss")
-        curve = loss.series.curve() if loss is not None and summary is not None else EMPTY_CURVE
-        done = summary.session_steps(curve, chosen.step, max_steps) if summary else None
-        if chosen.scalars is self._event_scalars:
+        loss, done, wall = chosen.scalars.tags.get("loss"), None, None
+        if summary is not None:
+            done = summary.session_steps(loss.series.curve() if loss else EMPTY_CURVE, chosen.step, max_steps)
+        if chosen.scalars is self._scalars:
             wall = pace_of(loss.recent if loss else ()).wall_step_s
         elif summary is not None:
             wall = summary.runtime_s / done if done and summary.runtime_s else None
-        else:
-            in_log = self._log is not None and chosen.scalars is self._log.scalars
-            wall = self._log.printed.step_s if self._log and in_log else None
-        tokens_per_s = _last(metrics, "train_tokens_per_second")
-        if summary is not None and not summary.covers_plan(done, max_steps):
-            tokens_per_s = None
+        elif self._log is not None and chosen.scalars is self._log.scalars:
+            wall = self._log.printed.step_s
+        tokens_per_s = None if summary is not None and done is None else _last(metrics, "train_tokens_per_second")
         return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
 
     def _model_name(self) -> str | None:
-        if self._folder is None:
-            return None
-        if self._model is None:
-            self._model = (model_name(self._folder),)
-        return self._model[0]
+        if self._folder is not None and not self._asked_for_model:
+            self._model, self._asked_for_model = model_name(self._folder), True
+        return self._model
 
     def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
+        log, apart = self._log, self._scalars.apart
         if not chosen.scalars.tags and chosen.files:
             return (tr(NOTHING_LOGGED),)
-        log = self._log
-        apart = self._event_scalars.apart
-        if apart and self._events is not None:
+        if apart:
             others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
             commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
             return (tr(SEVERAL, commands=commands),)
-        if chosen.scalars is self._event_scalars and self._event_scalars.joined > 1:
-            return (joined_words(self._event_scalars.joined),)
+        if chosen.scalars is self._scalars and self._scalars.joined > 1:
+            return (joined_words(self._scalars.joined),)
         return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
 
-    def _problems(self, metrics: Mapping[str, MetricSummary]) -> tuple[str, ...]:
-        problems = list(self._state.problems) if self._state else []
-        problems += self._events.problems() if self._events else []
+    def _problems(self, has_metrics: bool) -> tuple[str, ...]:
+        problems = [*(self._state.problems if self._state else ()), *self._events.problems()]
         problems += [self._log.problem] if self._log and self._log.problem else []
-        begun = self._events is not None and self._events.tails
-        if not metrics and not problems and not begun and not self._behind:
-            nothing = tr("{path} holds no metrics yet: event files, states and logs have none.", path=self.target.path)
-            problems.append(nothing)
-        return tuple(problems)
-
-
-def _reach(place: _Chosen) -> float:
-    """How far the metrics of a place go. A state's own step may lie after its last row, as a file of events' does not."""
-    return place.scalars.step if place.scalars.step is not None else -1
+        if has_metrics or problems or self._events.tails:
+            return tuple(problems)
+        return (tr("{path} holds no metrics yet: event files, states and logs have none.", path=self._path),)
 
 
 def _has_ended(metrics: Mapping[str, MetricSummary]) -> bool:
@@ -311,3 +344,27 @@ def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
 def _unit(state: TrainerState | None, arguments: TrainerArguments) -> int:
     """What the sequences of a step are a multiple of, as far as it is known."""
     return max(arguments.batch or 1, state.batch or 1 if state else 1) * (arguments.accumulation or 1)
+
+
+# What model a folder of a training holds, by the settings that transformers and peft save.
+
+
+def model_name(folder: Path) -> str | None:
+    """The base model by its hub id or path, else its architecture; None where nothing says."""
+    places = [folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]]
+    configs = [dict(read_json(place / "config.json") or {}) for place in places]
+    adapters = [dict(read_json(place / "adapter_config.json") or {}) for place in places]
+    names = [adapter.get("base_model_name_or_path") for adapter in adapters]
+    names += [config.get("_name_or_path") for config in configs]
+    for name in names:
+        if isinstance(name, str) and name:
+            # A hub id as it is; of a path of any system its last part.
+            if name.count("/") <= 1 and "\\" not in name and not name.startswith((".", "/", "~")):
+                return name
+            return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or name
+    for config in configs:
+        architectures = config.get("architectures")
+        name = architectures[0] if isinstance(architectures, list) and architectures else config.get("model_type")
+        if isinstance(name, str):
+            return name
+    return None

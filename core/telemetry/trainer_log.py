@@ -13,9 +13,10 @@ from pathlib import Path
 
 from trainwiz.core.files import open_file
 from trainwiz.core.lines import ByteTail, TextTail
-from trainwiz.core.telemetry.foreign_log import LogLines
+from trainwiz.core.telemetry.event_file import Scalar
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.metrics import NOT_METRICS
-from trainwiz.core.telemetry.scalar_files import Scalar, Scalars
+from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.trainer_state import value_of
 from trainwiz.core.text import numbers_finite, step_of
 
@@ -26,8 +27,6 @@ LARGEST_DICT_BYTES = 16 * 1024
 CLOCK_TELLS_S = 10
 """The clock of a bar has whole seconds."""
 CLOCK_POINTS = 50
-MOST_STEPS_BEFORE_A_BAR = 10
-"""A bar that is first seen further on jumped there, or is so fast that its clock soon tells."""
 BEFORE_BYTES, AFTER_BYTES = 4096, 1024
 """Where a progress bar is looked for around a dict."""
 
@@ -40,7 +39,6 @@ _BAR = re.compile(
     rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
 )
 _CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
-_RATE = re.compile(rb",\s*(?P<rate>\d+(?:\.\d+)?)(?P<unit>s/it|it/s)")
 # What transformers logs before the first step, at log level "info".
 _TOTAL = re.compile(rb"Total optimization steps\s*=\s*(\d[\d,]{0,23})\b")
 _EPOCHS = re.compile(rb"Num Epochs\s*=\s*(\d[\d,]{0,23})\b")
@@ -72,7 +70,6 @@ class StdoutMetrics:
         self._training_rows = 0
         self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
         """Step and seconds of the newest bars of this launch."""
-        self._jumped = False
         self._rest = b""
 
     @property
@@ -81,9 +78,8 @@ class StdoutMetrics:
 
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
-        resets = self.tail.resets
         data = self.tail.read_bytes()
-        if self.tail.resets != resets:
+        if self.tail.began_anew:
             self._forget()
         if not data:
             return []
@@ -120,42 +116,32 @@ class StdoutMetrics:
         return [(name, step, values[name], 0.0) for name in names]
 
     def _step_of(self, values: dict[str, float], data: bytes, found: re.Match[bytes], training: bool) -> int:
-        said = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
-        if said is not None:
-            self.step = said
-            return said
+        at = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
         before = data[max(0, found.start() - BEFORE_BYTES) : found.start()]
-        if self.max_steps is None:
+        if at is None and self.max_steps is None:
             # The first bar is the training's: it stands before the dict where an evaluation's follows.
             self._look_for_bar(before)
-        after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
-        at = self._first_bar(after)
         if at is None:
-            at = self._look_for_bar(before)
+            # The bar before a dict may lag behind.
+            after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
+            bar = _BAR.search(after)
+            at = (self._take_bar(bar) if bar else None) or self._look_for_bar(before)
         epoch = numbers_finite(values.get("epoch"))
         if at is None and epoch is not None and self._total and self._epochs:
             at = step_of(epoch / self._epochs * self._total + 0.5)
         if at is None and self.max_steps is not None and self._total is None:
             at = self.step
-        if at is not None:
-            self.step = at
-            return at
-        if self.logging_steps:
-            self.step = self.logging_steps * max(1, self._training_rows)
-            return self.step
-        self.counted = True
-        return max(1, self._training_rows)
-
-    def _first_bar(self, text: bytes) -> int | None:
-        found = _BAR.search(text)
-        return None if found is None else self._take_bar(found)
+        if at is None and self.logging_steps:
+            at = self.logging_steps * max(1, self._training_rows)
+        if at is None:
+            self.counted = True
+            return max(1, self._training_rows)
+        self.step = at
+        return at
 
     def _look_for_bar(self, text: bytes) -> int | None:
-        at = None
-        for found in _BAR.finditer(text):
-            taken = self._take_bar(found)
-            at = at if taken is None else taken
-        return at
+        taken = [at for bar in _BAR.finditer(text) if (at := self._take_bar(bar)) is not None]
+        return taken[-1] if taken else None
 
     def _take_bar(self, bar: re.Match[bytes]) -> int | None:
         """Where the bar stands, if it is the training's: the first one with a length; those of evaluations have another."""
@@ -164,45 +150,31 @@ class StdoutMetrics:
             self.max_steps = total
         if total != self.max_steps:
             return None
-        self._note_pace(at, bar["times"])
+        clock = _CLOCK.match(bar["times"])
+        if clock is not None and at:
+            self._note_pace(at, sum(int(part) * 60**n for n, part in enumerate(reversed(clock[1].split(b":")))))
         if self.step is None or at >= self.step:
             self.step = at
         return at
 
-    def _note_pace(self, at: int, times: bytes) -> None:
-        """By the clock of the bar; before that tells, by the rate that it shows.
-
-        A training that goes on from a checkpoint jumps to its step, and its bar takes the jump for speed: for long
-        in its mean of the last seconds, and at its end in the mean of all.
-        """
-        clock = _CLOCK.match(times)
-        if clock is None or not at:
-            return
-        elapsed_s = sum(int(part) * 60**power for power, part in enumerate(reversed(clock[1].split(b":"))))
+    def _note_pace(self, at: int, elapsed_s: int) -> None:
+        """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
+        its step, and its bar takes the jump for speed, at its end too."""
         if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
             self._clock.clear()
         if not self._clock:
-            self._jumped, self.step_s = at > MOST_STEPS_BEFORE_A_BAR, None
+            self.step_s = None
         if not self._clock or elapsed_s > self._clock[-1][1]:
             self._clock.append((at, elapsed_s))
         (first_at, first_s), (last_at, last_s) = self._clock[0], self._clock[-1]
         if last_s - first_s >= CLOCK_TELLS_S and last_at > first_at:
             self.step_s = (last_s - first_s) / (last_at - first_at)
-            return
-        rate = _RATE.search(times)
-        if rate is None or float(rate["rate"]) <= 0 or self._jumped:
-            return
-        self.step_s = float(rate["rate"]) if rate["unit"] == b"s/it" else 1.0 / float(rate["rate"])
 
 
 def _pairs_of(text: str) -> dict[str, float]:
     """The numbers of a printed dict by name, also those printed as text, nan and inf."""
-    pairs = {}
-    for found in _PAIR.finditer(text):
-        value = value_of(found["value"])
-        if value is not None:
-            pairs[found["name"]] = value
-    return pairs
+    pairs = ((found["name"], value_of(found["value"])) for found in _PAIR.finditer(text))
+    return {name: value for name, value in pairs if value is not None}
 
 
 def _metrics_of(values: Mapping[str, float]) -> list[str]:
@@ -262,12 +234,6 @@ class TrainerLog:
         self.scalars = Scalars()
         self.lines = LogLines()
         self._text = TextTail(path)
-        self._text_resets = 0
-        self._printed_resets = 0
-
-    @property
-    def behind(self) -> bool:
-        return self.printed.behind
 
     @property
     def problem(self) -> str | None:
@@ -288,8 +254,7 @@ class TrainerLog:
         grew = False
         while True:
             scalars = self.printed.read_new()
-            if self.printed.tail.resets != self._printed_resets:
-                self._printed_resets = self.printed.tail.resets
+            if self.printed.tail.began_anew:
                 self.scalars = Scalars()
             self.scalars.add_all(scalars)
             grew = grew or bool(scalars)
@@ -298,7 +263,6 @@ class TrainerLog:
 
     def _read_lines(self) -> None:
         text = self._text.read_new()
-        if self._text.resets != self._text_resets:
-            self._text_resets = self._text.resets
+        if self._text.began_anew:
             self.lines.clear()
         self.lines.feed(text)

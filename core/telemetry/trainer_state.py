@@ -14,8 +14,9 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.metrics import NOT_METRICS
-from trainwiz.core.telemetry.scalar_files import LFS_MARK, Scalar
+from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
+from trainwiz.core.telemetry.metrics import NOT_METRICS, MetricSummary
+from trainwiz.core.telemetry.series import Curve
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
 # TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
@@ -76,9 +77,9 @@ def _positive(value: Any) -> float | None:
     return known if known is not None and known > 0 else None
 
 
-def _count(value: Any) -> int | None:
+def _count(value: Any, least: int = 1) -> int | None:
     known = step_of(value)
-    return known if known is not None and known > 0 else None
+    return known if known is not None and known >= least else None
 
 
 # TrainerState: what transformers' Trainer leaves in trainer_state.json, in checkpoints and sometimes beside them.
@@ -161,30 +162,30 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         return tr("{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`.", path=path)
     return TrainerState(
         path=path,
-        step=_trainer_state_count(document.get("global_step")),
-        max_steps=_trainer_state_count(document.get("max_steps")) or None,
+        step=_count(document.get("global_step"), 0),
+        max_steps=_count(document.get("max_steps")),
         epoch=numbers_finite(document.get("epoch")),
-        logging_steps=_trainer_state_count(document.get("logging_steps")),
+        logging_steps=_count(document.get("logging_steps"), 0),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
-        batch=_trainer_state_count(document.get("train_batch_size")) or None,
+        batch=_count(document.get("train_batch_size")),
         stopped_early=_stopped_early(document),
     )
 
 
 def _stopped_early(document: Mapping[str, Any]) -> str | None:
-    step, max_steps = _trainer_state_count(document.get("global_step")), _trainer_state_count(document.get("max_steps"))
+    step, max_steps = _count(document.get("global_step"), 0), _count(document.get("max_steps"), 0)
     if step is None or max_steps is None or step >= max_steps:
         return None
     if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
         return None
-    failed = _trainer_state_count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"))
-    patience = _trainer_state_count(_within(document, *STOPPER, "args", "early_stopping_patience"))
+    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"), 0)
+    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"), 0)
     if not failed or patience is None or failed < patience:
         return tr("A callback ended the training before its last step.")
     best, best_step = (
         numbers_finite(document.get("best_metric")),
-        _trainer_state_count(document.get("best_global_step")),
+        _count(document.get("best_global_step"), 0),
     )
     rows = [row for row in document.get("log_history", []) if isinstance(row, dict)]
     name = next((str(name) for row in rows for name, value in row.items() if best is not None and value == best), None)
@@ -203,11 +204,6 @@ def _within(document: Any, *keys: str) -> Any:
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document
-
-
-def _trainer_state_count(raw: Any) -> int | None:
-    known = step_of(raw)
-    return known if known is not None and known >= 0 else None
 
 
 def state_files(folder: Path) -> list[Path]:
@@ -292,3 +288,62 @@ def _written_s(file: Path) -> float:
         return file.stat().st_mtime
     except OSError:
         return 0.0
+
+
+# TrainerSummary: the figures that a Trainer logs at its end, and what they prove.
+
+RATE_DIGITS = 0.0005
+"""Rates are rounded to thousandths, and to four digits in newer logs."""
+COARSE = 0.02
+"""A figure that rounding makes less certain than this is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSummary:
+    """The row with `train_runtime`; None where it does not say."""
+
+    runtime_s: float | None
+    steps_per_s: float | None
+    samples_per_s: float | None
+    train_loss: float | None
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, MetricSummary]) -> TrainerSummary:
+        names = ("train_runtime", "train_steps_per_second", "train_samples_per_second", "train_loss")
+        known = (numbers_finite(metrics[name].last) if name in metrics else None for name in names)
+        return cls(*(value if value is not None and value > 0 else None for value in known))
+
+    def session_steps(self, loss: Curve, step: int | None, max_steps: int | None) -> float | None:
+        """The steps of the session that ran for `runtime_s`; None where nothing proves them.
+
+        Trainers before transformers 5 divide by the planned steps, whatever was done of them, and carry the rows
+        of earlier sessions along: a rate of fewer steps is of those that were done, and losses of all steps that
+        add up to `train_loss` times the last step are of one session.
+        """
+        counted = self._times_runtime(self.steps_per_s)
+        if counted is not None and max_steps and sum(counted) < max_steps - 0.5:
+            return round(counted[0]) if counted[1] <= COARSE * counted[0] else None
+        if not step or not self.train_loss or not len(loss.steps) or loss.bucket_steps or loss.non_finite_steps:
+            return None
+        # What came after the last logged step counts as it did.
+        ends = [*loss.steps[:-1], step]
+        total = sum((end - before) * value for before, end, value in zip([0, *ends], ends, loss.values, strict=False))
+        return step if min(loss.values) >= 0 and abs(total - self.train_loss * step) <= COARSE * total else None
+
+    def effective_samples(self, unit: int, max_steps: int | None) -> int | None:
+        """Sequences of one optimizer step: the one multiple of `unit` that the rates, as rounded, can come from."""
+        steps, samples = self._times_runtime(self.steps_per_s), self._times_runtime(self.samples_per_s)
+        if steps is None or samples is None or steps[1] >= steps[0]:
+            return None
+        least, most = steps[0] - steps[1], sum(steps)
+        if max_steps and least <= max_steps <= most:
+            least = most = max_steps
+        low, high = (samples[0] - samples[1]) / most, sum(samples) / least
+        last = math.floor(high / unit) * unit if math.isfinite(high) else 0
+        return last if last > 0 and last >= low > last - unit and high - low < unit / 4 else None
+
+    def _times_runtime(self, rate: float | None) -> tuple[float, float] | None:
+        """What the rate was made from, and how far rounding may have moved it."""
+        if not self.runtime_s or not rate:
+            return None
+        return rate * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, rate)

@@ -54,100 +54,28 @@ def _days(count: int) -> str:
 KEEPER_MODULE = "trainwiz.core.supervise"
 TRAINING_MODULE = "trainwiz.core.training"
 
-LAUNCHER_PROGRAMS = frozenset(
-    {"accelerate", "torchrun", "torchrun_main", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "composer"}
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LAUNCHER_PROGRAMS = _names("accelerate torchrun torchrun_main deepspeed horovodrun mpirun mpiexec orterun composer")
 LAUNCHER_MODULES = (
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
-    "torch.distributed.run",
-    "torch/distributed/run.py",
-    "torch.distributed.launch",
-    "torch/distributed/launch.py",
-    "deepspeed.launcher.",
-    "deepspeed/launcher/",
-    "composer.cli.launcher",
-)
-WRAPPERS = frozenset(
-    [
-        "sh",
-        "bash",
-        "dash",
-        "zsh",
-        "fish",
-        "ksh",
-        "csh",
-        "tcsh",
-        "sudo",
-        "doas",
-        "su",
-        "env",
-        "nohup",
-        "time",
-        "timeout",
-        "nice",
-        "ionice",
-        "chrt",
-        "stdbuf",
-        "unbuffer",
-        "script",
-        "setsid",
-        "taskset",
-        "numactl",
-        "srun",
-        "slurmstepd",
-        "uv",
-        "uvx",
-        "poetry",
-        "pdm",
-        "pipx",
-        "pixi",
-        "conda",
-        "mamba",
-        "micromamba",
-        "hatch",
-        "rye",
-        "tini",
-        "dumb-init",
-        "docker-init",
-        "catatonit",
-        "xargs",
-        "watch",
-        "make",
-        "parallel",
-        "tmux",
-        "screen",
-        "dtach",
-        "abduco",
-        "systemd-run",
-        "runuser",
-        "flock",
-        "strace",
-        "ltrace",
-    ]
+    "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "torch.distributed.run", "torch.distributed.launch",
+    "deepspeed.launcher.", "composer.cli.launcher",
+)  # fmt: skip
+"""Also of a file in a folder of packages, whose slashes are dots."""
+WRAPPERS = _names(
+    "sh bash dash zsh fish ksh csh tcsh sudo doas su env nohup time timeout nice ionice chrt stdbuf unbuffer "
+    "script setsid taskset numactl srun slurmstepd uv uvx poetry pdm pipx pixi conda mamba micromamba hatch rye "
+    "tini dumb-init docker-init catatonit xargs watch make parallel tmux screen dtach abduco systemd-run runuser "
+    "flock strace ltrace"
 )
 """Programs that are not the training but stand above it in the tree."""
 
-NEVER = frozenset(
-    [
-        "tensorboard",
-        "jupyter",
-        "jupyter-lab",
-        "jupyter-notebook",
-        "ipykernel_launcher",
-        "pytest",
-        "pip",
-        "pip3",
-        "mypy",
-        "ruff",
-        "pylsp",
-        "jedi",
-        "wandb",
-        "trainwiz",
-        "nvitop",
-        "gpustat",
-        "py-spy",
-    ]
+NEVER = _names(
+    "tensorboard jupyter jupyter-lab jupyter-notebook ipykernel_launcher pytest pip pip3 mypy ruff pylsp jedi "
+    "wandb trainwiz nvitop gpustat py-spy"
 )
 """Python programs that are no training, whatever else their command line says."""
 
@@ -182,16 +110,14 @@ def program_of(command: Words) -> str:
         return ""
     if not is_python(command):
         return base_name(command[0])
-    skip = False
-    for position, word in enumerate(command[1:], start=1):
-        if skip:
-            skip = False
-        elif word == "-m":
-            return command[position + 1] if position + 1 < len(command) else ""
-        elif word == "-c":
+    words = iter(command[1:])
+    for word in words:
+        if word == "-m":
+            return next(words, "")
+        if word == "-c":
             return ""
-        elif word in ("-W", "-X", "--check-hash-based-pycs"):
-            skip = True
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            next(words, "")
         elif not word.startswith("-"):
             return base_name(word)
     return ""
@@ -207,7 +133,9 @@ def is_launcher(command: Words) -> bool:
     programs = {base_name(word) for word in command[:2]}
     if programs & LAUNCHER_PROGRAMS:
         return not (command[1:3] and "accelerate" in programs and "launch" not in command[:4])
-    return is_python(command) and any(name in word for word in command[1:6] for name in LAUNCHER_MODULES)
+    return is_python(command) and any(
+        name in word.replace("/", ".") for word in command[1:6] for name in LAUNCHER_MODULES
+    )
 
 
 def is_wrapper(command: Words) -> bool:

@@ -19,7 +19,7 @@ from trainwiz.core.launch.actions import launch_line
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
 from trainwiz.core.run.state import STATUS_WORDS, RunState, RunStatus, read_state, write_state
 from trainwiz.core.supervise.ending import Facts, how_it_ended
-from trainwiz.core.telemetry.advice_machine import gpu_advice
+from trainwiz.core.telemetry.advice import gpu_advice
 from trainwiz.core.telemetry.snapshot import GpuReading
 
 from tests.core.export.solved_config import solved_config

@@ -18,7 +18,7 @@ from trainwiz.core.files import MOST_BYTES, read_small
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.telemetry.discovery import recognise
-from trainwiz.core.telemetry.log_file import LogFile
+from trainwiz.core.telemetry.log import LogFile
 from trainwiz.core.telemetry.target import Target, open_source
 
 from tests.conftest import REPOSITORY

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import target as targets
-from trainwiz.core.telemetry.foreign_log import while_it_runs, with_machine
+from trainwiz.core.telemetry.job_source import while_it_runs, with_machine
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target

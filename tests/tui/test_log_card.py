@@ -9,8 +9,7 @@ from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
-from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.log_file import LogFile
+from trainwiz.core.telemetry.log import LogFile, LogLine
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.log_card import LogCard, WholeLog
 from trainwiz.tui.widgets.log_view import (

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
+from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary
+from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import GpuCard
+from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
-from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel
+from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, memory_parts, step_parts
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 
-from tests.core.telemetry.written_run import write_run
+from tests.core.telemetry.written_run import GIB, write_run
 from tests.tui.test_monitor import WIDE, looked, monitor_app, screen_of
 
 SIZES = [(20, 6), (60, 20), (80, 24), (120, 40), (500, 120)]
@@ -140,3 +146,17 @@ async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> 
         assert "UUID     GPU-0" in text_of(pilot)
         await pilot.press("escape")
         assert screen_of(pilot) is pilot.app.screen
+
+
+@pytest.mark.parametrize(("peak_gib", "sign"), [(0.5, "· less"), (0.9, "✓"), (1.2, "! more")])
+def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -> None:
+    planned = Planned(
+        memory_bytes=int(0.8 * GIB), memory_low_bytes=int(0.6 * GIB), memory_high_bytes=int(1.1 * GIB),
+        step_low_s=10.0, step_high_s=20.0,
+    )  # fmt: skip
+    metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
+    look = Snapshot("run", "", "", "running", 0.0, planned=planned, metrics=metrics, pace=replace(NO_PACE, step_s=5.0))
+    look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
+    look = replace(look, advice=advise(look))
+    assert memory_parts(look, UNICODE_MARKS)[-1].plain == sign
+    assert step_parts(look, UNICODE_MARKS)[-1].plain == "· faster"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.telemetry.trainer_summary import trainer_name
+from trainwiz.core.telemetry.trainer_folder import trainer_name
 from trainwiz.tui.cli import main
 
 from tests.core.telemetry.event_writers import accumulated

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import get_current_worker
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.telemetry.log_file import LogFile, PlacedLine
+from trainwiz.core.telemetry.log import LogFile, PlacedLine
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.text import size as size_words

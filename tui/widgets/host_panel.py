@@ -197,8 +197,10 @@ def step_parts(snapshot: Snapshot, marks: Marks, *, short: bool = False) -> list
     if measured is not None and low is not None and high is not None:
         if measured > high * 1.1:
             parts.append(Content.styled(f"{marks.tight} {tr('slower')}", "$warning"))
+        elif measured < low * 0.9:
+            parts.append(Content.styled(f"{marks.dot} {tr('faster')}", "$muted"))
         else:
-            parts.append(Content.styled(f"{marks.ok} {tr('faster')}" if measured < low * 0.9 else marks.ok, "$success"))
+            parts.append(Content.styled(marks.ok, "$success"))
     return parts
 
 
@@ -212,7 +214,9 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
     codes = [advice.code for advice in snapshot.advice]
     if "memory_above_plan" in codes:
         parts.append(Content.styled(f"{marks.tight} {tr('more')}", "$warning"))
-    elif any(code.startswith("memory_") for code in codes):
+    elif "memory_below_plan" in codes:
+        parts.append(Content.styled(f"{marks.dot} {tr('less')}", "$muted"))
+    elif "memory_as_planned" in codes:
         parts.append(Content.styled(marks.ok, "$success"))
     return parts
 

@@ -16,8 +16,8 @@ from trainwiz.core.export.launch_script import launch_command
 from trainwiz.core.launch.start import own_launcher
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
-from trainwiz.core.telemetry.foreign_log import ending_of
 from trainwiz.core.telemetry.metrics import Metrics
+from trainwiz.core.telemetry.run_source import ending_of
 from trainwiz.tui.screens.plan_command import Started
 
 from tests.core.training.runs import tiny_config, write_run

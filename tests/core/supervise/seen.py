@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.run.attempts import Advice, Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise.watch import Observation, Run, watched_advice
-from trainwiz.core.telemetry.run_plan import RunSetup
+from trainwiz.core.telemetry.run_setup import RunSetup
 
 GIB = 1024**3
 LOOK_S = 5.0

@@ -85,8 +85,8 @@ def test_peaks_of_rows_that_are_gone_are_still_known(tmp_path: Path) -> None:
     assert 101 not in times(path)
     history = MachineHistory()
     history.add_rows(JsonLinesTail(path, window_bytes=15 * KIB).read_new())
-    assert history.peak_device_bytes() == 9_000
-    assert history.peak_trainers_bytes() == history.so_far.peak_job_rss_bytes == 777
+    assert history.peak_memory_bytes(on_cpu=False) == 9_000
+    assert history.peak_memory_bytes(on_cpu=True) == history.so_far.peak_job_rss_bytes == 777
     assert history.host().disk_span_s == pytest.approx(2_999, abs=60), "the disk was watched all the time"
     assert history.host().disk_lasts_s == pytest.approx((1_000_000 - 29_990) / 10, rel=0.01)
 

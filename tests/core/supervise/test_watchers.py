@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.run.attempts import Phase, write_phase
-from trainwiz.core.telemetry.run_plan import RunSetup
+from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.training.failure import NonFiniteLoss, write_failure
 
 from tests.core.supervise.seen import GIB, RUNNING, SeenRun, text_of

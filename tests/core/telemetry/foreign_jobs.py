@@ -36,6 +36,57 @@ ranks = [
 for rank in ranks:
     rank.wait()
 """
+FAKE = r"""
+import ctypes, json, os, pathlib, platform, shutil, struct, time
+from trainwiz.core.telemetry.event_file import masked_crc32c
+
+def load_framework():
+    # A library that is called like torch's: what loads it looks like a training.
+    import _ctypes_test
+    library = pathlib.Path(f"libtorch_cpu.so.{os.getpid()}").absolute()
+    shutil.copy(_ctypes_test.__file__, library)
+    ctypes.CDLL(str(library))
+
+def part(number, content):
+    return bytes([number << 3 | 2, len(content)]) + content
+
+class Events:
+    # Named and written as tensorboard's writer does it: the file is open for each event only.
+    def __init__(self, folder):
+        self.path = pathlib.Path(folder, f"events.out.tfevents.{int(time.time())}.{platform.node()}.{os.getpid()}.0")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.add(b"\x1a\x0dbrain.Event:2")
+    def add(self, content):
+        event = struct.pack("<Bd", 9, time.time()) + content
+        length = struct.pack("<Q", len(event))
+        checks = [struct.pack("<I", masked_crc32c(data)) for data in (length, event)]
+        with self.path.open("ab") as file:
+            file.write(length + checks[0] + event + checks[1])
+    def scalar(self, tag, step, value):
+        varint = bytes([step & 0x7F | 0x80, step >> 7 & 0x7F | 0x80, step >> 14 & 0x7F])
+        self.add(b"\x10" + varint + part(5, part(1, part(1, tag.encode()) + struct.pack("<Bf", 0x15, value))))
+    def arguments(self, values):
+        tensor = b"\x08\x07" + part(8, json.dumps(values).encode())
+        self.add(part(5, part(1, part(1, b"args/text_summary") + part(8, tensor))))
+"""
+FAKE_TRAINER = r"""
+import argparse, time
+from fake import Events, load_framework
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+parser.add_argument("--max_steps", type=int)
+parser.add_argument("--report_to", default="tensorboard")
+given = parser.parse_args()
+load_framework()
+events = Events(given.output_dir + "/runs/now") if given.report_to == "tensorboard" else None
+if events:
+    events.arguments({"max_steps": given.max_steps})
+for step in range(1, given.max_steps + 1):
+    if events:
+        events.scalar("train/loss", step, 1.0)
+    print("{'loss': 1.0, 'epoch': 0.1}", f"  1%|1   | {step}/{given.max_steps} [00:01<00:09, 9.00it/s]", sep="\n", flush=True)
+    time.sleep(0.02)
+"""
 TRAINER = """
 import argparse, torch
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
@@ -61,11 +112,13 @@ Trainer(model, arguments, train_dataset=Rows()).train()
 
 
 def write_scripts(folder: Path) -> Path:
-    """train.py (sleeps, with WORKERS workers), torchrun (starts RANKS of what it is given), trainer.py (really trains)."""
+    """train.py (sleeps, with WORKERS workers), torchrun (starts RANKS of what it is given), train_tiny.py (trains), train_fake.py (seems to)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(TRAIN)
     (folder / "torchrun").write_text(LAUNCH)
     (folder / "train_tiny.py").write_text(TRAINER)
+    (folder / "train_fake.py").write_text(FAKE_TRAINER)
+    (folder / "fake.py").write_text(FAKE)
     return folder
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.foreign import QUIET_AFTER_S, ForeignSource, Reading, status_of
 from trainwiz.core.telemetry.metrics import Pace
-from trainwiz.core.telemetry.target import Target
+from trainwiz.core.telemetry.target import QUIET_AFTER_S, FilesSource, Reading, Target, status_of
 
 from tests.each import each
 
@@ -16,18 +15,18 @@ NOW_S = 1_795_269_731.0
 PACE = Pace(step_s=2.0, wall_step_s=3.0, tokens_per_s=None, real_tokens_per_s=None, data_wait=None)
 
 
-class Said(ForeignSource):
+class Readings:
     """A job whose files say what the test says, look by look."""
 
     def __init__(self, *readings: Reading) -> None:
-        super().__init__(Target("tensorboard", Path("/job"), "job"), clock=lambda: NOW_S)
         self._readings = list(readings)
 
     def read(self, deadline: float) -> Reading:
         return self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
 
-    def close(self) -> None:
-        """Nothing is open."""
+
+def said(*readings: Reading) -> FilesSource:
+    return FilesSource(Target("tensorboard", Path("/job"), "job"), Readings(*readings), clock=lambda: NOW_S)
 
 
 @each(
@@ -54,12 +53,12 @@ def test_the_last_step_is_the_end(step: int, max_steps: int | None, status: str)
 
 def test_what_the_first_looks_find_was_there_before() -> None:
     there = Reading(grew=True, behind=True)
-    source = Said(there, there, replace(there, behind=False), replace(there, behind=False))
+    source = said(there, there, replace(there, behind=False), replace(there, behind=False))
     assert [source.poll().status for _ in range(4)] == ["quiet", "quiet", "quiet", "running"]
 
 
 def test_the_time_left_is_that_of_the_wall_clock() -> None:
     reading = Reading(step=90, max_steps=100, pace=PACE, written_s=NOW_S)
-    assert Said(reading).poll().eta_s == 30.0
-    assert Said(replace(reading, pace=replace(PACE, wall_step_s=None))).poll().eta_s == 20.0
-    assert Said(replace(reading, max_steps=None)).poll().eta_s is None
+    assert said(reading).poll().eta_s == 30.0
+    assert said(replace(reading, pace=replace(PACE, wall_step_s=None))).poll().eta_s == 20.0
+    assert said(replace(reading, max_steps=None)).poll().eta_s is None

@@ -71,24 +71,6 @@ def test_a_worker_leads_to_its_trainer(scripts: Path, start: str) -> None:
         assert sorted(roles.values()) == ["helper"] * extra + ["loader", "loader", "trainer"]
 
 
-def test_a_shell_leads_down_to_what_trains_below_it(scripts: Path) -> None:
-    with started(["bash", "-c", f"nohup {sys.executable} train.py; true"], scripts) as shell:
-        pids = tree_with(shell.pid, 2)
-        wait_for(lambda: job(shell.pid).pid == pids[1])
-        assert job(pids[1]).pid == pids[1]
-
-
-def test_a_shell_below_a_launcher_is_passed(scripts: Path) -> None:
-    (scripts / "torchrun").write_text(
-        f"import subprocess; subprocess.run(['bash', '-c', '{sys.executable} train.py; true'])"
-    )
-    with started(python("torchrun"), scripts) as root:
-        pids = tree_with(root.pid, 3)
-        wait_for(lambda: "train.py" in ProcessTable().command(pids[-1]))
-        assert job(pids[-1]).pid == root.pid
-        assert [roles_of(tree_of(root.pid))[pid] for pid in pids] == ["launcher", "launcher", "trainer"]
-
-
 def test_two_trainings_below_one_shell_are_told_apart(scripts: Path) -> None:
     command = f"{sys.executable} train.py a & {sys.executable} train.py b & wait"
     with started(["bash", "-c", command], scripts) as shell:
@@ -153,13 +135,6 @@ def test_no_such_process_and_one_that_has_ended(scripts: Path) -> None:
         wait_for(lambda: not ProcessTable().is_alive(ended.pid))
         # Not waited for yet: a zombie keeps its number.
         assert job_of(ended.pid, ProcessTable()) is None
-
-
-def test_a_job_knows_when_its_processes_are_gone(scripts: Path) -> None:
-    with started(python("train.py"), scripts) as root:
-        found = job(root.pid)
-        assert found.is_alive()
-    assert not found.is_alive()
 
 
 def test_a_process_that_trains_nothing_is_a_job_of_its_own(scripts: Path) -> None:

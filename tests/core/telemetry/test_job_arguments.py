@@ -39,9 +39,7 @@ def test_by_config_files(tmp_path: Path) -> None:
     assert output_paths(["python", "t.py", "--config=config.yaml"], tmp_path) == [tmp_path / "b"]
 
 
-@each(
-    "text", ["{", "[" * 100_000, "a: *b", "- !!python/object/apply:os.system [true]", "\x00\xff", "output_dir: 3", ""]
-)
+@each("text", ["{", "[" * 1_500, "a: *b", "- !!python/object/apply:os.system [true]", "\x00\xff", "output_dir: 3", ""])
 def test_broken_config_files_name_nothing(tmp_path: Path, text: str) -> None:
     for name in ("c.json", "c.yaml"):
         (tmp_path / name).write_text(text, encoding="latin-1")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.discovery import find_target
-from trainwiz.core.telemetry.foreign_log import while_it_runs, with_machine
+from trainwiz.core.telemetry.job_source import with_machine
 from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
@@ -84,26 +84,6 @@ def test_a_driver_that_names_no_process_of_the_job_is_said(driver: FakeNvml) -> 
     assert with_machine(bare(), history, uses_gpu=False).used_gpus == ()
 
 
-def test_a_process_that_ended_is_left_out_of_the_sample(tmp_path: Path) -> None:
-    with started(python("train.py"), write_scripts(tmp_path)) as job:
-        machine = LiveMachine([job.pid], tmp_path)
-        row = machine.sample()
-        assert row is not None
-        assert [process["pid"] for process in row["processes"]] == [job.pid]
-        job.kill()
-        job.wait()
-        machine.hurry()
-        row = machine.sample()
-        assert row is not None
-        assert row["processes"] == []
-
-
-def test_a_folder_that_is_gone_has_a_reason(tmp_path: Path) -> None:
-    row = LiveMachine([os.getpid()], tmp_path / "gone" / "deeper").sample()
-    assert row is not None
-    assert row["host"]["disk_free_bytes"] is not None or "host.disk_free_bytes" in row["unavailable"]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")
 def test_another_users_process_has_values_and_reasons(tmp_path: Path) -> None:
     """Root sees everything: the look itself is made as a user without rights."""
@@ -127,11 +107,6 @@ def test_another_users_process_has_values_and_reasons(tmp_path: Path) -> None:
     assert document["status"] == "running"
     assert document["processes"][0]["rss_bytes"] > 0
     assert "belongs to another user" in document["unavailable"]["metrics"]
-
-
-def test_files_that_rest_are_of_a_running_job_while_it_lives() -> None:
-    assert while_it_runs(bare("quiet")).status == "running"
-    assert while_it_runs(bare("finished")).status == "finished"
 
 
 def test_a_folder_that_a_job_only_names_is_not_proved_to_be_its_output(tmp_path: Path) -> None:

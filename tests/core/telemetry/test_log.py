@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainwiz.core.telemetry.foreign_log import LogLines
-from trainwiz.core.telemetry.log import LONGEST_LINE, bar_of, level_of
+from trainwiz.core.telemetry.log import LONGEST_LINE, LogLines, bar_of, level_of
 
 from tests.each import each
 
@@ -35,21 +34,6 @@ def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
     assert tuple(line.text for line in log.lines()) == ("100%|##########",)
     log.feed("\nsaved\n")
     assert tuple(line.text for line in log.lines()) == ("100%|##########", "saved")
-
-
-def test_windows_line_ends() -> None:
-    log = LogLines()
-    log.feed("one\r\ntwo\r")
-    log.feed("\nthree\r\n")
-    assert tuple(line.text for line in log.lines()) == ("one", "two", "three")
-
-
-def test_a_bar_that_never_ends_stays_small() -> None:
-    log = LogLines()
-    for index in range(20_000):
-        log.feed(f"\rstep {index}")
-    assert tuple(line.text for line in log.lines()) == ("step 19999",)
-    assert len(log._half) < 5 * LONGEST_LINE
 
 
 def test_fifty_thousand_lines_at_once_keep_the_newest() -> None:
@@ -119,20 +103,6 @@ def test_nested_bars_stay_two_lines() -> None:
     assert [line.text for line in log.lines()] == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
 
 
-def test_bars_with_line_ends_are_folded_and_finished_ones_stay() -> None:
-    log = LogLines()
-    for epoch in range(2):
-        for at in (1, 2, 3):
-            log.feed(bar(at, 3) + "\n")
-        log.feed(f"epoch {epoch} done\n")
-    assert [line.text.strip() for line in log.lines()] == [
-        bar(3, 3).strip(),
-        "epoch 0 done",
-        bar(3, 3).strip(),
-        "epoch 1 done",
-    ]
-
-
 def test_text_printed_behind_a_bar_is_a_line() -> None:
     log = LogLines()
     log.feed(bar(3, 9) + "RuntimeError: broken\n")
@@ -148,15 +118,6 @@ def test_huge_lines_are_cut_and_wide_characters_stay() -> None:
     first, second = log.lines()
     assert len(first.text) == LONGEST_LINE and first.text.endswith("…")
     assert second.text == "損失 2.5"
-
-
-def test_unchanged_lines_are_the_same_object() -> None:
-    log = LogLines()
-    log.feed("one\n")
-    lines = log.lines()
-    assert log.lines() is lines
-    log.feed("two\n")
-    assert log.lines() is not lines
 
 
 @each(

@@ -6,7 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.log_file import LogFile, LogPart
+from trainwiz.core.telemetry.log import LogFile, LogPart
 
 
 def texts(part: LogPart) -> list[str]:
@@ -19,18 +19,6 @@ def written(path: Path, count: int = 30_000) -> list[str]:
     ]
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return lines
-
-
-def test_parts_from_the_end_give_the_whole_log(tmp_path: Path) -> None:
-    lines = written(tmp_path / "log")
-    log, found, before = LogFile(tmp_path / "log"), [], None
-    while True:
-        part = log.search(before=before, limit=700)
-        found = texts(part) + found
-        if part.at_start:
-            break
-        before = part.start
-    assert found == lines
 
 
 def test_parts_from_the_start_give_the_whole_log(tmp_path: Path) -> None:
@@ -103,13 +91,6 @@ def test_absent_empty_and_unreadable_logs(tmp_path: Path) -> None:
     assert part.problem is not None and str(tmp_path) in part.problem
 
 
-def test_offsets_beyond_a_log_that_shrank_are_harmless(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("short\n")
-    log = LogFile(tmp_path / "log")
-    assert texts(log.search(after=10_000)) == []
-    assert texts(log.search(before=10_000)) == ["short"]
-
-
 @pytest.mark.parametrize("line_end", [b"\n", b""])
 def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path, line_end: bytes) -> None:
     path = tmp_path / "log"
@@ -127,16 +108,6 @@ def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path, line_end: byt
     tracemalloc.stop()
     assert part.lines[0].start == 0
     assert peak < 24 * 1024 * 1024
-
-
-def test_an_unfinished_last_line_is_read_again_after_a_look_from_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("one\ntw")
-    part = LogFile(path).search()
-    assert texts(part) == ["one", "tw"] and part.at_end
-    with path.open("a") as file:
-        file.write("o\n")
-    assert texts(LogFile(path).search(after=part.end)) == ["two"]
 
 
 def test_what_was_printed_behind_a_bar_stays_with_it(tmp_path: Path) -> None:

@@ -89,23 +89,9 @@ def test_names_that_fit_nothing_or_several(here: Path) -> None:
     assert "There is no" in refusal("[bold]x")
 
 
-def test_folders_and_files_that_are_nothing_to_watch(here: Path) -> None:
-    (here / "empty").mkdir()
-    (here / "notes.txt").write_text("hello\n")
-    (here / "dangling").symlink_to("nowhere")
-    assert "empty" in refusal("empty")
-    assert "notes.txt" in refusal("notes.txt")
-    assert "dangling" in refusal("dangling")
-
-
 def test_numbers_of_no_process() -> None:
     for text in ("0", "999999999", "99999999999999999999"):
         assert f"There is no process {text}" in refusal(text)
-
-
-def test_a_folder_named_by_a_number_is_a_folder_where_no_process_has_it(here: Path) -> None:
-    make_run(here / "999999999")
-    assert find_target("999999999").kind == "run"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
@@ -220,11 +206,6 @@ def test_a_part_of_the_kernel_is_no_job() -> None:
     if not threads:
         pytest.skip("no kernel threads are seen here (a container)")
     assert "a part of the kernel" in refusal(str(threads[0]))
-
-
-def test_a_home_that_nobody_has_is_no_path() -> None:
-    with pytest.raises(UsageError, match="There is no file or folder '~nobody-has-this-name/out'"):
-        find_target("~nobody-has-this-name/out")
 
 
 def test_a_closed_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -48,7 +48,3 @@ def test_the_file_behind_tee_is_found(tmp_path: Path) -> None:
         )
         assert isinstance(pipe, list)
         wait_for(lambda: written_through(pipe[0]) == [tmp_path / "log.txt"])
-
-
-def test_no_process_no_files() -> None:
-    assert open_files(2**31 - 1) is None

@@ -147,42 +147,14 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     assert ended.actions == {"plan", "command"}
 
 
-def test_a_pause_holds_the_moment(run: RunFolder) -> None:
-    source, clock = replay(run, speed=10.0)
-    clock.now_s = 3.0
-    source.toggle()
-    clock.now_s = 500.0
-    held = source.read_all()
-    assert (held.replayed_s, held.step, held.replay_speed) == (BEGIN_S + 30, 3, 0.0)
-    source.toggle()
-    clock.now_s = 501.0
-    assert source.read_all().replayed_s == BEGIN_S + 40
-    assert source.read_all().replay_speed == 10.0
-
-
-def test_a_target_with_a_speed_is_replayed(run: RunFolder) -> None:
-    source = open_source(Target("run", run.path, "run", replay_speed=1e9))
-    assert isinstance(source, ReplaySource)
-    assert source.read_all().step is None or source.read_all().step == STEPS
-
-
-def test_looking_changes_nothing_in_the_folder(run: RunFolder) -> None:
-    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    source, clock = replay(run)
-    for now_s in (0.0, 50.0, 500.0):
-        clock.now_s = now_s
-        source.read_all()
-    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
-
-
 def test_many_rows_are_read_in_pieces(run: RunFolder) -> None:
-    long = [{"time_s": BEGIN_S + n / 1000, "step": n, "loss": 1.0, "text": "x" * 100} for n in range(60_000)]
+    long = [{"time_s": BEGIN_S + n / 1000, "step": n, "loss": 1.0, "text": "x" * 100} for n in range(20_000)]
     write_lines(run.metrics_jsonl, long)
     source, clock = replay(run)
-    clock.now_s = 30.0
-    assert source.read_all().step == 30_000
+    clock.now_s = 10.0
+    assert source.read_all().step == 10_000
     clock.now_s = 1e6
-    assert source.read_all().step == 59_999
+    assert source.read_all().step == 19_999
 
 
 @pytest.mark.parametrize("broken", ['{"time_s": null, "step": 1}', "garbage", ""])
@@ -246,13 +218,3 @@ def test_a_run_that_was_asked_to_stop_is_stopping_from_then_on(run: RunFolder) -
     for seconds, status in ((60.0, "running"), (105 + 89.0, "running"), (105 + 91.0, "stopping"), (1e6, "stopped")):
         clock.now_s = seconds
         assert source.read_all().status == status, seconds
-
-
-def test_two_pauses_count_no_second_twice() -> None:
-    clock = Clock()
-    play = ReplayClock([(0.0, 1_000.0)], 1.0, clock)
-    for now_s, moment_s in ((10.0, 10.0), (30.0, 10.0), (40.0, 20.0), (50.0, 20.0), (55.0, 25.0)):
-        clock.now_s = now_s
-        assert play.moment() == moment_s
-        if now_s < 55.0:
-            play.toggle()

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import TensorBoardSource
+from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(100)]
 
 
-def source_of(path: Path, now_s: float = BEGAN_S + 10_000) -> TensorBoardSource:
-    return TensorBoardSource(Target("tensorboard", path, path.name), clock=lambda: now_s)
+def source_of(path: Path, now_s: float = BEGAN_S + 10_000) -> Source:
+    return open_files_source(Target("tensorboard", path, path.name), clock=lambda: now_s)
 
 
 def look(path: Path, now_s: float = BEGAN_S + 10_000) -> Snapshot:
@@ -28,21 +27,6 @@ def counts(snapshot: Snapshot) -> dict[str, tuple[int, float | None]]:
     return {name: (summary.count, summary.last_step) for name, summary in snapshot.metrics.items()}
 
 
-def test_every_real_folder_counts_as_tensorboard_does(shared_data: Path) -> None:
-    folders = {file.parent for file in (shared_data / "wild" / "tfevents").rglob("*tfevents.*")}
-    assert len(folders) >= 5
-    for folder in folders:
-        snapshot = look(folder)
-        expected = accumulated(folder)
-        assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in expected.items()}, folder
-        for tag, points in expected.items():
-            values = [value for _, value, _ in points if math.isfinite(value)]
-            summary = snapshot.metrics[tag]
-            assert (summary.last, summary.minimum, summary.maximum) == (points[-1][1], min(values), max(values))
-        assert snapshot.step == max((points[-1][0] for points in expected.values()), default=None)
-        assert snapshot.problems == ()
-
-
 def test_one_run_keeps_its_tags_and_several_are_told_apart(tmp_path: Path) -> None:
     write_points(tmp_path / "train", {"epoch_loss": LOSSES})
     assert counts(look(tmp_path)) == {"epoch_loss": (100, 99)}
@@ -50,12 +34,6 @@ def test_one_run_keeps_its_tags_and_several_are_told_apart(tmp_path: Path) -> No
     snapshot = look(tmp_path)
     assert counts(snapshot) == {"train/epoch_loss": (100, 99), "validation/epoch_loss": (50, 49)}
     assert snapshot.step == 99
-
-
-def test_several_files_of_one_writer_are_one_series(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": LOSSES[:60]}, suffix=".a")
-    write_points(tmp_path, {"loss": LOSSES[60:]}, suffix=".b")
-    assert counts(look(tmp_path)) == {"loss": (100, 99)}
 
 
 def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None:
@@ -80,8 +58,8 @@ def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_
 
 
 def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.telemetry.event_runs.LOOK_FOR_FILES_S", 0.0)
-    monkeypatch.setattr("trainwiz.core.telemetry.event_runs.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
+    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.LOOK_FOR_FILES_S", 0.0)
+    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
     first = write_points(tmp_path / "a", {"loss": LOSSES})
     whole = first.read_bytes()
     first.write_bytes(whole[: len(whole) // 2])
@@ -123,11 +101,6 @@ def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path
     assert "3 days ago" in quiet.ending.text
 
 
-def test_the_pace_is_that_of_the_clock(tmp_path: Path) -> None:
-    write_points(tmp_path, {"train/loss": [(10 * step, 1.0) for step in range(20)]})
-    assert look(tmp_path).pace.wall_step_s == pytest.approx(1.0)
-
-
 def test_non_finite_values_are_counted_and_the_step_is_known(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": [(0, 1.0), (1, math.nan), (2, math.inf), (3, -2.5)]})
     snapshot = look(tmp_path)
@@ -143,40 +116,11 @@ def test_a_file_without_scalars_says_what_it_holds(tmp_path: Path, shared_data: 
     assert any("1 pr_curves" in advice.text for advice in snapshot.advice)
 
 
-def test_one_bad_file_does_not_hide_the_others(tmp_path: Path) -> None:
-    write_points(tmp_path / "good", {"loss": LOSSES})
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "events.out.tfevents.1.h.1.0").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    snapshot = look(tmp_path)
-    assert counts(snapshot) == {"loss": (100, 99)}
-    assert len(snapshot.problems) == 1
-    assert "Git LFS pointer" in snapshot.problems[0]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_a_problem(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": LOSSES}).chmod(0)
-    assert "Permission denied" in look(tmp_path).problems[0]
-
-
-def test_names_with_markup_and_codes_are_kept_as_they_are_for_the_screen_to_tame(tmp_path: Path) -> None:
-    write_points(tmp_path, {"[red]loss[/] \x1b[31m": LOSSES})
-    assert counts(look(tmp_path)) == {"[red]loss[/] \x1b[31m": (100, 99)}
-
-
 def test_more_names_than_anyone_reads_are_counted(tmp_path: Path) -> None:
     write_points(tmp_path, {f"m{index}": [(0, 1.0)] for index in range(1_200)})
     snapshot = look(tmp_path)
     assert len(snapshot.metrics) == 1_000
     assert any(advice.text.startswith("200 more metrics") for advice in snapshot.advice)
-
-
-def test_metrics_of_many_runs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
-    for run in range(3):
-        write_points(tmp_path / str(run), {f"m{index}": [(0, 1.0)] for index in range(500)})
-    snapshot = look(tmp_path)
-    assert len(snapshot.metrics) == 1_000
-    assert any(advice.text.startswith("500 more metrics") for advice in snapshot.advice)
 
 
 def test_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -221,22 +165,6 @@ def test_what_two_launches_wrote_is_counted_until_a_restart_says_that_it_no_long
     write_points(tmp_path, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")
     again = look(tmp_path).metrics["loss"]
     assert (again.count, again.non_finite, again.maximum, again.last) == (2, 0, 1.0, 0.25)
-
-
-def test_rows_without_a_step_are_numbered_from_zero(tmp_path: Path) -> None:
-    (tmp_path / "metrics.csv").write_text("loss,epoch\n3.0,0\n2.0,1\n")
-    assert look(tmp_path).metrics["loss"].last_step == 1
-
-
-def test_what_add_hparams_writes_is_read_as_settings(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(tmp_path)) as writer:
-        writer.add_hparams({"max_steps": 50, "lr": 1e-3, "name": "x", "api_key": "abcdefgh"}, {})
-    snapshot = look(tmp_path)
-    assert snapshot.max_steps == 50
-    assert snapshot.hyperparameters == {"max_steps": "50", "lr": "0.001", "name": "x", "api_key": "***"}
-    assert [item.text for item in snapshot.advice if "hparams" in item.text] == []
 
 
 def test_the_rows_of_a_table_have_the_time_at_which_they_were_written(tmp_path: Path) -> None:

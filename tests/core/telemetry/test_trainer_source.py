@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.trainer_folder import TrainerSource
-from trainwiz.core.telemetry.trainer_summary import trainer_name
+from trainwiz.core.telemetry.target import Target, open_files_source
 
-from tests.core.telemetry.event_writers import BEGAN_S, accumulated, write_points
+from tests.core.telemetry.event_writers import BEGAN_S, write_points
 from tests.core.telemetry.test_trainer_state import checkpoint, state
 
 TRAIN = """
@@ -53,15 +51,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """out/: 60 of 100 steps, then resumed from step 50 to the end; train.log: its standard output and error."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "train.py").write_text(TRAIN)
+    # Threads that wait for each other cost minutes on a busy machine.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with (folder / "train.log").open("wb") as log:
         subprocess.run(
-            [sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log, check=True, timeout=200, env=os.environ
+            [sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log, check=True, timeout=300, env=environment
         )
     return folder
 
 
 def look(path: Path, now_s: float | None = None, curves: tuple[str, ...] = ()) -> Snapshot:
-    source = TrainerSource(Target("trainer", path, path.name), clock=lambda: time.time() if now_s is None else now_s)
+    source = open_files_source(
+        Target("trainer", path, path.name), clock=lambda: time.time() if now_s is None else now_s
+    )
     return source.read_all(curves)
 
 
@@ -100,18 +102,6 @@ def test_a_real_training_that_was_resumed_is_one_series(trained: Path) -> None:
 
 
 @pytest.mark.real
-def test_each_session_alone_is_what_tensorboard_shows(trained: Path) -> None:
-    for folder in sorted((trained / "out" / "runs").iterdir()):
-        alone = {trainer_name(tag): points for tag, points in accumulated(folder).items() if tag != "train/epoch"}
-        copy = trained / "alone" / folder.name
-        shutil.copytree(folder, copy / "runs" / folder.name)
-        snapshot = look(copy)
-        assert {
-            name: (summary.count, summary.last_step, summary.last) for name, summary in snapshot.metrics.items()
-        } == {name: (len(points), points[-1][0], points[-1][1]) for name, points in alone.items()}
-
-
-@pytest.mark.real
 def test_without_event_files_the_newest_checkpoint_is_read(trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(trained / "out", out)
@@ -135,36 +125,12 @@ def test_the_log_alone_has_the_same_steps(trained: Path) -> None:
     assert snapshot.log_path == str(trained / "train.log")
 
 
-def test_names_are_those_of_the_trainer() -> None:
-    tags = ["train/loss", "eval/loss", "test/acc", "train/rewards/mean", "other", "eval/g0_loss"]
-    assert [trainer_name(tag) for tag in tags] == [
-        "loss", "eval_loss", "test_acc", "rewards/mean", "other", "eval_g0_loss",
-    ]  # fmt: skip
-
-
-def test_a_state_that_reaches_further_than_the_events_is_read(tmp_path: Path) -> None:
-    write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 1.0) for step in range(1, 6)]})
-    checkpoint(tmp_path, 20)
-    snapshot = look(tmp_path)
-    assert (snapshot.step, snapshot.metrics["loss"].count) == (20, 20)
-    assert snapshot.read_from == (str(tmp_path / "checkpoint-20" / "trainer_state.json"),)
-
-
 def test_events_that_reach_further_than_the_checkpoint_are_read(tmp_path: Path) -> None:
     checkpoint(tmp_path, 20)
     write_points(tmp_path / "runs" / "a", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
     snapshot = look(tmp_path, now_s=BEGAN_S + 40)
     assert (snapshot.step, snapshot.max_steps, snapshot.status) == (30, 100, "running")
     assert snapshot.eta_s == pytest.approx(70.0)
-
-
-def test_a_broken_newest_checkpoint_is_named_and_the_one_before_read(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 20)
-    checkpoint(tmp_path, 30, state(30)[:50])
-    snapshot = look(tmp_path)
-    assert snapshot.step == 20
-    assert len(snapshot.problems) == 1
-    assert "checkpoint-30" in snapshot.problems[0]
 
 
 def test_a_later_evaluation_by_a_process_of_its_own_leaves_the_course_alone(tmp_path: Path) -> None:
@@ -184,17 +150,9 @@ def test_a_training_that_began_anew_forgets_the_old_one(tmp_path: Path) -> None:
     assert (snapshot.step, snapshot.metrics["loss"].count, snapshot.metrics["loss"].maximum) == (20, 2, 1.0)
 
 
-def test_a_copied_checkpoint_is_not_taken_for_a_running_job(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 20)
-    snapshot = look(tmp_path)
-    assert snapshot.status == "quiet"
-    assert snapshot.ending is not None
-    assert snapshot.ending.text.startswith("Quiet at step 20 of 100: ")
-
-
 def test_a_checkpoint_that_comes_while_it_is_watched_is_growth(tmp_path: Path) -> None:
     checkpoint(tmp_path, 20)
-    source = TrainerSource(Target("trainer", tmp_path, "out"))
+    source = open_files_source(Target("trainer", tmp_path, "out"))
     assert source.read_all().status == "quiet"
     checkpoint(tmp_path, 30)
     snapshot = source.read_all()
@@ -236,24 +194,10 @@ def test_a_job_that_stopped_early_says_so_itself(tmp_path: Path) -> None:
 def test_a_folder_that_goes_away_while_it_is_watched_keeps_its_figures(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_points(folder / "runs" / "a", {"train/loss": [(1, 1.0)]})
-    source = TrainerSource(Target("trainer", folder, "out"))
+    source = open_files_source(Target("trainer", folder, "out"))
     source.read_all()
     shutil.rmtree(folder)
     assert source.read_all().metrics["loss"].count == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_checkpoint_without_permission_is_named_and_the_one_before_read(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 20)
-    closed = checkpoint(tmp_path, 30).parent
-    closed.chmod(0)
-    try:
-        snapshot = look(tmp_path)
-    finally:
-        closed.chmod(0o700)
-    assert snapshot.step == 20
-    assert "checkpoint-30" in snapshot.problems[0]
-    assert "Permission denied" in snapshot.problems[0]
 
 
 def test_an_evaluation_that_comes_before_the_first_training_point_is_kept(tmp_path: Path) -> None:
@@ -275,22 +219,13 @@ def test_a_checkpoint_left_by_a_training_before_is_not_what_trains_now(tmp_path:
     assert (now.step, now.metrics["loss"].count, now.status) == (30, 30, "running")
 
 
-def test_steps_in_all_are_those_of_the_place_that_is_read(tmp_path: Path) -> None:
-    """A copy has lost the times: then the furthest is shown, and with its own number of steps."""
-    checkpoint(tmp_path, 50)
-    file = write_points(tmp_path / "runs" / "b", {"train/loss": [(step, 1.0) for step in range(1, 31)]})
-    with_arguments(file, {"max_steps": 30})
-    copied = look(tmp_path)
-    assert (copied.step, copied.max_steps) == (50, 100)
-
-
 @pytest.mark.parametrize("live", [False, True])
 def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live: bool) -> None:
     """They log in turns: shown is the one that began last, alone, and the other by its command."""
     older = {"train/loss": [(step, 9.0) for step in range(5, 105, 5)]}
     newer = {"train/loss": [(step, 1.0) for step in range(10, 60, 10)]}
     out = tmp_path / "a folder"
-    source = TrainerSource(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
+    source = open_files_source(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
     whole = write_points(out / "runs" / "a", older).read_bytes()
     (file,) = (out / "runs" / "a").iterdir()
     if live:
@@ -299,7 +234,7 @@ def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live
     time.sleep(1.1)
     write_points(out / "runs" / "b", newer, later_s=20.0)
     if live:
-        source._events._next_look = 0.0  # type: ignore[union-attr]
+        source._reader._events._next_look = 0.0  # type: ignore[attr-defined]
         source.read_all()
         file.write_bytes(whole)
     snapshot = source.read_all(("loss",))

@@ -4,87 +4,79 @@ from __future__ import annotations
 
 import shlex
 
-from trainwiz.core.telemetry.words import is_keeper, is_launcher, is_python, is_wrapper, program_of, trains_by_its_words
+from trainwiz.core.telemetry.words import (
+    is_keeper,
+    is_launcher,
+    is_python,
+    is_wrapper,
+    program_of,
+    short_command,
+    shown_command,
+    trains_by_its_words,
+)
 
 from tests.each import each
 
+LAUNCHERS = [
+    "accelerate launch train.py",
+    "/opt/env/bin/python3.11 /opt/env/bin/accelerate launch --cpu train.py",
+    "python -m accelerate.commands.launch train.py",
+    "/opt/env/bin/python /opt/env/bin/torchrun --nproc_per_node 2 train.py",
+    "python -m torch.distributed.run --standalone train.py",
+    "python -u /opt/env/lib/python3.11/site-packages/torch/distributed/launch.py train.py",
+    "python /opt/env/bin/deepspeed --num_gpus 4 train.py",
+    "/usr/bin/python -u -m deepspeed.launcher.launch --world_info=abc train.py",
+    "mpirun -np 4 python train.py",
+]
+NO_LAUNCHERS = [
+    "python train.py",
+    "accelerate config",
+    "python /opt/env/bin/accelerate env",
+    "python -c pass torchrun.txt",
+    "bash",
+    "",
+]
+TRAININGS = [
+    "python train.py",
+    "python3 -u src/pretrain_bert.py --lr 1e-4",
+    "python -m my.package.training",
+    "/opt/env/bin/python run_mlm.py --output_dir out",
+    "python examples/finetune_lora.py",
+    "python fine-tuning.py",
+    "python scripts/sft.py",
+    "python /opt/env/bin/axolotl train config.yaml",
+    "python /opt/env/bin/llamafactory-cli train args.yaml",
+    "python /opt/env/bin/trl sft --model x",
+    "python main.py --per_device_train_batch_size 8",
+    "python -X dev -W ignore main.py --num_train_epochs=3",
+    r"C:\Python311\python.exe D:\work\train.py",
+]
+NO_TRAININGS = [
+    "python",
+    "python app.py",
+    "python constrained.py",
+    "python restrain.py",
+    "python -c 'import train'",
+    "python -m pytest tests/test_train.py",
+    "python -m trainwiz.core.supervise runs/x",
+    "python /opt/env/bin/trainwiz monitor",
+    "python /opt/env/bin/tensorboard --logdir train",
+    "python -m ipykernel_launcher -f kernel.json",
+    "vim train.py",
+    "bash train.sh",
+    "",
+]
 
-@each(
-    "command",
-    [
-        "accelerate launch train.py",
-        "/opt/env/bin/python3.11 /opt/env/bin/accelerate launch --cpu train.py",
-        "python -m accelerate.commands.launch train.py",
-        "/opt/env/bin/python /opt/env/bin/torchrun --nproc_per_node 2 train.py",
-        "python -m torch.distributed.run --standalone train.py",
-        "python -u /opt/env/lib/python3.11/site-packages/torch/distributed/launch.py train.py",
-        "python /opt/env/bin/deepspeed --num_gpus 4 train.py",
-        "/usr/bin/python -u -m deepspeed.launcher.launch --world_info=abc train.py",
-        "mpirun -np 4 python train.py",
-    ],
-)
-def test_launchers(command: str) -> None:
-    assert is_launcher(shlex.split(command))
+
+@each(("command", "launches"), [*((one, True) for one in LAUNCHERS), *((one, False) for one in NO_LAUNCHERS)])
+def test_launchers(command: str, launches: bool) -> None:
+    assert is_launcher(shlex.split(command)) == launches
 
 
-@each(
-    "command",
-    [
-        "python train.py",
-        "accelerate config",
-        "python /opt/env/bin/accelerate env",
-        "python -c pass torchrun.txt",
-        "bash",
-        "",
-    ],
-)
-def test_no_launchers(command: str) -> None:
-    assert not is_launcher(shlex.split(command))
-
-
-@each(
-    "command",
-    [
-        "python train.py",
-        "python3 -u src/pretrain_bert.py --lr 1e-4",
-        "python -m my.package.training",
-        "/opt/env/bin/python run_mlm.py --output_dir out",
-        "python examples/finetune_lora.py",
-        "python fine-tuning.py",
-        "python scripts/sft.py",
-        "python /opt/env/bin/axolotl train config.yaml",
-        "python /opt/env/bin/llamafactory-cli train args.yaml",
-        "python /opt/env/bin/trl sft --model x",
-        "python main.py --per_device_train_batch_size 8",
-        "python -X dev -W ignore main.py --num_train_epochs=3",
-        r"C:\Python311\python.exe D:\work\train.py",
-    ],
-)
-def test_trainings(command: str) -> None:
+@each(("command", "trains"), [*((one, True) for one in TRAININGS), *((one, False) for one in NO_TRAININGS)])
+def test_trainings(command: str, trains: bool) -> None:
     words = command.split() if "\\" in command else shlex.split(command)
-    assert trains_by_its_words(words)
-
-
-@each(
-    "command",
-    [
-        "python",
-        "python app.py",
-        "python constrained.py",
-        "python restrain.py",
-        "python -c 'import train'",
-        "python -m pytest tests/test_train.py",
-        "python -m trainwiz.core.supervise runs/x",
-        "python /opt/env/bin/trainwiz monitor",
-        "python /opt/env/bin/tensorboard --logdir train",
-        "python -m ipykernel_launcher -f kernel.json",
-        "vim train.py",
-        "bash train.sh",
-        "",
-    ],
-)
-def test_no_trainings(command: str) -> None:
-    assert not trains_by_its_words(shlex.split(command))
+    assert trains_by_its_words(words) == trains
 
 
 def test_the_program_is_the_script_or_module() -> None:
@@ -104,3 +96,84 @@ def test_pythons_shells_and_keepers() -> None:
     assert not is_wrapper(["python"])
     assert is_keeper(["python", "-P", "-m", "trainwiz.core.supervise", "/runs/x"])
     assert not is_keeper(["grep", "trainwiz.core.supervise"])
+
+
+# Command lines without secrets, and with everything else.
+
+SECRET = "s3cr3tvalue0123456789"
+
+
+@each(
+    "command",
+    [
+        f"python train.py --hf_token {SECRET}",
+        f"python train.py --hub-token={SECRET}",
+        f"python train.py --wandb_api_key {SECRET}",
+        f"python train.py --password {SECRET} --epochs 3",
+        f"python train.py wandb.api_key={SECRET}",
+        f"python train.py --auth {SECRET}",
+        f"env HF_TOKEN={SECRET} python train.py",
+        f"bash -c 'HF_TOKEN={SECRET} python train.py'",
+        f"bash -c 'cd /x && AWS_SECRET_ACCESS_KEY={SECRET} python train.py --lr 3'",
+        f"bash -c 'python train.py --hub_token {SECRET} --lr 3'",
+        "python train.py hf_" + SECRET,
+        "python train.py --x=sk-" + SECRET,
+        "python train.py ghp_" + SECRET,
+        f"python train.py --data https://me:{SECRET}@host/data",
+        f"""python train.py '{{"token": "{SECRET}", "lr": 3}}'""",
+        "python train.py " + "0123456789abcdef" * 2 + SECRET.encode().hex(),
+    ],
+)
+def test_secrets_are_not_shown(command: str) -> None:
+    shown = shown_command(shlex.split(command))
+    assert SECRET not in shown
+    assert SECRET.encode().hex() not in shown
+    assert "***" in shown
+    assert "train.py" in shown
+
+
+@each(
+    "command",
+    [
+        "python train.py --max_tokens 2000000 --num_tokens 3",
+        "python train.py --pad_token x --eos_token y --mask-token z",
+        "python train.py --text_key text --label-key label",
+        "python train.py --tokenizer esm2 --key_dim 64 --monkey 3",
+        "python train.py --keys a,b",
+        "accelerate launch --num_processes 2 train.py --data https://host/a@b",
+    ],
+)
+def test_ordinary_words_stay(command: str) -> None:
+    assert shown_command(shlex.split(command)) == command
+
+
+def test_escape_codes_and_line_breaks_are_gone() -> None:
+    shown = shown_command(["python", "\x1b[31mred\x1b[0m\n[bold]"])
+    assert "\x1b" not in shown
+    assert "\n" not in shown
+    assert "[bold]" in shown
+
+
+def test_the_short_form_names_programs_without_folders() -> None:
+    assert short_command(["/opt/bin/python3", "/home/me/x/train.py", "--lr", "3"]) == "python3 train.py --lr 3"
+    launched = ["/opt/bin/python3", "/opt/bin/accelerate", "launch", "/home/me/train.py"]
+    assert short_command(launched) == "accelerate launch /home/me/train.py"
+    assert short_command([]) == ""
+
+
+@each(
+    ("command", "left_out"),
+    [
+        (["bash", "-c", "python t.py --password 'my secret phrase' --epochs 3"], ["my", "secret phrase", "phrase"]),
+        (["bash", "-c", 'PASSWORD="my secret phrase" python t.py --epochs 3'], ["my", "phrase"]),
+        (["bash", "-c", "set -e\nHF_TOKEN=abc\tpython t.py --epochs 3"], ["abc"]),
+        (["python", "t.py", "--options", "{'hf_token': 'abc', 'x': 1}", "--epochs", "3"], ["abc"]),
+        (["python", "t.py", "--header", "Authorization: Bearer abc", "--epochs", "3"], ["Bearer", "abc"]),
+        (["bash", "-c", "curl -H 'X-Api-Key: abc' host; python t.py --epochs 3"], ["abc"]),
+        (["sh", "-c", 'srun bash -c "python t.py --epochs 3 --token abc"'], ["abc"]),
+    ],
+)
+def test_a_secret_of_several_words_goes_as_a_whole(command: list[str], left_out: list[str]) -> None:
+    shown = shown_command(command)
+    assert "***" in shown and "t.py" in shown and "--epochs 3" in shown
+    assert not [part for part in left_out if part in shown], shown

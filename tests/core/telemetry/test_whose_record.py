@@ -12,7 +12,7 @@ from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import open_source
 
-from tests.core.telemetry.foreign_jobs import TRAINER, python, started, wait_for
+from tests.core.telemetry.foreign_jobs import FAKE, FAKE_TRAINER, python, started, wait_for
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc"),
@@ -20,21 +20,28 @@ pytestmark = [
 ]
 WRITER = """
 import sys, time
-from torch.utils.tensorboard import SummaryWriter
-with SummaryWriter(sys.argv[1]) as writer:
-    for step in range(10**6):
-        writer.add_scalar("loss", float(sys.argv[2]), step)
-        writer.flush()
-        time.sleep(0.1)
+from fake import Events, load_framework
+load_framework()
+events = Events(sys.argv[1])
+for step in range(10**5):
+    events.scalar("loss", step, float(sys.argv[2]))
+    time.sleep(0.1)
 """
 STATES = """
-import json, pathlib, torch, time
+import json, pathlib, time
+from fake import load_framework
+load_framework()
 state = {"global_step": 4, "max_steps": 9, "epoch": 1.0, "log_history": [{"step": 4, "epoch": 1.0, "loss": 7.0}]}
 folder = pathlib.Path("written in code/checkpoint-4")
 folder.mkdir(parents=True)
 (folder / "trainer_state.json").write_text(json.dumps(state))
 time.sleep(600)
 """
+
+
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text(FAKE)
 
 
 def look(text: str) -> Snapshot:
@@ -71,7 +78,9 @@ def test_two_writers_in_one_working_folder_keep_their_figures(folders: tuple[str
 def test_a_trainer_beside_another_job_and_its_folder_that_lives(tmp_path: Path) -> None:
     """The Trainer's output folder stands on its command line, as its default, and its script is called hf_plain.py."""
     (tmp_path / "go.py").write_text(WRITER)
-    (tmp_path / "hf_plain.py").write_text(TRAINER.replace('"--output_dir"', '"--output_dir", default="trainer_output"'))
+    (tmp_path / "hf_plain.py").write_text(
+        FAKE_TRAINER.replace('"--output_dir"', '"--output_dir", default="trainer_output"')
+    )
     with (
         started(python("go.py", "plain", "-3.0"), tmp_path) as other,
         started(python("hf_plain.py", "--max_steps", "100000"), tmp_path) as trainer,
@@ -99,12 +108,14 @@ def test_a_record_that_nothing_proves_is_named_and_not_shown(tmp_path: Path) -> 
         assert folder.metrics["loss"].last == 7.0
         assert folder.ended_s is None
         assert folder.written_s is not None
-        assert f"Process {process.pid} works in a folder above it" in folder.unavailable["machine"]
+        assert "No process of this machine is known to write to it" in folder.unavailable["machine"]
 
 
 def test_what_is_named_by_two_processes_is_shown_for_none(tmp_path: Path) -> None:
     (tmp_path / "go.py").write_text(STATES)
-    (tmp_path / "wait.py").write_text("import torch, time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    (tmp_path / "wait.py").write_text(
+        "import fake, time\nfake.load_framework()\nprint('up', flush=True)\ntime.sleep(600)\n"
+    )
     words = ["--output_dir", "written in code"]
     with started(python("go.py", *words), tmp_path) as one:
         wait_for(lambda: look(str(one.pid)).metrics)
@@ -120,7 +131,7 @@ def test_what_is_named_by_two_processes_is_shown_for_none(tmp_path: Path) -> Non
 def test_a_queue_does_not_hide_what_it_started(tmp_path: Path) -> None:
     (tmp_path / "go.py").write_text(WRITER)
     (tmp_path / "train_queue.py").write_text(
-        "import subprocess, sys, torch\n"
+        "import subprocess, sys, fake\nfake.load_framework()\n"
         "jobs = [subprocess.Popen([sys.executable, 'go.py', name, '1']) for name in 'ab']\n"
         "for job in jobs:\n    job.wait()\n"
     )

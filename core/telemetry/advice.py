@@ -1,0 +1,485 @@
+"""Advice: what a snapshot has to say, as a table of rules and one of sentences; worst first."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from trainwiz.core.estimate.host import USUAL_PREFETCH, late_batches, loading_ratio, most_prefetch, workers_for
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
+from trainwiz.core.run.lost import HEARTBEAT_LOST_S
+from trainwiz.core.run.state import ENDED
+from trainwiz.core.telemetry.metrics import LossTrend, MetricSummary, Pace, loss_name
+from trainwiz.core.telemetry.peaks import limited_by_heat, real_throttling
+from trainwiz.core.telemetry.run_setup import RunSetup, Saves, workers_that_cure
+from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, Snapshot, without_parents
+from trainwiz.core.telemetry.words import span_words
+from trainwiz.core.text import moment_words
+
+GIB = 1024**3
+NEARLY_FULL = 0.95
+STALLED_PAUSES = 5
+"""No new row for so many of the usual pauses between two rows,"""
+STALLED_S = 120.0
+"""and for this long beyond one of them, is worth a word."""
+RISING_EVALUATIONS = 3
+GRADIENT_SHARE = 0.05
+DATA_WAIT_SHARE = 0.25
+"""Of a step: more waiting than this is worth a word."""
+DISK_SHORT_S = 24 * 3600.0
+DISK_SHORT_BYTES = 2 * GIB
+FORESEEN_SPANS = 24
+"""How many times as far as it was watched a trend is believed."""
+RAM_SPAN_S = 300.0
+"""RAM is watched for so long at least: loader workers and buffers fill up in the first minutes, and stop."""
+IDLE_S = 120.0
+OTHERS_BYTES = GIB // 4
+"""A desktop takes that much; it is no other job."""
+OTHERS_NAMED = 3
+LOST = "GPU is lost"
+"""In the reason of core/hardware/nvml.py for a card that is gone; records hold it in English."""
+T = TypeVar("T")
+
+LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
+MOMENTARY = frozenset({
+    "stalled", "ram_full", "ram_short", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
+    "power_brake", "sensors_silent", "waiting_for_disk",
+})  # fmt: skip
+"""Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
+
+SEVERITIES: Mapping[str, AdviceLevel] = {
+    "nan_loss": "error", "gpu_lost": "error", "checkpoint_does_not_fit": "error", "evaluation_rises": "note",
+    "faster_than_plan": "note", "memory_below_plan": "note", "power_limit": "note", "others_on_gpu": "note",
+    "memory_as_planned": "ok",
+}  # fmt: skip
+"""By code; all others are warnings. What is outside of the plan is never "ok"."""
+SAYINGS: Mapping[str, str] = {
+    "nan_loss.never": mark("The loss was never a number."),
+    "nan_loss.now": mark("The loss is not a number now."),
+    "nan_loss.since": mark("The loss is not a number now, first at step {step}."),
+    "gradient_not_finite": mark(
+        "The gradient was not finite in {share} % of the logged steps; fp16 leaves such steps out."
+    ),
+    "loss_rises": mark("The loss is higher than at the start: {now} now, {then} at first."),
+    "evaluation_rises": mark("The evaluation loss rose {n} times in a row: {first} to {last}."),
+    "slower_than_plan": mark("Steps take {times} times as long as planned."),
+    "faster_than_plan": mark("Steps are {times} times as fast as planned."),
+    "stalled": mark("No step was logged for {time}; usually one comes every {pause}."),
+    "keeper_silent": mark(
+        "The supervisor has written nothing for {time}: what is shown of status and machine is from then."
+    ),
+    "memory_above_plan": mark("Memory is {share}% above the plan: {peak} GiB at its peak, planned {planned}."),
+    "memory_below_plan": mark("Memory is {share}% below the plan: {peak} GiB at its peak, planned {planned}."),
+    "memory_as_planned": mark("Memory is as planned: {peak} GiB at its peak, planned {planned}."),
+    "gpu_lost": mark("{gpus} cannot be read: {reason}."),
+    "gpu_unreadable": mark("{gpus} cannot be read: {reason}."),
+    "heat": mark("Heat limits the clock of {gpus}"),
+    "power_brake": mark("The hardware slows {gpus} down"),
+    "power_limit": mark("The power limit holds the clock of {gpus}"),
+    "others_on_gpu.one": mark("Others hold {size} GiB of {gpus}: {names}."),
+    "others_on_gpu.each": mark("Others hold {size} GiB of each of {gpus}: {names}."),
+    "checkpoint_does_not_fit": mark(
+        "The next checkpoint does not fit: the last one has {size}, and {free} of disk are free."
+    ),
+    "disk_short.saves": mark(
+        "The disk does not last to the end: the run still takes {need} for checkpoints and model, and {free} are free; "
+        "the save at step {step} does not fit."
+    ),
+    "disk_short.saves_in": mark(
+        "The disk does not last to the end: the run still takes {need} for checkpoints and model, and {free} are "
+        "free; the save at step {step}, in about {time}, does not fit."
+    ),
+    "disk_short.trend": mark("The disk is full in {time} at the pace of the last {span}."),
+    "disk_short.now": mark("Only {size} of disk are free."),
+    "ram_full": mark("Host RAM is nearly full: {used} of {total}."),
+    "ram_full.swapped": mark("Host RAM is nearly full: {used} of {total}, and {swapped} are swapped out."),
+    "ram_short": mark("Host RAM grows: full in {time} at the pace of the last {span}."),
+    "data_wait": mark("Steps wait {share} % of their time for data."),
+}
+"""Code, or which sentence of it -> the sentence."""
+REMEDIES: Mapping[str, str] = {
+    "nan_loss": mark(
+        "A lower learning rate may help, and in fp16 a wider number format; the last checkpoint before it is still good."
+    ),
+    "nan_loss.never": mark("Look at the data, the labels and the precision."),
+    "loss_rises": mark("A lower learning rate or a longer warm-up may help."),
+    "evaluation_rises": mark("An earlier checkpoint may be the better model."),
+    "stalled": mark("One of its processes may hang: the log may say which. A stop and a resume start it anew."),
+    "stalled.silent": mark("It may be evaluating or saving; if the log says neither, one of its processes may hang."),
+    "keeper_silent": mark(
+        "It is suspended (`kill -CONT` wakes it), or cannot write (disk full?); a stop takes effect once it goes on."
+    ),
+    "gpu_lost": mark("What computes on it fails or hangs: restart the machine, then resume the run."),
+    "heat": mark("More air, a cleaner fan or a lower power limit keep it steady."),
+    "power_brake": mark("The power supply or a cable may not deliver enough."),
+    "others_on_gpu": mark("They take memory and time from this job."),
+    "checkpoint_does_not_fit": mark("Free some disk: older checkpoints of this run or of others may go."),
+    "disk_short.saves": mark("Free {size} there: `trainwiz runs list` shows older runs."),
+    "disk_short.saves_in": mark("Free {size} there: `trainwiz runs list` shows older runs."),
+    "disk_short.trend": mark("Keep fewer checkpoints, save less often, or free some disk."),
+    "ram_full": mark(
+        "End what else needs it here; fewer loader workers, where there are any, free some (data.workers)."
+    ),
+    "ram_short": mark("Loader workers that copy what they read may be the cause: the panel shows RAM by role."),
+    "data_wait": mark("More loader workers may help (data.workers)."),
+    "data_wait.ready": mark(
+        "A step takes its {n} micro-batches at once, of which {ready} can be ready: --set data.prefetch={each}"
+    ),
+    "data_wait.workers": mark("{needed} instead of {now} loader workers would cure it: --set data.workers={needed}"),
+    "data_wait.bound": mark(
+        "{needed} instead of {now} loader workers would cure it; the {bound} allow {possible}: "
+        "--set data.workers={possible}"
+    ),
+    "data_wait.no_more": mark(
+        "{needed} instead of {now} loader workers would cure it, and the {bound} allow no more than there are: "
+        "rows that cost less to prepare, or a faster disk, would help."
+    ),
+}
+"""Likewise, what to do about it."""
+
+
+def _say(saying: str, **values: object) -> Advice:
+    """`saying` is a code, or which sentence or remedy of it; what a variant does not have of its own is the code's."""
+    code = saying.partition(".")[0]
+    remedy = REMEDIES.get(saying) or REMEDIES.get(code)
+    text = tr(SAYINGS.get(saying) or SAYINGS[code], **values)
+    return Advice(code, SEVERITIES.get(code, "warning"), text, None if remedy is None else tr(remedy, **values))
+
+
+def advise(snapshot: Snapshot, recorded: Iterable[Any] = ()) -> tuple[Advice, ...]:
+    """All advice about it, worst first; what it does not know is not spoken of.
+
+    `recorded` is what the run record carries: objects with `text` and perhaps `severity`, `code` and
+    `remedy`. What it says already is not said twice.
+    """
+    ended = snapshot.status in ENDED
+    advice = [item for rule in (RULES if ended else (*RULES, *LIVE_RULES)) for item in rule(snapshot)]
+    said = [item for item in advice_of(recorded) if not ended or item.code not in MOMENTARY]
+    codes = {item.code for item in said}
+    return worst_first([item for item in advice if item.code not in codes], said)
+
+
+def worst_first(*advice: Iterable[Advice]) -> tuple[Advice, ...]:
+    """All of it once."""
+    every = dict.fromkeys(item for some in advice for item in some)
+    return tuple(sorted(every, key=lambda item: LEVELS[item.level]))
+
+
+# The training: its loss, its pace, its memory against the plan, whether it goes on at all.
+
+
+def loss_advice(
+    metrics: Mapping[str, MetricSummary], non_finite_steps: Sequence[float], loss_trend: LossTrend, name: str = "loss"
+) -> Iterable[Advice]:
+    """Only what is certain: no number, higher than it began, an evaluation that rises and rises."""
+    loss, norm = metrics.get(name), metrics.get("grad_norm")
+    if loss is not None and loss.non_finite:
+        yield _not_a_number(loss, f"{non_finite_steps[0]:,.0f}" if non_finite_steps else None)
+    # A few are usual with fp16, whose scaler tries too large a scale now and then.
+    if norm is not None and norm.non_finite > 2 and norm.non_finite > GRADIENT_SHARE * norm.count:
+        yield _say("gradient_not_finite", share=f"{100 * norm.non_finite / norm.count:.0f}")
+    then_and_now, reach = loss_trend.losses_then_and_now, loss_trend.first_losses_reach
+    if then_and_now is not None and reach is not None and then_and_now[1] > reach:
+        yield _say("loss_rises", then=f"{then_and_now[0]:.4g}", now=f"{then_and_now[1]:.4g}")
+    newest = loss_trend.evaluation_losses[-RISING_EVALUATIONS - 1 :]
+    if len(newest) > RISING_EVALUATIONS and all(a < b for a, b in itertools.pairwise(newest)):
+        yield _say("evaluation_rises", n=RISING_EVALUATIONS, first=f"{newest[0]:.4g}", last=f"{newest[-1]:.4g}")
+
+
+def _not_a_number(loss: MetricSummary, first: str | None) -> Advice:
+    if loss.count == loss.non_finite:
+        return _say("nan_loss.never")
+    if loss.last is not None and loss.last != loss.last:
+        return _say("nan_loss.now") if first is None else _say("nan_loss.since", step=first)
+    count, n = loss.non_finite, f"{loss.non_finite:,}"
+    text = trn("The loss was not a number once.", "The loss was not a number {n} times.", count, n=n)
+    if first is not None:
+        text = trn(
+            "The loss was not a number once, at step {step}.",
+            "The loss was not a number {n} times, first at step {step}.",
+            count,
+            n=n,
+            step=first,
+        )
+    return Advice("nan_loss", "warning", text)
+
+
+def _loss_of(snapshot: Snapshot) -> Iterable[Advice]:
+    if snapshot.source == "run":
+        return loss_advice(snapshot.metrics, snapshot.non_finite_steps, snapshot.loss_trend or LossTrend())
+    # Others name their metrics as they like, and their loss alone is known for what it is.
+    name = loss_name(snapshot.metrics) or ""
+    loss = {name: snapshot.metrics[name]} if name else {}
+    return loss_advice(loss, snapshot.non_finite_steps, LossTrend(), name)
+
+
+def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
+    if pace.step_s is None or planned.step_high_s is None or planned.step_low_s is None:
+        return
+    if pace.step_s > planned.step_high_s * 1.1:
+        yield _say("slower_than_plan", times=f"{pace.step_s / planned.step_high_s:.1f}")
+    elif pace.step_s < planned.step_low_s * 0.9:
+        yield _say("faster_than_plan", times=f"{planned.step_low_s / pace.step_s:.1f}")
+
+
+def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) -> Iterable[Advice]:
+    """The plan speaks of a training step: before the first one only too much of it says anything."""
+    expected = planned.memory_bytes
+    if peak_bytes is None or expected is None or expected <= 0:
+        return
+    low, high = planned.memory_low_bytes or expected, planned.memory_high_bytes or expected
+    where = "above_plan" if peak_bytes > high else "below_plan" if peak_bytes < low else "as_planned"
+    if stepped or where == "above_plan":
+        share = f"{abs(peak_bytes / expected - 1) * 100:.0f}"
+        yield _say(f"memory_{where}", peak=f"{peak_bytes / GIB:.1f}", planned=f"{expected / GIB:.1f}", share=share)
+
+
+def stall_advice(
+    status: str, loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None = None
+) -> Iterable[Advice]:
+    """A run that is said to go on and logs nothing for much longer than it used to.
+
+    `began_s`: when this attempt began; the rows before are another's. `phase`: what the training says
+    of itself; work that is no step is no stall, and the time of it does not count.
+    """
+    pause_s = loss_trend.pause_s
+    if status != "running" or loss_trend.newest_s is None or pause_s is None:
+        return
+    if phase is not None and phase.phase != "training":
+        return
+    silent_s = now_s - max(loss_trend.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
+    if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
+        saying = "stalled.silent" if phase is None else "stalled"
+        yield _say(saying, time=span_words(silent_s), pause=span_words(pause_s))
+
+
+def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:
+    began_s = snapshot.attempts[-1].started_s if snapshot.attempts else None
+    trend = snapshot.loss_trend or LossTrend()
+    return stall_advice(snapshot.status, trend, snapshot.time_s, began_s, snapshot.phase)
+
+
+def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
+    """The keeper of an active run lives and does not write: its readings are old, and a stop has to wait."""
+    silent_s = 0.0 if snapshot.heartbeat_s is None else snapshot.time_s - snapshot.heartbeat_s
+    if silent_s > HEARTBEAT_LOST_S:
+        yield _say("keeper_silent", time=span_words(silent_s))
+
+
+# Data wait: an input that starves the training, and the number of loader workers that would cure it.
+
+
+def data_wait_advice(pace: Pace, setup: RunSetup, host: HostReading) -> Iterable[Advice]:
+    step_s, share, workers = pace.step_s, pace.data_wait, setup.workers
+    if share is None or share <= DATA_WAIT_SHARE:
+        return
+    percent = f"{share * 100:.0f}"
+    if step_s is None or workers is None:
+        yield _say("data_wait", share=percent)
+        return
+    prefetch, batches = setup.prefetch or USUAL_PREFETCH, setup.accumulation
+    ratio = loading_ratio(step_s, share * step_s, workers, batches, prefetch)
+    if workers and late_batches(workers, batches, prefetch) and workers_for(ratio) <= workers:
+        each = min(math.ceil(batches / workers), most_prefetch(workers, pinned=setup.pinned))
+        saying = "data_wait.ready" if each > prefetch else "data_wait"
+        yield _say(saying, share=percent, n=batches, ready=workers * prefetch, each=each)
+        return
+    used, total = host.ram_used_bytes, host.ram_total_bytes
+    free_bytes = None if used is None or total is None else max(0, total - used)
+    cure = workers_that_cure(setup, step_s, share * step_s, free_bytes=free_bytes)
+    saying = "data_wait.workers"
+    if cure.bound is not None:
+        saying = "data_wait.no_more" if cure.possible <= workers else "data_wait.bound"
+    bound = tr("CPU cores") if cure.bound == "cores" else tr("free RAM")
+    yield _say(saying, share=percent, now=workers, needed=cure.needed, possible=cure.possible, bound=bound)
+
+
+# The machine: its cards, its memory, its disk.
+
+
+def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iterable[Advice]:
+    """One sentence for each trouble, whichever cards have it."""
+    for problem, cards in _alike((gpu.problem or None, gpu) for gpu in gpus if not gpu.is_slice).items():
+        saying = "gpu_lost" if LOST in problem else "gpu_unreadable"
+        yield _say(saying, gpus=_names(cards), reason=tr(problem))
+    readable = [gpu for gpu in gpus if not gpu.problem]
+    held = _alike((_held_back_by(gpu), gpu) for gpu in readable)
+    for code in ("heat", "power_brake", "power_limit"):
+        if slowed := held.get(code):
+            advice = _say(code, gpus=_names(slowed))
+            yield replace(advice, text=_with_since_and_clock(advice.text, slowed))
+    readable = without_parents(readable)
+    full = [gpu for gpu in readable if _is_nearly(gpu.memory_used_bytes, gpu.memory_total_bytes)]
+    if full:
+        message = trn(
+            "{gpus} is nearly full: a longer batch could run out of memory.",
+            "{gpus} are nearly full: a longer batch could run out of memory.",
+            len(full),
+            gpus=_names(full),
+        )
+        yield Advice("gpu_memory_full", "warning", message)
+    if status == "running":
+        yield from _idle([gpu for gpu in readable if _is_own(gpu, readable)], now_s)
+    for (size, names), cards in _alike((_others(gpu), gpu) for gpu in readable).items():
+        saying = "others_on_gpu.each" if len(cards) > 1 else "others_on_gpu.one"
+        yield _say(saying, size=size, gpus=_names(cards), names=names)
+
+
+def _alike(found: Iterable[tuple[T | None, GpuReading]]) -> dict[T, list[GpuReading]]:
+    """The cards of which the same is to be said, so that it is said once; of None nothing is."""
+    groups: dict[T, list[GpuReading]] = {}
+    for what, gpu in found:
+        if what is not None:
+            groups.setdefault(what, []).append(gpu)
+    return groups
+
+
+def _names(gpus: Sequence[GpuReading]) -> str:
+    """ "GPU 0", "GPUs 0, 1 and 4"; a slice by its profile too."""
+    names = [f"{gpu.index}" + (f" ({gpu.mig})" if gpu.is_slice else "") for gpu in gpus]
+    if len(names) == 1:
+        return tr("GPU {number}", number=names[0])
+    return tr("GPUs {numbers} and {last}", numbers=", ".join(names[:-1]), last=names[-1])
+
+
+def _held_back_by(gpu: GpuReading) -> str | None:
+    """The code of what slows the card, the worst where several do."""
+    slowing = [reason.lower() for reason in real_throttling(gpu.throttle_reasons)]
+    if limited_by_heat(slowing):
+        return "heat"
+    if any("brake" in reason or "hardware slowdown" in reason for reason in slowing):
+        return "power_brake"
+    return "power_limit" if any("power" in reason for reason in slowing) else None
+
+
+def _with_since_and_clock(what: str, gpus: Sequence[GpuReading]) -> str:
+    """The sentence that `what` begins, with since when and how far below its clock the slowest card is, where known."""
+    # A time of day, and not of a test.
+    since = [gpu.throttled_since_s for gpu in gpus if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9]
+    clocks = [
+        (gpu.clock_mhz / gpu.clock_limit_mhz, gpu.clock_mhz, gpu.clock_limit_mhz)
+        for gpu in gpus
+        if gpu.clock_mhz and gpu.clock_limit_mhz and gpu.clock_mhz < gpu.clock_limit_mhz
+    ]
+    if since:
+        what = tr("{what} since {time}", what=what, time=moment_words(min(since), "%H:%M"))
+    if clocks:
+        _, clock, limit = min(clocks)
+        what = tr("{what} (at {clock} of {limit} MHz)", what=what, clock=f"{clock:,.0f}", limit=f"{limit:,.0f}")
+    return tr("{sentence}.", sentence=what)
+
+
+def _is_nearly(used: int | None, total: int | None) -> bool:
+    return bool(used and total and used > NEARLY_FULL * total)
+
+
+def _others(gpu: GpuReading) -> tuple[str, str] | None:
+    """(GiB, who): where no process of the job is known on the card, none is known to be another's either."""
+    if not any(process.mine for process in gpu.processes):
+        return None
+    others = [process for process in gpu.processes if not process.mine]
+    others.sort(key=lambda process: -(process.memory_used_bytes or 0))
+    held = sum(process.memory_used_bytes or 0 for process in others)
+    if held < OTHERS_BYTES:
+        return None
+    names = ", ".join(process.name or tr("process {pid}", pid=process.pid) for process in others[:OTHERS_NAMED])
+    if len(others) > OTHERS_NAMED:
+        names = tr("{names} and {n} more", names=names, n=len(others) - OTHERS_NAMED)
+    return f"{held / GIB:.1f}", names
+
+
+def _is_own(gpu: GpuReading, gpus: Sequence[GpuReading]) -> bool:
+    """Whether the job computes on the card: its memory says so, or there is no other card."""
+    return bool(gpu.job_memory_bytes) or (len(gpus) == 1 and not gpu.processes)
+
+
+def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:
+    idle = {gpu.index: gpu for gpu in gpus if gpu.idle_since_s is not None and now_s - gpu.idle_since_s > IDLE_S}
+    if not idle:
+        return
+    message = trn(
+        "{gpus} has done nothing for {time}.",
+        "{gpus} have done nothing for {time}.",
+        len(idle),
+        gpus=_names(list(idle.values())),
+        time=span_words(min(now_s - (gpu.idle_since_s or now_s) for gpu in idle.values())),
+    )
+    remedy = tr("The log may say why: loading, saving, waiting for data or for another process.")
+    yield Advice("gpu_idle", "warning", message, remedy)
+
+
+def host_advice(
+    host: HostReading,
+    checkpoint_bytes: int | None,
+    *,
+    saves: Saves | None = None,
+    step_s: float | None = None,
+    left_s: float | None = None,
+) -> Iterable[Advice]:
+    """`checkpoint_bytes`: what the next checkpoint takes, where that is known. `saves`: what the run still
+    writes, `step_s` its pace by the wall clock, and `left_s` the time until its end; None where unknown."""
+    yield from _ram(host, left_s)
+    free = host.disk_free_bytes
+    if free is not None and checkpoint_bytes is not None and checkpoint_bytes > free:
+        yield _say("checkpoint_does_not_fit", size=_size(checkpoint_bytes), free=_size(free))
+    failing = saves.fails_at_step(free) if saves is not None and free is not None else None
+    if saves is not None and free is not None and failing is not None:
+        saying = "disk_short.saves" if step_s is None else "disk_short.saves_in"
+        yield _say(
+            saying,
+            need=_size(saves.needed_bytes),
+            free=_size(free),
+            step=f"{failing:,}",
+            time=span_words(max(0, failing - saves.step) * (step_s or 0.0)),
+            size=_size(saves.needed_bytes - free),
+        )
+    # The trend of a run that has not yet as many checkpoints as it keeps is not the one to come.
+    elif (saves is None or not saves.grows) and _soon(host.disk_lasts_s, host.disk_span_s, left_s):
+        yield _say(
+            "disk_short.trend", time=span_words(host.disk_lasts_s or 0.0), span=span_words(host.disk_span_s or 0.0)
+        )
+    elif free is not None and free < DISK_SHORT_BYTES:
+        yield _say("disk_short.now", size=_size(free))
+
+
+def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
+    used, total, swapped = host.ram_used_bytes or 0, host.ram_total_bytes or 0, host.swap_used_bytes or 0
+    if _is_nearly(used, total):
+        saying = "ram_full.swapped" if swapped > GIB else "ram_full"
+        yield _say(saying, used=_size(used), total=_size(total), swapped=_size(swapped))
+    elif (host.ram_span_s or 0.0) >= RAM_SPAN_S and _soon(host.ram_lasts_s, host.ram_span_s, left_s):
+        yield _say("ram_short", time=span_words(host.ram_lasts_s or 0.0), span=span_words(host.ram_span_s or 0.0))
+
+
+def _soon(lasts_s: float | None, span_s: float | None, left_s: float | None) -> bool:
+    """A trend is believed for FORESEEN_SPANS times as long as it was watched; what ends before it does not matter."""
+    if lasts_s is None or span_s is None or (left_s is not None and left_s < lasts_s):
+        return False
+    return lasts_s < min(DISK_SHORT_S, FORESEEN_SPANS * span_s)
+
+
+def _size(size: int) -> str:
+    """In MiB where GiB would round it to nothing."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / 1024**2:.1f} MiB"
+
+
+Rule = Callable[[Snapshot], Iterable[Advice]]
+RULES: tuple[Rule, ...] = (
+    _loss_of,
+    lambda look: pace_advice(look.pace, look.planned),
+    lambda look: data_wait_advice(look.pace, look.setup, look.host),
+    lambda look: memory_advice(look.planned, look.peak_memory_bytes, stepped=bool(look.metrics)),
+)
+LIVE_RULES: tuple[Rule, ...] = (
+    _stall_of,
+    _silence_of,
+    lambda look: gpu_advice(look.used_gpus, status=look.status, now_s=look.time_s),
+    lambda look: host_advice(
+        look.host, look.checkpoint_bytes, saves=look.saves, step_s=look.pace.wall_step_s, left_s=look.left_s
+    ),
+)
+"""Of a training that goes on: an ended one has no machine."""

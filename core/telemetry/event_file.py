@@ -1,0 +1,409 @@
+"""Event files of TensorBoard: their checksum, their protocol buffers, and the tail of a growing one."""
+
+from __future__ import annotations
+
+import re
+import struct
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from operator import getitem, xor
+from pathlib import Path
+
+from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import ByteTail
+from trainwiz.core.text import FARTHEST_S, is_moment
+
+_header = struct.Struct("<QI")
+_double = struct.Struct("<d")
+_float = struct.Struct("<f")
+_crc = struct.Struct("<I")
+
+# The checksum of event files: CRC-32C (RFC 3720, appendix B.4), masked as TFRecord masks it.
+
+POLYNOMIAL = 0x82F63B78
+SHORT_BYTES = 160
+"""Up to this length (nearly all records of scalars) a table for each place makes it faster."""
+
+
+def masked_crc32c(data: bytes) -> int:
+    """The checksum as it stands in a TFRecord (tensorflow/core/lib/hash/crc32c.h)."""
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes) -> int:
+    length = len(data)
+    if length > SHORT_BYTES:
+        return _crc_by_bytes(data)
+    # A CRC is linear: that of the zeros of this length, with what each byte at its place changes.
+    tables, zeros = _short_tables(length)
+    return reduce(xor, map(getitem, tables, data), zeros)
+
+
+def _crc_by_bytes(data: bytes) -> int:
+    table = _byte_table()
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+@cache
+def _short_tables(length: int) -> tuple[tuple[list[int], ...], int]:
+    places = _place_tables()
+    return tuple(reversed(places[:length])), _crc_by_bytes(bytes(length))
+
+
+@cache
+def _place_tables() -> list[list[int]]:
+    """What a byte changes, by how many bytes come after it."""
+    last = _byte_table()
+    places = [last]
+    while len(places) < SHORT_BYTES:
+        places.append([last[value & 0xFF] ^ value >> 8 for value in places[-1]])
+    return places
+
+
+@cache
+def _byte_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (POLYNOMIAL if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+# What an event says, from its protobuf bytes: the fields that a monitor needs, without protobuf's classes.
+#
+# Field numbers: tensorboard/compat/proto/{event,summary,tensor}.proto.
+
+SESSION_START = 1
+KEPT_TEXTS = frozenset({"args/text_summary"})
+"""Texts that are handed on: the TrainingArguments that transformers' Trainer writes."""
+LONGEST_TEXT_BYTES = 256 * 1024
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_64_BITS = (1 << 64) - 1
+_VALUE_KINDS = {3: mark("histograms"), 4: mark("images"), 5: mark("histograms"), 6: mark("audio")}
+_EVENT_KINDS = {4: mark("graphs"), 8: mark("run metadata"), 9: mark("graphs")}
+
+
+@dataclass(slots=True)
+class Event:
+    """One event. Times are Unix seconds."""
+
+    wall_time: float = 0.0
+    step: int = 0
+    session_start: bool = False
+    """The writer started again here: what was written for this step and later ones no longer holds."""
+    scalars: list[tuple[str, float]] = field(default_factory=list)
+    texts: list[tuple[str, str]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Kinds of what is not a scalar ("images", "text"), one for each value."""
+
+
+def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
+    """`scalar_tensors`: tags whose tensors are scalars, as an earlier event of the file said; added to.
+
+    Raises ValueError for bytes that are no event.
+    """
+    event = Event()
+    for number, wire, value in fields(data):
+        if number == 1 and wire == _FIXED64 and isinstance(value, int):
+            (event.wall_time,) = _double.unpack(value.to_bytes(8, "little"))
+        elif number == 2 and isinstance(value, int):
+            event.step = value - (1 << 64) if value >> 63 else value
+        elif number == 5 and isinstance(value, bytes):
+            for inner, _, part in fields(value):
+                if inner == 1 and isinstance(part, bytes):
+                    _read_value(part, event, scalar_tensors)
+        elif number == 7 and isinstance(value, bytes):
+            event.session_start = (1, _VARINT, SESSION_START) in list(fields(value))
+        elif number in _EVENT_KINDS:
+            event.others.append(_EVENT_KINDS[number])
+    return event
+
+
+def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
+    """One Summary.Value."""
+    tag, plugin, scalar, tensor, kind = "", None, None, None, None
+    for number, wire, value in fields(data):
+        if number in (1, 7) and isinstance(value, bytes):
+            tag = tag or value.decode("utf-8", "replace")
+        elif number == 2 and wire == _FIXED32 and isinstance(value, int):
+            (scalar,) = _float.unpack(value.to_bytes(4, "little"))
+        elif number == 8 and isinstance(value, bytes):
+            tensor = value
+        elif number == 9 and isinstance(value, bytes):
+            # SummaryMetadata -> plugin_data -> plugin_name.
+            data_of = {inner: part for inner, _, part in fields(value)}.get(1)
+            names = {inner: part for inner, _, part in fields(data_of)} if isinstance(data_of, bytes) else {}
+            name = names.get(1)
+            plugin = name.decode("utf-8", "replace") if isinstance(name, bytes) else None
+        elif number in _VALUE_KINDS:
+            kind = _VALUE_KINDS[number]
+    if scalar is None and tensor is not None:
+        if plugin == "scalars":
+            scalar_tensors.add(tag)
+        if tag in scalar_tensors:
+            scalar = tensor_scalar(tensor)
+        kind = plugin or "tensors"
+    if scalar is not None:
+        event.scalars.append((tag, scalar))
+    elif tag not in KEPT_TEXTS:
+        event.others.append(kind or plugin or "others")
+    elif tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
+        texts = [value for number, _, value in fields(tensor) if number == 8 and isinstance(value, bytes)]
+        event.texts += [(tag, text.decode("utf-8", "replace")) for text in texts]
+
+
+def tensor_scalar(tensor: bytes) -> float | None:
+    """The single float or double of a TensorProto, which is what writers of scalars make; None for any other."""
+    parts = {number: value for number, _, value in fields(tensor)}
+    form = {1: _float, 2: _double}.get(parts.get(1))  # type: ignore[arg-type]
+    # tensor_content, or float_val and double_val, packed or not.
+    value = parts.get(4) or parts.get(5, parts.get(6))
+    if form is None or value is None:
+        return None
+    data = value if isinstance(value, bytes) else (value & (1 << 8 * form.size) - 1).to_bytes(form.size, "little")
+    return float(form.unpack(data)[0]) if len(data) == form.size else None
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """(number, wire type, value) of each field; numbers as unsigned integers. Raises ValueError where it breaks off."""
+    position, size = 0, len(data)
+    while position < size:
+        key, position = read_varint(data, position)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, position = read_varint(data, position)
+            yield number, wire, value
+            continue
+        if wire == _BYTES:
+            length, position = read_varint(data, position)
+        elif wire in (_FIXED64, _FIXED32):
+            length = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        end = position + length
+        if end > size or not number:
+            raise ValueError("a field ends after the message")
+        part = data[position:end]
+        yield number, wire, part if wire == _BYTES else int.from_bytes(part, "little")
+        position = end
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The value, 64 bits of it, and the position after it. Raises ValueError where it breaks off or has over 10 bytes."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & _64_BITS, position
+    raise ValueError("a number breaks off")
+
+
+# EventFileTail: the scalars that a TensorBoard event file gained since the last look.
+
+Scalar = tuple[str | None, int, float, float]
+"""Tag, step, value, Unix time. Tag None: the writer started again at this step."""
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+LONGEST_CHECKED_BYTES = 4096
+"""Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
+LARGE_RECORDS = mark("large records")
+LONGEST_KEPT_BYTES = 1024 * 1024
+MOST_LENGTHS = 4096
+MOST_TAGS_KNOWN = 4096
+LONGEST_RECORD_BYTES = 1 << 40
+"""A length above this is no length."""
+RECENT_POINTS = 50
+LFS_MARK = b"version https://git-lfs"
+
+_LENGTH_HIGH = re.compile(rb"\x00+(?=\x00{12})|(?=....\x00\x00\x00\x00)", re.DOTALL)
+"""Where a header may begin; long runs of zeros (space that was reserved, lost pages) in one piece, as none begins there."""
+
+
+class ScalarTail(ByteTail, ABC):
+    """New scalars of one file of metrics, which may still grow.
+
+    `refusal` is one sentence when the file is none of its kind. `others` counts what is not a scalar, by
+    kind; `texts` holds the newest text of the tags in KEPT_TEXTS; `times` step and time of the newest rows
+    where these carry none of their own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.records = 0
+        self.damaged_bytes = 0
+        self.refusal: str | None = None
+        self.first_time_s: float | None = None
+        self.last_time_s: float | None = None
+        self.others: Counter[str] = Counter()
+        self.texts: dict[str, str] = {}
+        self.times: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
+
+    def _restart(self) -> None:
+        super()._restart()
+        self._forget()
+
+    @abstractmethod
+    def read_new(self) -> list[Scalar]:
+        """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
+
+
+class EventFileTail(ScalarTail):
+    """Of an event file. A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and
+    reading goes on at the next record that is whole."""
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._scalar_tensors: set[str] = set()
+        self._tags: dict[bytes, str] = {}
+        self._lengths: dict[bytes, int] = {}
+        """Headers that were checked: records of scalars come in few lengths."""
+        self._rest = b""
+        self._passing_bytes = 0
+
+    def read_new(self) -> list[Scalar]:
+        data = self.read_bytes()
+        if not data or self.refusal:
+            return []
+        if self._passing_bytes:
+            passed = min(self._passing_bytes, len(data))
+            self._passing_bytes -= passed
+            data = data[passed:]
+        data = self._rest + data
+        if not self.records and not self._begins_well(data):
+            return []
+        scalars: list[Scalar] = []
+        self._rest = data[self._read_records(data, scalars) :]
+        return scalars
+
+    def _begins_well(self, data: bytes) -> bool:
+        """Whether the file can be an event file; False also while too little of it is there (that waits)."""
+        if data.startswith(LFS_MARK):
+            self.refusal = tr(
+                "{path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`.", path=self.path
+            )
+        elif len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
+            self.refusal = tr(
+                "{path} is not a TensorBoard event file: it does not begin with a record.", path=self.path
+            )
+        elif len(data) < HEADER_BYTES:
+            self._rest = data
+        return self.refusal is None and len(data) >= HEADER_BYTES
+
+    def _read_records(self, data: bytes, scalars: list[Scalar]) -> int:
+        """Read the whole records of `data`; the position where the rest begins."""
+        position, size = 0, len(data)
+        lengths = self._lengths
+        while size - position >= HEADER_BYTES:
+            header = data[position : position + HEADER_BYTES]
+            length = lengths.get(header)
+            if length is None:
+                length = _length_of(header)
+                if length is None:
+                    position = self._next_record(data, position + 1, position)
+                    continue
+                if len(lengths) < MOST_LENGTHS:
+                    lengths[header] = length
+            start = position + HEADER_BYTES
+            end = start + length
+            if end + FOOTER_BYTES > size:
+                if length <= LONGEST_KEPT_BYTES:
+                    break
+                self.others[LARGE_RECORDS] += 1
+                self._passing_bytes = end + FOOTER_BYTES - size
+                return size
+            record = data[start:end]
+            if length <= LONGEST_CHECKED_BYTES and masked_crc32c(record) != _crc.unpack_from(data, end)[0]:
+                self.damaged_bytes += end + FOOTER_BYTES - position
+            else:
+                self.records += 1
+                if self.first_time_s is None and record[:1] == b"\x09" and length >= 9:
+                    began_s = _double.unpack_from(record, 1)[0]
+                    self.first_time_s = began_s if is_moment(began_s) else None
+                if not self._read_scalar(record, scalars):
+                    self._read_event(record, scalars)
+            position = end + FOOTER_BYTES
+        return position
+
+    def _next_record(self, data: bytes, start: int, damaged_from: int) -> int:
+        """Where the next record with a right length begins, or the last bytes that could begin one."""
+        for found in _LENGTH_HIGH.finditer(data, start):
+            at = found.end()
+            if at + HEADER_BYTES <= len(data) and _length_of(data[at : at + HEADER_BYTES]) is not None:
+                self.damaged_bytes += at - damaged_from
+                return at
+        end = max(start, len(data) - HEADER_BYTES + 1)
+        self.damaged_bytes += end - damaged_from
+        return end
+
+    def _read_scalar(self, record: bytes, scalars: list[Scalar]) -> bool:
+        """The common event, one scalar as SummaryWriter.add_scalar writes it; False for any other."""
+        # Event: wall_time = 1 (double), step = 2 (varint, absent when 0), summary = 5;
+        # Summary: value = 1; Value: tag = 1, simple_value = 2 (float). One-byte lengths only.
+        size = len(record)
+        if not 20 < size < 140 or record[0] != 0x09:
+            return False
+        position, step = 9, 0
+        if record[9] == 0x10:
+            step, position = record[10], 11
+            if step >= 0x80:
+                step, position = read_varint(record, 10)
+                if step >> 63:
+                    step -= 1 << 64
+        if position + 6 > size or record[position] != 0x2A or record[position + 1] != size - position - 2:
+            return False
+        if record[position + 2] != 0x0A or record[position + 3] != size - position - 4 or record[position + 4] != 0x0A:
+            return False
+        tag_end = position + 6 + record[position + 5]
+        if tag_end + 5 != size or record[tag_end] != 0x15:
+            return False
+        raw = record[position + 6 : tag_end]
+        tag = self._tags.get(raw)
+        if tag is None:
+            tag = raw.decode("utf-8", "replace")
+            if len(self._tags) < MOST_TAGS_KNOWN:
+                self._tags[raw] = tag
+        time_s = _double.unpack_from(record, 1)[0]
+        if not -FARTHEST_S < time_s < FARTHEST_S:
+            time_s = self.last_time_s or 0.0
+        value = _float.unpack_from(record, tag_end + 1)[0]
+        self.last_time_s = time_s
+        scalars.append((tag, step, value, time_s))
+        return True
+
+    def _read_event(self, record: bytes, scalars: list[Scalar]) -> None:
+        try:
+            event = parse_event(record, self._scalar_tensors)
+        except (ValueError, struct.error):
+            self.damaged_bytes += len(record) + HEADER_BYTES + FOOTER_BYTES
+            return
+        time_s = event.wall_time if is_moment(event.wall_time) else self.last_time_s or 0.0
+        self.last_time_s = time_s
+        if event.session_start:
+            scalars.append((None, event.step, 0.0, time_s))
+        for tag, value in event.scalars:
+            scalars.append((tag, event.step, value, time_s))
+        self.others.update(event.others)
+        self.texts.update(event.texts)
+
+
+def _length_of(header: bytes) -> int | None:
+    """The length that a record's header gives; None where its checksum says that it is none."""
+    length, crc = _header.unpack(header)
+    return int(length) if length <= LONGEST_RECORD_BYTES and masked_crc32c(header[:8]) == crc else None

@@ -1,0 +1,244 @@
+"""How a run reads its data and saves: the loader workers that cure a wait, and the disk that it still takes."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.estimate.host import USUAL_PREFETCH, WORKER_BYTES, loading_ratio, workers_for
+from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
+from trainwiz.core.text import whole_in
+
+RAM_SHARE = 0.5
+"""Of the free RAM that more workers may take."""
+
+# RunSetup: what engine.json says of how a run reads its data and saves, as far as advice asks.
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """As read inside the training process; None where an older run does not say it."""
+
+    workers: int | None = None
+    """Loader workers of each training process; 0 where the process loads itself."""
+    prefetch: int | None = None
+    """Batches that each of them keeps ready."""
+    pinned: bool = False
+    """They wait in pinned memory."""
+    accumulation: int = 1
+    """Micro-batches of a step in each training process, which are taken at once."""
+    processes: int = 1
+    """Training processes, on all machines."""
+    cpu_cores: int | None = None
+    """That the training may use on its machine."""
+    save_every_steps: int | None = None
+    checkpoints_kept: int | None = None
+    """Most complete checkpoints that lie there between two saves."""
+    model_bytes: int = 0
+    """Of the weights that the end of the run writes once more."""
+    max_steps: int | None = None
+
+
+def setup_of(engine: Mapping[str, Any]) -> RunSetup:
+    """`engine` as state.json holds it."""
+    parameters = whole_in(engine.get("parameters")) or 0
+    return RunSetup(
+        workers=whole_in(engine.get("workers")),
+        prefetch=whole_in(engine.get("prefetch")),
+        pinned=engine.get("pin_memory") is True,
+        accumulation=whole_in(engine.get("gradient_accumulation_steps")) or 1,
+        processes=whole_in(engine.get("world_size")) or 1,
+        cpu_cores=whole_in(engine.get("cpu_cores")),
+        save_every_steps=whole_in(engine.get("save_every_steps")) or None,
+        checkpoints_kept=whole_in(engine.get("checkpoints_kept")),
+        model_bytes=parameters * (4 if engine.get("weights_dtype") == "float32" else 2),
+        max_steps=whole_in(engine.get("max_steps")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """How many loader workers each training process should have."""
+
+    needed: int
+    """That would load a step's batches while the step before is computed."""
+    possible: int
+    """As many of them as the cores and the RAM allow; never fewer than there are."""
+    bound: str | None = None
+    """What allows no more, "cores" or "ram"; None where all that are needed are possible."""
+
+
+def workers_that_cure(
+    setup: RunSetup, step_s: float, wait_s: float, *, worker_bytes: int = WORKER_BYTES, free_bytes: int | None = None
+) -> Cure:
+    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio).
+
+    `worker_bytes` is what one more takes of the RAM: not its resident memory, most of which its parent holds too.
+    """
+    workers = setup.workers or 0
+    ratio = loading_ratio(step_s, wait_s, workers, setup.accumulation, setup.prefetch or USUAL_PREFETCH)
+    needed = max(workers + 1, workers_for(ratio))
+    bounds: dict[str, int] = {}
+    if setup.cpu_cores is not None:
+        # Each training process keeps a core for itself.
+        bounds["cores"] = max(1, setup.cpu_cores // setup.processes - 1)
+    if free_bytes is not None:
+        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / max(1, worker_bytes) / setup.processes)
+    bound = min(bounds, key=lambda name: bounds[name], default=None)
+    if bound is None or bounds[bound] >= needed:
+        return Cure(needed, needed)
+    return Cure(needed, max(workers, bounds[bound]), bound)
+
+
+# Checkpoint room: whether the disk lasts for the checkpoints that a run still writes, with those that it deletes counted.
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """What a run has saved and will save."""
+
+    checkpoint_bytes: int
+    """Of one checkpoint."""
+    present: int
+    """Complete ones that lie there now."""
+    kept: int | None
+    """Most that lie there between two saves; None where all stay."""
+    every_steps: int
+    step: int
+    max_steps: int
+    model_bytes: int = 0
+    """Written once more at the end."""
+
+    @property
+    def to_come(self) -> int:
+        """Checkpoints that are still written; the last step saves in any case."""
+        done = self.step // self.every_steps * self.every_steps
+        return math.ceil(max(0, self.max_steps - done) / self.every_steps)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Most of the disk that the run will take beyond what it has now. A new checkpoint is whole before an old one goes."""
+        checkpoints = self.to_come
+        if self.kept is not None:
+            checkpoints = min(checkpoints, max(0, self.kept + 1 - self.present))
+        # At the end the checkpoint that was too many is gone, and the model takes its place.
+        at_end = min(self.to_come, max(0, self.kept - self.present)) if self.kept is not None else self.to_come
+        return max(checkpoints * self.checkpoint_bytes, at_end * self.checkpoint_bytes + self.model_bytes)
+
+    def fails_at_step(self, free_bytes: int) -> int | None:
+        """The step whose save (of the end: whose model) no longer fits into `free_bytes`; None where all fit."""
+        if self.needed_bytes <= free_bytes:
+            return None
+        fitting = free_bytes // max(1, self.checkpoint_bytes)
+        next_save = (self.step // self.every_steps + 1) * self.every_steps
+        return min(self.max_steps, next_save + fitting * self.every_steps)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the next save leaves more on the disk than was there: until as many lie there as are kept."""
+        return self.to_come > 0 and (self.kept is None or self.present < self.kept)
+
+
+# CheckpointSize: how much disk the next checkpoint will take, from those that are there.
+
+LOOK_EVERY_S = 10.0
+SETTLED_AFTER_S = 60.0
+"""A checkpoint that was written to within this time may not be whole yet."""
+
+
+class CheckpointSize:
+    """Of one output folder. Looks into it rarely, and measures a checkpoint once."""
+
+    def __init__(
+        self, folder: Path, *, clock: Callable[[], float] = time.time, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._ticks = ticks
+        self._next_look = 0.0
+        self._measured: tuple[str, int] | None = None
+        self._settled = False
+        self._usual: tuple[str, int] | None = None
+        self.present = 0
+        """Checkpoints that lie there, as of the last look."""
+
+    def next_bytes(self) -> int | None:
+        """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
+        self._look_now_and_then()
+        return self._measured[1] if self._measured is not None and self._settled else None
+
+    def usual_bytes(self) -> int | None:
+        """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
+        self._look_now_and_then()
+        return self._usual[1] if self._usual is not None else None
+
+    def _look_now_and_then(self) -> None:
+        now = self._ticks()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_EVERY_S
+            self._look()
+
+    def _look(self) -> None:
+        checkpoints = _checkpoints(self.folder)
+        self.present = len(checkpoints)
+        newest = Path(max(checkpoints)[1]) if checkpoints else None
+        if newest is None:
+            self._measured = None
+            return
+        if self._settled and self._measured is not None and self._measured[0] == newest.name:
+            return
+        size, changed_s = _size_of(newest)
+        self._measured = newest.name, size
+        self._settled = self._clock() - changed_s > SETTLED_AFTER_S
+        if self._settled:
+            self._usual = self._measured
+        elif len(checkpoints) > 1:
+            before = Path(sorted(checkpoints)[-2][1])
+            if self._usual is None or self._usual[0] != before.name:
+                # The one before was whole when the newest was begun.
+                self._usual = before.name, _size_of(before)[0]
+
+
+def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Saves | None:
+    """What a run at `step` still saves; None where one of the facts is not known."""
+    size = sizes.usual_bytes()
+    if size is None or step is None or setup.save_every_steps is None or setup.max_steps is None:
+        return None
+    return Saves(
+        checkpoint_bytes=size,
+        present=sizes.present,
+        kept=setup.checkpoints_kept,
+        every_steps=setup.save_every_steps,
+        step=int(step),
+        max_steps=setup.max_steps,
+        model_bytes=setup.model_bytes,
+    )
+
+
+def _checkpoints(folder: Path) -> list[tuple[int, str]]:
+    """(step, path) of each `checkpoint-N`."""
+    try:
+        with os.scandir(folder) as entries:
+            paths = {entry.name: entry.path for entry in entries}
+    except OSError:
+        return []
+    return [(int(found.group(1)), path) for name, path in paths.items() if (found := CHECKPOINT_NAME.fullmatch(name))]
+
+
+def _size_of(folder: Path) -> tuple[int, float]:
+    """(bytes of all files in it, when the last of them was changed); files that vanish meanwhile are left out."""
+    size, changed_s = 0, 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(place, name))  # noqa: PTH118 - thousands of shards, each asked once
+            except OSError:
+                continue
+            size += status.st_size
+            changed_s = max(changed_s, status.st_mtime)
+    return size, changed_s
