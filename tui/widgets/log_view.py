@@ -15,7 +15,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from trainwiz.core.telemetry.log import LogLevel, LogLine, LogPart, PlacedLine, bar_of
+from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, bar_of
 
 # LogView: lines of plain text that follow their end until the reader scrolls up.
 
