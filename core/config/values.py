@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
 from trainwiz.core.language import mark, tr
+
+
+class Check:
+    """A check of a value as a part of its type. pydantic asks for it by name; nothing is imported before."""
+
+    def __init__(self, check: Callable[[Any], Any], *, is_first: bool = False) -> None:
+        """`is_first`: before pydantic looks at the value, which it may turn into one of the type."""
+        self._check = check
+        self._is_first = is_first
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        wrap = (
+            core_schema.no_info_before_validator_function
+            if self._is_first
+            else core_schema.no_info_after_validator_function
+        )
+        return wrap(self._check, handler(source))
+
 
 # The environment variables that a run may carry in its own files, and why others may not.
 
@@ -139,7 +159,7 @@ def _can_name_a_file(value: str) -> str:
     return value
 
 
-SourceName = Annotated[str, AfterValidator(_can_name_a_file)]
+SourceName = Annotated[str, Check(_can_name_a_file)]
 """A catalogue name, hub id or path."""
 
 
@@ -156,8 +176,8 @@ def _as_context_size(value: Any) -> Any:
 
 
 LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 16 << 20, 16 << 30
-ContextSize = Annotated[int, BeforeValidator(_as_context_size)]
+ContextSize = Annotated[int, Check(_as_context_size, is_first=True)]
 """Bytes, also as text with a unit."""
 
-VariableName = Annotated[str, AfterValidator(check_variable_name)]
-VariableValue = Annotated[str, BeforeValidator(as_text), AfterValidator(check_variable_value)]
+VariableName = Annotated[str, Check(check_variable_name)]
+VariableValue = Annotated[str, Check(as_text, is_first=True), Check(check_variable_value)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.tui.screens.plan_field_table import FIELDS
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
+from trainwiz.tui.screens.plan_fields import DATA, FIELDS, HARDWARE, MODEL, REVIEW, TRAINING
 from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.frame import HelpCard
 
@@ -45,9 +44,9 @@ async def test_numbers_of_the_plan_stand_on_the_screen():
 
 @each("spec", FIELDS)
 def test_every_field_has_help(spec):
-    assert all(text.endswith(".") for text in (spec.help.what, spec.help.why, spec.help.safe, spec.help.cost))
+    assert all(text.endswith(".") for text in (spec.what, spec.why, spec.safe, spec.cost or "."))
     assert (
-        spec.kind != "choice"
+        not spec.opens_a_list
         or spec.choices
         or spec.id in {"profile", "machine", "model", "data", "validation_data", "column", "target_column"}
     )

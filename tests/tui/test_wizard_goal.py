@@ -17,8 +17,7 @@ from trainwiz.tui.options import OF_COMMANDS, named_by
 from trainwiz.tui.plan_words import run_words, steps_words
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, on_screen
-from trainwiz.tui.screens.plan_fields import DATA, MODEL, REVIEW, shown_value
+from trainwiz.tui.screens.plan_fields import DATA, FIELD_BY_ID, MODEL, REVIEW, on_screen, shown_value
 from trainwiz.tui.screens.plan_state import (
     OF_THE_DEMO,
     PlanState,

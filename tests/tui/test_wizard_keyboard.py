@@ -24,8 +24,7 @@ from trainwiz.tui.commands.wizard import wizard_request
 from trainwiz.tui.plan_words import energy_words, finish_words, need_words
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
-from trainwiz.tui.screens.plan_field_table import on_screen
-from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW
+from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, on_screen
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.text import GIB, count, deviation, duration, duration_range, gib, percent, short_count, size
 from trainwiz.tui.widgets.buttons import ActionButton

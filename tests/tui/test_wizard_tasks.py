@@ -12,8 +12,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.profile import user_folder
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_editing import SaveDialog
-from trainwiz.tui.screens.plan_field_table import FIELDS
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, TRAINING, parse_field, shown_value
+from trainwiz.tui.screens.plan_fields import DATA, FIELDS, HARDWARE, MODEL, TRAINING, applies, parse_field, shown_value
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.plan_panel import panel_lines
@@ -48,7 +47,7 @@ def plan_for(**overrides):
 
 
 def applying(plan) -> set[str]:
-    return {spec.id for spec in FIELDS if spec.applies(plan)}
+    return {spec.id for spec in FIELDS if applies(spec, plan)}
 
 
 @each("spec", [spec for spec in FIELDS if "." in spec.keys[0] or spec.keys[0] == "task"])

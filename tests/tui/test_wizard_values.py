@@ -9,8 +9,7 @@ import pytest
 from textual import events
 from textual.widgets import Input
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
-from trainwiz.tui.screens.plan_fields import TRAINING, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, parse_field
 from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow

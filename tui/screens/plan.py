@@ -15,8 +15,7 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.language import tr, trn
 from trainwiz.tui.keys import REMEDY_KEYS, bindings, keys_of
 from trainwiz.tui.screens.plan_editing import PlanEditing
-from trainwiz.tui.screens.plan_field_hardware import field_of
-from trainwiz.tui.screens.plan_fields import REVIEW, STEPS
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, REVIEW, STEPS
 from trainwiz.tui.screens.plan_state import (
     Offer,
     PlanState,
@@ -152,8 +151,7 @@ class PlanScreen(PlanEditing):
     async def _found(self, field_id: str | None) -> None:
         if field_id is None:
             return
-        spec = field_of(field_id)
-        assert spec is not None, field_id
+        spec = FIELD_BY_ID[field_id]
         await self._go(go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 

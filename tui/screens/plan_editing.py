@@ -18,8 +18,7 @@ from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.screens.plan_field_hardware import field_of, fields_of
-from trainwiz.tui.screens.plan_fields import FieldSpec, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, Setting, fields_of, parse_field
 from trainwiz.tui.screens.plan_maker import numbered_remedies
 from trainwiz.tui.screens.plan_reading import PlanReading
 from trainwiz.tui.screens.plan_state import (
@@ -157,13 +156,13 @@ class PlanEditing(PlanReading):
 
     def _open_wanted_list(self) -> None:
         """The list that is to be opened, once there is something in it and its row has the focus."""
-        spec, row = field_of(self.state.wanted_list), self.focused
+        spec, row = FIELD_BY_ID.get(self.state.wanted_list), self.focused
         if spec is not None and offers(self.state, spec):
             self._replace(replace(self.state, wanted_list=""))
             if isinstance(row, FieldRow) and row.spec is spec:
                 self._open(row)
 
-    def _ask(self, path: str, spec: FieldSpec) -> None:
+    def _ask(self, path: str, spec: Setting) -> None:
         """A dialog for a field; what is no dialog is the next request already."""
         answer = open_dialog(path, self.state, spec)
         if isinstance(answer, ModalScreen):
@@ -171,7 +170,7 @@ class PlanEditing(PlanReading):
         elif answer is not None:
             self._change_request(answer)
 
-    def _chosen(self, spec: FieldSpec, answer: Answer) -> None:
+    def _chosen(self, spec: Setting, answer: Answer) -> None:
         if answer is not None and isinstance(self.focused, FieldButton):
             # Enter would open the same window again.
             self.focus_next(FieldRow)
@@ -186,9 +185,7 @@ class PlanEditing(PlanReading):
 
     def action_import_settings(self) -> None:
         """The button beneath the profile, from every step."""
-        spec = field_of("profile")
-        assert spec is not None
-        self._ask(FIELD_ACTIONS["profile"][0].opens, spec)
+        self._ask(FIELD_ACTIONS["profile"][0].opens, FIELD_BY_ID["profile"])
 
     @on(StepPart.Changed)
     def _part_changed(self, event: StepPart.Changed) -> None:
@@ -196,11 +193,9 @@ class PlanEditing(PlanReading):
 
     @on(StepPart.FieldSet)
     def _part_set(self, event: StepPart.FieldSet) -> None:
-        spec = field_of(event.field_id)
-        assert spec is not None, event.field_id
-        self._set(spec, event.text)
+        self._set(FIELD_BY_ID[event.field_id], event.text)
 
-    def _set(self, spec: FieldSpec, text: str, *, typed: bool = False) -> None:
+    def _set(self, spec: Setting, text: str, *, typed: bool = False) -> None:
         """Take the text of a field; a text that cannot be read leaves the request and says why."""
         try:
             values = parse_field(spec, text, self.state.plan.config if self.state.plan is not None else None)

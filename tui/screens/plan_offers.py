@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.gather import DataAnswer
     from trainwiz.core.profile.profile import Profile
-    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_fields import Setting
     from trainwiz.tui.widgets.file_picker import FilePicker
 
 
@@ -84,7 +84,7 @@ class DataReadings:
 # What the model step can be chosen from beside the catalogue: folders and config.json files of the disk.
 
 
-def browse_model(state: PlanState, spec: FieldSpec) -> FilePicker:
+def browse_model(state: PlanState, spec: Setting) -> FilePicker:
     """The file picker, opened where the present model lies."""
     from trainwiz.tui.widgets.file_picker import FilePicker
 
@@ -103,7 +103,7 @@ def browse_model(state: PlanState, spec: FieldSpec) -> FilePicker:
 TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 
 
-def browse_data(state: PlanState, spec: FieldSpec) -> FilePicker:
+def browse_data(state: PlanState, spec: Setting) -> FilePicker:
     """The file picker, opened where the present data lies."""
     from trainwiz.core.data.formats import file_endings
     from trainwiz.tui.widgets.file_picker import FilePicker
@@ -132,7 +132,7 @@ def first_cell(glance: Glance, place: int) -> str:
     return tr("no value") if cell is None else cell[:80] if cell.strip() else tr("empty")
 
 
-def found_column(state: PlanState, spec: FieldSpec) -> str:
+def found_column(state: PlanState, spec: Setting) -> str:
     """The column that is taken where none was named; what the row says without one is the field's own."""
     glance = state.reading.glance
     if glance is None or spec.id not in {"column", "target_column"}:

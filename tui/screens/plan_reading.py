@@ -15,8 +15,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.keys import KeyBinding, keys_of
-from trainwiz.tui.screens.plan_field_hardware import field_of, fields_of
-from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, REVIEW, FieldSpec
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, GOAL, HARDWARE, REVIEW, Setting, applies, fields_of
 from trainwiz.tui.screens.plan_maker import Newest, numbered_remedies
 from trainwiz.tui.screens.plan_state import (
     PlanState,
@@ -121,7 +120,7 @@ class PlanLayout(Screen[None]):
 
     def _focus_step(self, field_id: str = "") -> None:
         """The field named, else the first one of the step; on the last step the start button."""
-        names = [spec.id for spec in fields_of(self.state.step, self.state.more) if spec.applies(self.state.plan)]
+        names = [spec.id for spec in fields_of(self.state.step, self.state.more) if applies(spec, self.state.plan)]
         if self.state.step == REVIEW and field_id not in names:
             target = f"#step-{REVIEW} #button-start"
         else:
@@ -137,11 +136,11 @@ class PlanLayout(Screen[None]):
             self.focused.scroll_visible(animate=False)
 
     @property
-    def _spec(self) -> FieldSpec | None:
+    def _spec(self) -> Setting | None:
         """The field that has the focus, or whose editor has it."""
         focused = self.focused.parent if isinstance(self.focused, FieldInput) else self.focused
         if isinstance(focused, PartRow):
-            return field_of(focused.field_id)
+            return FIELD_BY_ID.get(focused.field_id)
         return focused.spec if isinstance(focused, FieldRow) else None
 
     def _keys(self) -> tuple[KeyBinding, ...]:

@@ -13,7 +13,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.screens.plan_fields import GOAL, MAPPINGS, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import GOAL, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, Setting, on_screen
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 from trainwiz.tui.screens.plan_maker import Effect
 
@@ -115,7 +115,7 @@ def go_to(state: PlanState, step: int) -> PlanState:
     return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="", wanted_list="")
 
 
-def is_changed(state: PlanState, spec: FieldSpec) -> bool:
+def is_changed(state: PlanState, spec: Setting) -> bool:
     """True where the user chose the value of this field."""
     if spec.keys in {(PROFILE,), (GOAL,)}:
         return False
@@ -131,7 +131,7 @@ def is_changed(state: PlanState, spec: FieldSpec) -> bool:
     return any(key in overrides for key in spec.keys)
 
 
-def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]) -> PlanRequest:
+def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) -> PlanRequest:
     """The request with the values of one field; an empty mapping takes the user's choice back.
 
     A new data source takes the columns of the old one with it.
@@ -212,13 +212,13 @@ def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
     return replace(state, invalid=MappingProxyType(invalid))
 
 
-def field_problem(state: PlanState, spec: FieldSpec) -> str:
+def field_problem(state: PlanState, spec: Setting) -> str:
     """Why the value of a field cannot stay as it is; empty when it can."""
     if spec.id in state.invalid:
         return state.invalid[spec.id]
     findings = (one for one in state_findings(state) if one.severity == "error" or state.reading.findings)
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
-    parts = tuple(f"{key}." for key in spec.keys if key in MAPPINGS)
+    parts = tuple(f"{key}." for key in spec.keys if spec.is_mapping)
     about = (one for one in findings if one.where in places or (parts and one.where.startswith(parts)))
     problem = next((finding.message for finding in about), "")
     if not problem and spec.id == "data":
@@ -265,6 +265,4 @@ def state_findings(state: PlanState) -> tuple[Finding, ...]:
     findings = state.reading.findings or (state.plan.findings if state.plan is not None else ())
     if not findings:
         return ()
-    from trainwiz.tui.screens.plan_field_table import on_screen  # not before the first frame
-
     return tuple(map(on_screen, findings))

@@ -8,11 +8,12 @@ from trainwiz.core.language import mark, tr
 from trainwiz.tui.keys import KeyBinding
 from trainwiz.tui.plan_words import run_words
 from trainwiz.tui.screens.plan_fields import (
-    MAPPINGS,
+    FIELDS,
     OUTPUT_DIR,
     PROFILE,
     STEPS,
-    FieldSpec,
+    Setting,
+    applies,
     shown_key,
     shown_value,
     word_for,
@@ -35,7 +36,7 @@ from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
 
 
-def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool = False) -> FieldView:
+def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = False) -> FieldView:
     """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
     invalid = field_problem(state, spec)
     has_list = spec.opens_a_list
@@ -66,7 +67,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         parent = plan.config.origins.get("data.sources")
         if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):
             name, reason = parent.origin, parent.reason
-    if key in MAPPINGS and key not in plan.config.origins:
+    if spec.is_mapping and key not in plan.config.origins:
         # The entries of a mapping have origins of their own.
         entry = next((one for path, one in plan.config.origins.items() if path.startswith(f"{key}.")), None)
         name, reason = (entry.origin, "") if entry is not None else (name, reason)
@@ -92,7 +93,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
     )
 
 
-def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
+def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
     """What a field can be chosen from."""
     reading = state.reading
     if spec.keys == (PROFILE,):
@@ -123,18 +124,14 @@ def _typed(choice: str) -> object:
 
 def findable_fields(state: PlanState) -> list[Offer]:
     """All fields that mean something now, for the list of /."""
-    from trainwiz.tui.screens.plan_field_table import FIELDS
-
     return [
-        Offer(
-            spec.id, tr(spec.label), tr(spec.help.what), before=tr("{step}: {what}", step=tr(STEPS[spec.step]), what="")
-        )
+        Offer(spec.id, tr(spec.label), tr(spec.what), before=tr("{step}: {what}", step=tr(STEPS[spec.step]), what=""))
         for spec in FIELDS
-        if spec.applies(state.plan)
+        if applies(spec, state.plan)
     ]
 
 
-def current_offer(state: PlanState, spec: FieldSpec) -> str:
+def current_offer(state: PlanState, spec: Setting) -> str:
     """The value of the field as the list of offers writes it."""
     if spec.keys == (PROFILE,):
         return state.request.profile or ""
@@ -158,7 +155,7 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
     return "" if value is None else str(value)
 
 
-def free_text_hint(spec: FieldSpec) -> str:
+def free_text_hint(spec: Setting) -> str:
     """What may be typed into the list of a field; empty when only its entries count."""
     return tr(FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
 
@@ -175,7 +172,7 @@ FREE_TEXT_HINTS = {
 }
 
 
-def edit_text(state: PlanState, spec: FieldSpec) -> str:
+def edit_text(state: PlanState, spec: Setting) -> str:
     """What stands in the editor of a field when it opens."""
     if spec.keys == (OUTPUT_DIR,):
         return state.request.output_dir or state.reading.folder

@@ -155,7 +155,7 @@ def place_words(data: DataSummary, files: int) -> str:
 
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
-    from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+    from trainwiz.tui.screens.plan_fields import FIELD_BY_ID
     from trainwiz.tui.screens.plan_state import field_problem
 
     reading = state.reading

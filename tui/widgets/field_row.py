@@ -17,7 +17,7 @@ from textual.widgets import Input
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.screens.plan_fields import FieldSpec
+from trainwiz.tui.screens.plan_fields import Setting
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.lists import Kept
@@ -152,7 +152,7 @@ class FieldRow(Kept, Widget, can_focus=True):
             super().__init__()
             self.row = row
 
-    def __init__(self, spec: FieldSpec, marks: Marks) -> None:
+    def __init__(self, spec: Setting, marks: Marks) -> None:
         super().__init__(id=f"field-{spec.id}")
         self.spec = spec
         self._marks = marks

@@ -16,8 +16,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.folder import PLAN_JSON
 from trainwiz.core.text import changed_lines, count_changes, plain_text
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_field_table import FIELDS
-from trainwiz.tui.screens.plan_fields import word_for
+from trainwiz.tui.screens.plan_fields import FIELDS, word_for
 from trainwiz.tui.screens.plan_maker import Baseline, profile_request
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size

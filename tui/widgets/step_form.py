@@ -17,8 +17,18 @@ from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.screens.plan_field_hardware import GOALS, fields_of, hidden_fields
-from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, MODEL, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import (
+    GOAL,
+    GOALS,
+    HARDWARE,
+    MODEL,
+    REVIEW,
+    STEPS,
+    Setting,
+    applies,
+    fields_of,
+    hidden_fields,
+)
 from trainwiz.tui.screens.plan_state import PlanState, goal_of
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.text import cut, pad
@@ -173,7 +183,7 @@ def make_parts(paths: tuple[str, ...], step: int, marks: Marks) -> list[StepPart
     return [named(path)(step, marks) for path in paths]
 
 
-def open_dialog(path: str, state: PlanState, spec: FieldSpec) -> ModalScreen[Answer] | PlanRequest | None:
+def open_dialog(path: str, state: PlanState, spec: Setting) -> ModalScreen[Answer] | PlanRequest | None:
     """What a dialog's or an action's function gives for the field."""
     return named(path)(state, spec)  # type: ignore[no-any-return]
 
@@ -276,7 +286,7 @@ class GroupTitle(Kept, Static):
 class FieldButton(ActionButton):
     """What can be done with a field beside changing its value."""
 
-    def __init__(self, spec: FieldSpec, action: FieldAction) -> None:
+    def __init__(self, spec: Setting, action: FieldAction) -> None:
         super().__init__(tr(action.label), f"{spec.id}-{action.id}")
         self.spec = spec
         self.does = action
@@ -289,14 +299,14 @@ class FieldButtons(Horizontal):
     FieldButtons { height: 1; padding: 0 0 0 4; }
     """
 
-    def __init__(self, spec: FieldSpec, actions: tuple[FieldAction, ...]) -> None:
+    def __init__(self, spec: Setting, actions: tuple[FieldAction, ...]) -> None:
         super().__init__(*(FieldButton(spec, action) for action in actions))
         self._spec = spec
 
     def show(self, state: PlanState) -> None:
         for button in self.query(FieldButton):
             button.display = button.does.when is None or button.does.when(state)
-        self.display = self._spec.applies(state.plan) and any(button.display for button in self.children)
+        self.display = applies(self._spec, state.plan) and any(button.display for button in self.children)
 
 
 class StepForm(Vertical):
@@ -321,8 +331,10 @@ class StepForm(Vertical):
         first = specs[0].group
         title = "step-title -before-group" if first else "step-title"
         yield Static(tr(STEPS[self.step]), classes=title, markup=False)
+        group = ""
         for spec in specs:
-            if spec.group:
+            if spec.group != group:
+                group = spec.group
                 yield GroupTitle(spec.group, is_first=spec.group == first)
             if spec.id == GOAL:
                 yield from (GoalRow(goal, self._marks) for goal in spec.choices)
@@ -352,7 +364,7 @@ class StepForm(Vertical):
         is_used = False
         for child in self.children:
             if isinstance(child, FieldRow):
-                child.display = child.spec.applies(state.plan) or child.editing
+                child.display = applies(child.spec, state.plan) or child.editing
                 child.show(field_view(state, child.spec, self._marks, typing=child.editing))
                 is_used = is_used or child.display
             elif isinstance(child, GroupTitle):
