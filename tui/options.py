@@ -167,6 +167,7 @@ COMMANDS: dict[str, str] = {
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),
+    "schema": mark("Print the JSON schema of a profile, for an editor that completes and checks."),
     "doctor": mark("Show what is missing here, and for what."),
 }
 

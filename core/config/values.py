@@ -27,6 +27,10 @@ class Check:
         )
         return wrap(self._check, handler(source))
 
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        # What looks at a value first takes a text or a number, whatever it makes of it.
+        return {"type": ["string", "integer"]} if self._is_first else handler(schema)
+
 
 # The environment variables that a run may carry in its own files, and why others may not.
 
