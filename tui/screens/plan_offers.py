@@ -211,9 +211,13 @@ def model_offers(folder: Path) -> tuple[Offer, ...]:
     from trainwiz.core.catalog.models import load_models
 
     here = (path for path in _entries(folder) if (path / "config.json").is_file())
-    folders = [Offer(f"./{path.name}", note=tr("a model in this folder")) for path in here]
-    # The description makes families findable.
-    return (*folders[:MOST_FILES], *(Offer(name, note=_model_words(model)) for name, model in load_models().items()))
+    note = tr("a model in this folder")
+    folders = [Offer(f"./{path.name}", note=note, weights="here" if _holds_weights(path) else "") for path in here]
+    return (*folders[:MOST_FILES], *(_model_offer(name, model) for name, model in load_models().items()))
+
+
+def _holds_weights(folder: Path) -> bool:
+    return any(path.suffix == ".safetensors" or path.name.startswith("pytorch_model") for path in _entries(folder))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -224,16 +228,17 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _model_words(model: ModelSpec) -> str:
+def _model_offer(name: str, model: ModelSpec) -> Offer:
+    """A model of the catalogue. The description makes families findable."""
     from trainwiz.core.catalog.models import read_model_facts
     from trainwiz.core.estimate.families import read_architecture
 
     architecture, _ = read_architecture(model.architecture)
     parameters = short_count(architecture.parameters) if architecture is not None else tr("unknown")
     is_here = model.hub_id is not None and read_model_facts(model).weights_bytes is not None
-    here = tr("weights here") if is_here else ""
-    about = tr(model.description)
-    return "  ".join(part for part in (pad(parameters, SIZE_WIDTH, right=True), model.task, here, about) if part)
+    words = (pad(parameters, SIZE_WIDTH, right=True), model.task, tr("weights here") if is_here else "")
+    note = "  ".join(part for part in (*words, tr(model.description)) if part)
+    return Offer(name, note=note, weights="here" if is_here else "published" if model.hub_id is not None else "")
 
 
 def card_offers() -> tuple[Offer, ...]:

@@ -41,6 +41,8 @@ class Offer:
     note: str = ""
     before: str = ""
     """What stands before the note, and is not searched."""
+    weights: str = ""
+    """Of a model: "here", "published", or empty where there are none to begin from."""
 
 
 @dataclass(frozen=True, slots=True)

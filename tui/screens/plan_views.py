@@ -31,7 +31,7 @@ from trainwiz.tui.screens.plan_machine import (
     machine_value,
 )
 from trainwiz.tui.screens.plan_offers import column_offers, found_column
-from trainwiz.tui.screens.plan_state import SOURCES, Offer, PlanState, field_problem, is_changed, lacks_model
+from trainwiz.tui.screens.plan_state import INIT, SOURCES, Offer, PlanState, field_problem, is_changed, lacks_model
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
 
@@ -101,7 +101,7 @@ def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
     if spec.id == "machine":
         return machine_offers(state)
     if spec.id == "model":
-        return reading.models
+        return with_weights(reading.models) if state.request.overrides.get(INIT) == "pretrained" else reading.models
     if spec.id in {"data", "validation_data"}:
         return reading.samples
     if spec.id in {"column", "target_column"}:
@@ -109,6 +109,11 @@ def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
     if spec.id == "task":
         return tuple(Offer(choice, note=tr(TASK_NOTES[choice])) for choice in spec.choices)
     return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
+
+
+def with_weights(models: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """What can be fine-tuned: models whose weights are here first, then those whose weights are published."""
+    return tuple(offer for place in ("here", "published") for offer in models if offer.weights == place)
 
 
 TASK_NOTES = {
