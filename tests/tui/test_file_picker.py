@@ -12,8 +12,17 @@ from textual.screen import Screen
 from textual.widgets import Static
 from trainwiz.core.data.formats import file_endings
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.widgets.file_picker import FilePicker, first_folder, path_text, typed_parts, unusable_name
-from trainwiz.tui.widgets.folder_view import Entry, matching_entries, read_folder, sizes_of
+from trainwiz.tui.widgets.file_picker import (
+    Entry,
+    FilePicker,
+    first_folder,
+    matching_entries,
+    path_text,
+    read_folder,
+    sizes_of,
+    typed_parts,
+    unusable_name,
+)
 from trainwiz.tui.widgets.lists import EntryLine, EntryList, line_text
 
 from tests.each import each

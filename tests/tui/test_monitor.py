@@ -18,8 +18,8 @@ from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.screens.run_dialogs import StopDialog
-from trainwiz.tui.widgets.buttons import ActionButton
 from trainwiz.tui.widgets.device_panel import DevicePanel
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import KeyBar, fitting_keys
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary
 from trainwiz.tui.widgets.log_view import LogView

@@ -6,7 +6,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.training_arguments import RateSchedule, rate_schedule
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
-from trainwiz.tui.widgets.rate_curve import curve_rows, rate_lines, rate_picture
+from trainwiz.tui.widgets.plan_charts import curve_rows, rate_lines, rate_picture
 
 from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field, type_into

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trainwiz.tui.screens.plan_fields import DATA, FIELDS, HARDWARE, MODEL, REVIEW, TRAINING
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.each import each

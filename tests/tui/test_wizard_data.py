@@ -136,9 +136,9 @@ def test_the_picker_opens_beside_the_present_file(here: Path):
     (here / "sub").mkdir()
     rows(here / "sub" / "a.jsonl", {"text": "MKV"})
     state = state_of(PlanReader(MACHINE), asked("sub/a.jsonl"))
-    picker = browse_data(state, FIELD_BY_ID["data"])
+    picker = browse_data(state)
     assert (picker._folder, picker._started_at) == (here / "sub", "a.jsonl")
-    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")), FIELD_BY_ID["data"])
+    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")))
     assert sample._folder == here
 
 

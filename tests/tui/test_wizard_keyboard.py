@@ -27,7 +27,7 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, on_screen
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.text import GIB, count, deviation, duration, duration_range, gib, percent, short_count, size
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.lists import TextLines
 
 from tests.tui.wizard_keys import Typist

@@ -24,10 +24,10 @@ from trainwiz.core.importing.merge import Merged
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
-from trainwiz.tui.widgets.buttons import ActionButton, KeepRow
+from trainwiz.tui.widgets.field_row import ActionButton, KeepRow
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.import_report import ABOUT, ImportReport, PasteBox
-from trainwiz.tui.widgets.step_form import unforeseen_words
+from trainwiz.tui.widgets.step_part import unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp

@@ -17,14 +17,16 @@ from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan, mode_words, number_of_mode
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.keys import REMEDY_KEYS, keys_of
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
 from trainwiz.tui.screens.plan_machine import names_another
-from trainwiz.tui.screens.plan_state import PlanState, field_problem
+from trainwiz.tui.screens.plan_state import PlanState, field_problem, state_findings
 from trainwiz.tui.widgets.field_row import ORIGINS
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
+    from trainwiz.tui.widgets.frame import HelpCard
 
 
 # The command that does without a screen what the wizard is about to do.
@@ -130,6 +132,7 @@ def _folder(request: PlanRequest, said: str) -> Path | None:
 
 # What f1 says: the focused field, its present value with origin and reason, and all findings in full.
 
+OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
 STEP_HELP = (
     mark("What this machine is, and the profile that fills in everything else."),
     mark("What is trained. Its size decides memory and time more than anything else."),
@@ -137,6 +140,14 @@ STEP_HELP = (
     mark("Goals first, implementation below. Every value says who chose it and why."),
     mark("Everything that will be written, before it is. Enter on a button does what the button says."),
 )
+
+
+def help_card(state: PlanState, spec: Setting | None) -> HelpCard:
+    """The window of f1. The line of the first remedy's key stands for all of them, as in the key bar."""
+    from trainwiz.tui.widgets.frame import HelpCard
+
+    title, parts = help_parts(state, spec, state_findings(state))
+    return HelpCard(title, parts, [row for row in keys_of("plan", "app") if row.id not in OTHER_REMEDIES])
 
 
 def help_parts(

@@ -84,7 +84,7 @@ class DataReadings:
 # What the model step can be chosen from beside the catalogue: folders and config.json files of the disk.
 
 
-def browse_model(state: PlanState, spec: Setting) -> FilePicker:
+def browse_model(state: PlanState) -> FilePicker:
     """The file picker, opened where the present model lies."""
     from trainwiz.tui.widgets.file_picker import FilePicker
 
@@ -103,7 +103,7 @@ def browse_model(state: PlanState, spec: Setting) -> FilePicker:
 TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 
 
-def browse_data(state: PlanState, spec: Setting) -> FilePicker:
+def browse_data(state: PlanState) -> FilePicker:
     """The file picker, opened where the present data lies."""
     from trainwiz.core.data.formats import file_endings
     from trainwiz.tui.widgets.file_picker import FilePicker

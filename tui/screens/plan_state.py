@@ -13,7 +13,17 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.screens.plan_fields import GOAL, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, Setting, on_screen
+from trainwiz.tui.screens.plan_fields import (
+    GOAL,
+    NAME,
+    OUTPUT_DIR,
+    PROFILE,
+    REVIEW,
+    STEPS,
+    Setting,
+    fields_of,
+    on_screen,
+)
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 from trainwiz.tui.screens.plan_maker import Effect
 
@@ -23,6 +33,9 @@ if TYPE_CHECKING:
     from trainwiz.core.data.summary import DataSummary, Glance
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import Plan
+
+# PlanState: everything the wizard knows, as one frozen value, and the functions that give the next one.
+
 
 SOURCES = "data.sources"
 FIRST_SOURCE = "data.sources.0."
@@ -162,6 +175,15 @@ def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) 
     return _without_demo(replace(request, overrides=overrides))
 
 
+def without_step(state: PlanState) -> PlanRequest:
+    """The request without the user's values of this step; the profile stays."""
+    request = state.request
+    for spec in fields_of(state.step, rare=True):
+        if is_changed(state, spec):
+            request = with_values(request, spec, {})
+    return request
+
+
 def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
     """The request for a goal. Your values stay, but for the demo, which is a whole; "profile" waits for a name."""
     if goal == "demo":
@@ -254,6 +276,12 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
 def is_ready(state: PlanState) -> bool:
     """The plan belongs to the request as it stands, and everything for it was read."""
     return state.plan is not None and not state.updating and not state.reading.waits_for
+
+
+def with_defect(state: PlanState, place: str, message: str) -> PlanState:
+    """A thread broke off by a mistake of trainwiz's own: its sentence stands in the place of a plan."""
+    reading = replace(state.reading, findings=(Finding("defect", "error", place, message),), waits_for="")
+    return replace(state, reading=reading, updating=False, slow=False, busy="", problem=message)
 
 
 def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:

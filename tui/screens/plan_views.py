@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwiz.core.language import mark, tr
-from trainwiz.tui.keys import KeyBinding
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.plan_words import run_words
 from trainwiz.tui.screens.plan_fields import (
     FIELDS,
+    HARDWARE,
     OUTPUT_DIR,
     PROFILE,
     STEPS,
@@ -30,8 +31,18 @@ from trainwiz.tui.screens.plan_machine import (
     machine_problem,
     machine_value,
 )
+from trainwiz.tui.screens.plan_maker import numbered_remedies
 from trainwiz.tui.screens.plan_offers import column_offers, found_column
-from trainwiz.tui.screens.plan_state import INIT, SOURCES, Offer, PlanState, field_problem, is_changed, lacks_model
+from trainwiz.tui.screens.plan_state import (
+    INIT,
+    SOURCES,
+    Offer,
+    PlanState,
+    field_problem,
+    is_changed,
+    lacks_model,
+    state_findings,
+)
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
 
@@ -136,6 +147,25 @@ def findable_fields(state: PlanState) -> list[Offer]:
     ]
 
 
+def seen_steps(state: PlanState) -> list[Offer]:
+    """The steps that can be gone to."""
+    return [Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: state.reached + 1])]
+
+
+def ways_to_leave(state: PlanState) -> tuple[str, list[Offer]]:
+    """What is asked where something would be lost, and the answers."""
+    title = trn(
+        "Quit? {n} value that you chose is not saved.",
+        "Quit? {n} values that you chose are not saved.",
+        state.changed,
+    )
+    return title, [
+        Offer("quit", tr("quit"), tr("the command that does the same is printed")),
+        Offer("save", tr("save"), tr("as a profile of yours, and stay")),
+        Offer("stay", tr("stay"), tr("nothing changes")),
+    ]
+
+
 def current_offer(state: PlanState, spec: Setting) -> str:
     """The value of the field as the list of offers writes it."""
     if spec.keys == (PROFILE,):
@@ -186,6 +216,25 @@ def edit_text(state: PlanState, spec: Setting) -> str:
     if spec.id == "gpus":
         return ",".join(asked_gpus(state) or ())
     return shown_value(spec, state.plan.config) if state.plan is not None else ""
+
+
+def value_beside(state: PlanState, spec: Setting, by: int) -> str | None:
+    """The value `by` places after the present one in the list of a field; the first where that is none of them."""
+    values = [offer.value for offer in offers(state, spec)]
+    now = current_offer(state, spec)
+    return None if not values else values[(values.index(now) + by) % len(values)] if now in values else values[0]
+
+
+def shown_keys(state: PlanState, spec: Setting | None, *, on_button: bool) -> tuple[KeyBinding, ...]:
+    """The keys that do something now, where `spec` has the focus, or a button."""
+    remedies = len(numbered_remedies(state_findings(state)))
+    hidden = set() if remedies else {"plan.remedy_1"}
+    if spec is None or not is_changed(state, spec):
+        hidden.add("plan.reset")
+    if state.step != HARDWARE:
+        hidden.add("plan.import")
+    rows = (row for row in keys_of("plan", "app") if row.id not in hidden)
+    return tuple(relabel(row, remedies, on_button=on_button) for row in rows)
 
 
 def relabel(row: KeyBinding, remedies: int, *, on_button: bool) -> KeyBinding:

@@ -18,7 +18,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.plot import HOW_TO_TYPE, StepRange, parse_range
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import trained_words
 from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_form import StepPart
+from trainwiz.tui.widgets.step_part import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
