@@ -40,7 +40,7 @@ def groups() -> frozenset[str]:
 def setting_at(key: str) -> Setting | None:
     """The setting of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
     if is_variable(key):
-        return Setting(key=key, what="An environment variable of the run.")
+        return Setting(key=key)
     for listed in SOURCE_LISTS:
         index, _, rest = key.removeprefix(f"{listed}.").partition(".")
         if key.startswith(f"{listed}.") and index.isdecimal() and rest:

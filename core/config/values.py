@@ -18,14 +18,11 @@ class Check:
         self._is_first = is_first
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
+        from pydantic import AfterValidator, BeforeValidator
 
-        wrap = (
-            core_schema.no_info_before_validator_function
-            if self._is_first
-            else core_schema.no_info_after_validator_function
-        )
-        return wrap(self._check, handler(source))
+        if self._is_first:
+            return BeforeValidator(self._check).__get_pydantic_core_schema__(source, handler)
+        return AfterValidator(self._check).__get_pydantic_core_schema__(source, handler)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
         # What looks at a value first takes a text or a number, whatever it makes of it.

@@ -221,22 +221,34 @@ def is_dimmed(app) -> bool:
     return all(any(span.style == "$muted" and span.end == len(line) for span in line.spans) for line in lines if line)
 
 
+class HeldReader(FrozenReader):
+    """Answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__(findings=())
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def read(self, request, is_cancelled):
+        assert self.may_answer.wait(60)
+        yield from super().read(request, is_cancelled)
+
+
 async def test_an_old_plan_is_dimmed_and_never_blank():
-    reader = SlowReader(0.0)
+    reader = HeldReader()
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
-        reader._seconds = 0.6
         await to_field(pilot, "micro_batch")
+        reader.may_answer.clear()
         await type_into(pilot, "7")
-        for _ in range(200):
+        while not app.screen.state.slow:
             await pilot.pause(0.01)
             text = shown(app)
             assert "sequences" in text and "GiB" in text
-            if app.screen.state.slow:
-                break
         await pilot.pause()
         assert "updating" in shown(app) and is_dimmed(app)
+        reader.may_answer.set()
         await settled(pilot)
         assert "updating" not in shown(app) and not is_dimmed(app)
         assert "7 × 651" in shown(app)

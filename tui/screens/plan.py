@@ -94,10 +94,7 @@ class PlanScreen(Screen[None]):
         self._forms = FormScroll(self.state.step, marks)
         # Every key draws them: looked for each time, they would cost more than what they draw.
         self._parts = (head, rail, panel, strip)
-        yield head
-        yield Container(rail, self._forms, panel, id="body")
-        yield strip
-        yield self._key_bar
+        yield from (head, Container(rail, self._forms, panel, id="body"), strip, self._key_bar)
 
     async def on_mount(self) -> None:
         if self.state.step == REVIEW:
@@ -131,7 +128,11 @@ class PlanScreen(Screen[None]):
         for widget in self.query(focus_target(self.state, field_id)):
             self.set_focus(widget)
         # Rows that were just made have no place yet; with one, the focus is brought into view.
-        self.call_after_refresh(lambda: self.focused and self.focused.scroll_visible(animate=False))
+        self.call_after_refresh(self._show_focused)
+
+    def _show_focused(self) -> None:
+        if self.focused is not None:
+            self.focused.scroll_visible(animate=False)
 
     @property
     def _spec(self) -> Setting | None:
@@ -305,9 +306,7 @@ class PlanScreen(Screen[None]):
 
     def action_reset_step(self) -> None:
         """Take back the user's values of this step; the profile stays."""
-        request = states.without_step(self.state)
-        if request is not self.state.request:
-            self._change_request(request)
+        self._change_request(states.without_step(self.state))
 
     def action_apply_remedy(self, number: int) -> None:
         remedies = numbered_remedies(states.state_findings(self.state))
@@ -404,8 +403,6 @@ class PlanScreen(Screen[None]):
     async def _toggle_more(self) -> None:
         await self._go(replace(self.state, more=not self.state.more))
 
-    # Starting.
-
     async def action_start(self) -> None:
         await self._start("start")
 
@@ -461,8 +458,6 @@ class PlanScreen(Screen[None]):
             self._started(cast("Started", worker.result))
         elif event.state is WorkerState.ERROR and worker.error is not None:
             self._replace(states.with_defect(self.state, worker.group, unforeseen_words(worker.error)))
-
-    # Leaving and help.
 
     def ask_to_leave(self) -> None:
         """At once where nothing would be lost."""

@@ -48,7 +48,7 @@ GOAL_FIELD = Setting(
     cost=mark("Nothing: the goal can be changed at any time. Back to the demo drops what you chose."),
     label=mark("Goal"),
     step=HARDWARE,
-    group="What do you want to do?",
+    group=mark("What do you want to do?"),
     offers=tuple(GOALS),
 )
 FIELDS: tuple[Setting, ...] = (GOAL_FIELD, *in_order_of_rows(list(all_settings())))

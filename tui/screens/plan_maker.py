@@ -178,11 +178,10 @@ class PlanThreads:
         assert reader is not None
 
         def improve(request: PlanRequest) -> None:
-            reader.improve(
-                request,
-                partial(self._better.is_stale, request),
-                lambda better: self._post(Read(request, better, is_better=True)),
-            )
+            def post(better: Reading) -> None:
+                self._post(Read(request, better, is_better=True))
+
+            reader.improve(request, partial(self._better.is_stale, request), post)
 
         self._better.work_through(improve)
 
