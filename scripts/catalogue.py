@@ -36,6 +36,8 @@ LANGUAGES = ("zh",)
 SOURCES = ("core", "tui", "profiles")
 FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes; tr_as takes a meaning and a text, which is "text [meaning]" in the catalogue."""
+SETTING_TEXTS = ("label", "group", "unit", "empty", "says")
+"""Arguments of `setting(...)` that are translated where they are drawn."""
 TRANSLATED_KEYS = ("description", "text")
 """Keys of the YAML of profiles whose values people read; `reasons` is a table of them."""
 NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,6 +96,8 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
         if node.func.id == "tr_as" and all(isinstance(arg, ast.Constant) for arg in node.args):
             meaning, text = (str(ast.literal_eval(arg)) for arg in node.args)
             yield node.lineno, f"{text} [{meaning}]"
+        if node.func.id == "setting":
+            yield from setting_texts(node)
         if node.func.id not in FUNCTIONS:
             continue
         wanted = FUNCTIONS[node.func.id]
@@ -101,6 +105,18 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
         texts = [text for text in literals if isinstance(text, str) and text]
         if len(texts) == wanted:
             yield node.lineno, (texts[0] if wanted == 1 else (texts[0], texts[1]))
+
+
+def setting_texts(node: ast.Call) -> Iterator[tuple[int, Text]]:
+    """The texts of an entry of the settings: what follows its default, and of its row and option what people read."""
+    named = {keyword.arg: keyword.value for keyword in node.keywords}
+    # Without a row its description stands in the schema alone, which is English.
+    read = [*(node.args[1:] if "label" in named else ()), *(named[name] for name in SETTING_TEXTS if name in named)]
+    words = named.get("words")
+    read += words.values if isinstance(words, ast.Dict) else []
+    for text in read:
+        if isinstance(text, ast.Constant) and isinstance(text.value, str) and len(text.value) > 1:
+            yield text.lineno, text.value
 
 
 def is_command(decorator: ast.expr) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
-from trainwiz.core.config.keys import fields
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import NOT_ABOUT_FIT
 from trainwiz.core.plan.make import make_plan
@@ -194,7 +194,7 @@ def written(machine: MachineRow, job: Job, attempt: Attempt, failed: list[Attemp
     reasons |= {key: said(text, **needed) for key, text in attempt.measure.why.items()}
     reasons[CHECKPOINTING] = why_recompute(attempt, job)
     description = said(job.description, model=attempt.model, card=said(machine.card))
-    ordered = {key: values[key] for key in fields() if key in values}
+    ordered = {key: values[key] for key in SETTINGS if key in values}
     return Solved(f"{job.key}-{machine.key}", description, machine, ordered, reasons, attempt.plan)
 
 

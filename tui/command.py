@@ -146,6 +146,14 @@ def doctor(as_json: AsJson = False) -> int:
     return run_doctor(as_json=as_json)
 
 
+@app.command("schema", cls=HelpfulCommand)
+def schema() -> int:
+    """Print the JSON schema of a profile, for an editor that completes and checks."""
+    from trainwiz.tui.commands.profiles import run_schema
+
+    return run_schema()
+
+
 WHAT_TO_DIAGNOSE = mark("A run's name or folder, a log, the output folder of a Trainer, or - for a log from a pipe.")
 
 

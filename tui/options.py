@@ -1,4 +1,4 @@
-"""The choices of `trainwiz` and `trainwiz plan`, as one table: parsing, help and mapping all read it."""
+"""The options of `trainwiz` and `trainwiz plan`: of the settings, and of the run itself; their help."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
+from trainwiz.core.config.setting import Setting
+from trainwiz.core.config.settings import REQUEST_SETTINGS, all_settings
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import LANGUAGES, mark, tr
 from trainwiz.core.text import plain_text
@@ -39,10 +41,10 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
     return cast("RefineTier", tier)
 
 
-# The choices of `trainwiz` and `trainwiz plan`, as one table: parsing, help and mapping all read it.
+# The choices of `trainwiz` and `trainwiz plan`: those of settings, and what is said of the run itself.
 
 Group = Literal["what", "how", "where", "run", "modes"]
-Kind = Literal["text", "integer", "number", "count", "size", "list", "one-of", "flag", "switch", "repeated"]
+Kind = Literal["text", "integer", "number", "size", "list", "one-of", "flag", "switch", "repeated"]
 
 TITLES: dict[Group, str] = {
     "what": mark("What is trained"),
@@ -81,136 +83,29 @@ class Option(NamedTuple):
         return f"{self.flag} {self.metavar}".rstrip()
 
 
-TASKS = ("masked-lm", "causal-lm", "seq2seq", "sequence-classification")
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "bf16-true")
-ATTENTIONS = ("auto", "sdpa", "eager", "flash_attention_2")
-OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adamw_bnb_8bit", "paged_adamw_8bit")
-STRATEGIES = ("auto", "single", "ddp", "fsdp", "zero1", "zero2", "zero3")
-OFFLOADS = ("none", "optimizer", "all")
+def option_of(setting: Setting) -> Option:
+    """The option that its entry names. What may be left to the plan takes the word `auto` beside its values."""
+    kind: Kind = "text"
+    if setting.values:
+        kind = "one-of"
+    elif bool in setting.kinds:
+        kind = "switch"
+    elif setting.is_text_list:
+        kind = "list"
+    elif setting.is_size:
+        kind = "size"
+    elif setting.is_number:
+        kind = "integer" if setting.is_whole else "number"
+    values = ("auto", *setting.values) if setting.values and setting.may_be_none else setting.values
+    key = None if setting in REQUEST_SETTINGS else setting.key
+    metavar = setting.option.partition(" ")[2]
+    return Option(setting.flag, setting.option_group, kind, setting.says, metavar, key, values)
+
 
 OPTIONS: tuple[Option, ...] = (
-    Option(
-        "--profile",
-        "what",
-        "text",
-        mark("Start from this profile; `trainwiz profiles list` shows them, `none` starts from none."),
-        "NAME",
-    ),
-    Option(
-        "--model",
-        "what",
-        "text",
-        mark("Catalogue name, hub id, model folder or config.json."),
-        "MODEL",
-        key="model.name",
-    ),
-    Option(
-        "--dataset", "what", "text", mark("Sample name, file, folder or hub id."), "DATA", key="data.sources.0.name"
-    ),
-    Option("--task", "what", "one-of", mark("What the model learns to do."), key="task", values=TASKS),
-    Option("--length", "what", "count", mark("Longest input in tokens."), "TOKENS", key="batch.sequence_length"),
-    Option(
-        "--target-length",
-        "what",
-        "count",
-        mark("Longest target in tokens (seq2seq)."),
-        "TOKENS",
-        key="batch.target_length",
-    ),
-    Option("--epochs", "what", "number", mark("Passes over the data."), "N", key="training.epochs"),
-    Option("--max-steps", "what", "count", mark("Optimizer steps; wins over --epochs."), "N", key="training.max_steps"),
-    Option(
-        "--target-tokens", "what", "count", mark("Tokens a step to aim at, like 2M."), "N", key="batch.target_tokens"
-    ),
-    Option(
-        "--target-real-tokens",
-        "what",
-        "count",
-        mark("The same without padding; needs data that can be measured."),
-        "N",
-        key="batch.target_real_tokens",
-    ),
-    Option("--target-samples", "what", "count", mark("Sequences a step to aim at."), "N", key="batch.target_samples"),
-    Option("--learning-rate", "what", "number", mark("Peak learning rate."), "RATE", key="training.learning_rate"),
-    Option(
-        "--peft",
-        "what",
-        "one-of",
-        mark("Train adapters instead of all weights."),
-        key="peft.method",
-        values=("none", "lora"),
-    ),
-    Option("--lora-rank", "what", "integer", mark("Rank of the LoRA adapters."), "N", key="peft.rank"),
-    Option(
-        "--lora-targets",
-        "what",
-        "list",
-        mark("Modules that get an adapter, or all-linear."),
-        "A,B,...",
-        key="peft.targets",
-    ),
-    Option("--set", "what", "repeated", mark("Any other value, by its key; may be repeated."), "KEY=VALUE"),
-    Option(
-        "--micro-batch",
-        "how",
-        "integer",
-        mark("Sequences computed at once; lower it when memory runs out."),
-        "N",
-        key="batch.micro_batch_size",
-    ),
-    Option(
-        "--accumulation",
-        "how",
-        "integer",
-        mark("Micro-batches in one step; the target sets it when left out."),
-        "N",
-        key="batch.gradient_accumulation_steps",
-    ),
-    Option("--precision", "how", "one-of", mark("Number format."), key="engine.precision", values=PRECISIONS),
-    Option("--attention", "how", "one-of", mark("Attention kernel."), key="engine.attention", values=ATTENTIONS),
-    Option(
-        "--checkpointing",
-        "how",
-        "switch",
-        mark("Recompute activations: less memory, more time."),
-        key="engine.checkpointing",
-    ),
-    Option("--optimizer", "how", "one-of", mark("Optimizer."), key="engine.optimizer", values=OPTIMIZERS),
-    Option(
-        "--strategy", "how", "one-of", mark("How processes share the work."), key="engine.strategy", values=STRATEGIES
-    ),
-    Option("--offload", "how", "one-of", mark("What is kept in host RAM."), key="engine.offload", values=OFFLOADS),
-    Option(
-        "--deepspeed",
-        "how",
-        "text",
-        mark("Your own DeepSpeed JSON, used as it is."),
-        "FILE",
-        key="engine.deepspeed_file",
-    ),
-    Option(
-        "--loss-chunk", "how", "count", mark("Compute the loss in slices of N tokens."), "N", key="training.loss_chunk"
-    ),
-    Option("--report-to", "how", "list", mark("tensorboard, wandb, none, ..."), "A,B,...", key="logging.report_to"),
-    Option("--gpus", "where", "list", mark("GPUs of this machine, like 0,1."), "LIST", key="engine.gpus"),
-    Option("--nodes", "where", "integer", mark("Machines that train together."), "N", key="engine.nodes"),
-    Option("--gpu", "where", "text", mark('Plan for another machine, like "RTX 3080 10GB".'), "NAME"),
-    Option("--num-gpus", "where", "integer", mark("How many of them."), "N"),
-    Option("--ram", "where", "size", mark("Its host RAM, like 64G."), "SIZE"),
-    Option("--gpu-memory", "where", "size", mark("Memory of a GPU that is not in the catalogue."), "SIZE"),
-    Option("--tflops", "where", "number", mark("Its dense half-precision rate."), "N"),
-    Option("--capability", "where", "text", mark("Its compute capability, like 8.6."), "X.Y"),
-    Option(
-        "--context",
-        "where",
-        "size",
-        mark("What nvidia-smi shows for an idle CUDA process on the card, like 500M."),
-        "SIZE",
-        key="planning.context_bytes",
-    ),
     Option("--yes", "run", "flag", mark("Start without asking (headless)."), command="run"),
-    Option("--output-dir", "run", "text", mark("The run folder itself; new or empty."), "FOLDER"),
-    Option("--name", "run", "text", mark("Name of the run."), "NAME"),
+    *(option_of(setting) for setting in all_settings() if setting.option),
+    Option("--set", "what", "repeated", mark("Any other value, by its key; may be repeated."), "KEY=VALUE"),
     Option(
         "--resume",
         "run",
@@ -272,6 +167,7 @@ COMMANDS: dict[str, str] = {
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),
+    "schema": mark("Print the JSON schema of a profile, for an editor that completes and checks."),
     "doctor": mark("Show what is missing here, and for what."),
 }
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
-from trainwiz.core.config.keys import is_settable, is_text_list, is_variable
+from trainwiz.core.config.keys import is_settable, is_variable, setting_at
 from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
-from trainwiz.core.config.sections import TrainingSection
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.yaml_text import expectation, field_path, load_yaml, unknown_key_message
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr
@@ -43,7 +43,7 @@ OF_THE_MODEL: Mapping[str, Any] = {
     "peft.targets": [],
 }
 OF_THE_RECIPE: Mapping[str, Any] = {
-    key: TrainingSection.model_fields[key.removeprefix("training.")].default
+    key: SETTINGS[key].default
     for key in ("training.learning_rate", "training.final_learning_rate", "training.warmup", "training.schedule")
 }
 """A rate from scratch wipes what a pretrained model knows: these belong to how the profile's own model is trained."""
@@ -244,7 +244,8 @@ def _is_text(value: Any) -> bool:
 
 def _first_reading(key: str, value: Any) -> Any:
     """What a value from the command line means before its field is asked."""
-    if is_text_list(key):
+    entry = setting_at(key)
+    if entry is not None and entry.is_text_list:
         return _text_list(value)
     if not isinstance(value, str) or is_variable(key):
         return value

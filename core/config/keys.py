@@ -7,20 +7,19 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from trainwiz.core.config.run import Origin, RunConfig
+from trainwiz.core.config.setting import Setting
+from trainwiz.core.config.settings import SECTIONS, SETTINGS, SOURCE_LISTS, SOURCE_SETTINGS
 from trainwiz.core.errors import after
 from trainwiz.core.language import tr
 
+if TYPE_CHECKING:
+    from trainwiz.core.config.run import Origin, RunConfig
+
 # The key paths of a RunConfig ("batch.micro_batch_size"): which exist, what type they hold, which is nearest.
 
-NOT_SETTABLE: frozenset[str] = frozenset(
-    {"schema_version", "profile", "origins", "forced", "model.architecture", "mode.kind"}
-)
+NOT_SETTABLE: frozenset[str] = frozenset({"schema_version", "profile", "model.architecture", "mode.kind"})
 """Keys that trainwiz itself fills in; a profile or `--set` cannot."""
 
 NOT_IN_PROFILES: frozenset[str] = frozenset(
@@ -31,63 +30,22 @@ NOT_IN_PROFILES: frozenset[str] = frozenset(
 ENVIRONMENT = "engine.environment"
 """A mapping whose entries are keys of their own: `engine.environment.NCCL_DEBUG`."""
 
-LIST_KEYS: Mapping[str, str] = {
-    "data.sources": "data.sources",
-    "data.validation_sources": "data.validation_sources",
-}
-
-
-@cache
-def fields() -> Mapping[str, FieldInfo]:
-    """Every leaf key path with its field. A list of sections is one leaf ("data.sources")."""
-    return dict(_walk(RunConfig, ""))
-
 
 @cache
 def groups() -> frozenset[str]:
     """The key paths of the sections themselves: "batch", "engine", ..."""
-    return frozenset(key.rsplit(".", 1)[0] for key in fields() if "." in key)
+    return frozenset(SECTIONS) - {""}
 
 
-def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
-    for name, field in model.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from _walk(annotation, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", field
-
-
-def alternatives(key: str) -> tuple[Any, ...]:
-    """The types that the value at a leaf key may have, `Optional` and unions opened: (int, NoneType)."""
-    field = field_at(key)
-    if field is None:
-        return ()
-    annotation = field.annotation
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-
-
-def literals(key: str) -> tuple[str, ...]:
-    """The values that the key takes when it is a choice; () for a free value."""
-    return tuple(str(value) for kind in alternatives(key) if get_origin(kind) is Literal for value in get_args(kind))
-
-
-def is_text_list(key: str) -> bool:
-    return any(kind == list[str] for kind in alternatives(key))
-
-
-def field_at(key: str) -> FieldInfo | None:
-    """The field of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
-    found = fields().get(key)
-    if found is not None:
-        return found
+def setting_at(key: str) -> Setting | None:
+    """The setting of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
     if is_variable(key):
-        return FieldInfo(annotation=str, description="An environment variable of the run.")
-    for listed in LIST_KEYS:
+        return Setting(key=key)
+    for listed in SOURCE_LISTS:
         index, _, rest = key.removeprefix(f"{listed}.").partition(".")
         if key.startswith(f"{listed}.") and index.isdecimal() and rest:
-            return _source_fields().get(rest)
-    return None
+            return SOURCE_SETTINGS.get(rest)
+    return SETTINGS.get(key)
 
 
 def is_variable(key: str) -> bool:
@@ -95,30 +53,23 @@ def is_variable(key: str) -> bool:
     return key.removeprefix(f"{ENVIRONMENT}.") not in (key, "") and "." not in key.removeprefix(f"{ENVIRONMENT}.")
 
 
-@cache
-def _source_fields() -> Mapping[str, FieldInfo]:
-    from trainwiz.core.config.sections import DataSource
-
-    return dict(DataSource.model_fields)
-
-
 def is_settable(key: str) -> bool:
     """A user may give this key a value."""
     if key in NOT_SETTABLE:
         return False
-    return field_at(key) is not None or key.removeprefix("model.architecture_overrides.") not in (key, "")
+    return setting_at(key) is not None or key.removeprefix("model.architecture_overrides.") not in (key, "")
 
 
 def settable_keys() -> list[str]:
     """All plain leaf keys that a user may set, in the order of the sections."""
-    return [key for key in fields() if key not in NOT_SETTABLE]
+    return [key for key in SETTINGS if key not in NOT_SETTABLE]
 
 
 def nearest_keys(key: str, count: int = 3) -> list[str]:
     """The keys that the user may have meant: the same last part first, then similar spelling."""
     known = settable_keys()
-    if ".0." in key or key.startswith(tuple(LIST_KEYS)):
-        known = known + [f"data.sources.0.{name}" for name in _source_fields()]
+    if ".0." in key or key.startswith(SOURCE_LISTS):
+        known += [setting.key for setting in SOURCE_SETTINGS.values()]
     last = key.rsplit(".", 1)[-1].replace("-", "_")
     same = [name for name in known if name.rsplit(".", 1)[-1] == last]
     if same:
@@ -192,7 +143,7 @@ def generates_at_saves(config: RunConfig) -> bool:
 
 # In what two resolved runs differ: key paths with both values, and who chose the second one.
 
-NOT_COMPARED = frozenset({"schema_version", "profile", "name", "origins", "forced", "model.architecture"})
+NOT_COMPARED = frozenset({"schema_version", "profile", "name", "model.architecture"})
 """What names one run, or follows from model.name."""
 
 
@@ -210,7 +161,7 @@ class ConfigDifference:
 def config_differences(theirs: RunConfig, yours: RunConfig) -> tuple[ConfigDifference, ...]:
     """Every value of `yours` that is another one in `theirs`: the user's own first, then in the order of the config."""
     found = []
-    for key in fields():
+    for key in SETTINGS:
         if key not in NOT_COMPARED:
             for path, one, other in _leaves(key, _plain(theirs.value(key)), _plain(yours.value(key))):
                 found.append(ConfigDifference(path, one, other, _origin(yours, path)))

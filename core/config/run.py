@@ -17,10 +17,9 @@ from trainwiz.core.config.sections import (
     PeftSection,
     PlanningSection,
     RecoverySection,
-    Section,
+    RunSection,
     TrainingSection,
 )
-from trainwiz.core.config.values import Task
 from trainwiz.core.language import tr
 
 OriginKind = Literal["detected", "profile", "you", "solved"]
@@ -35,7 +34,7 @@ class Origin(BaseModel):
     reason: str = ""
 
 
-class RunConfig(Section):
+class RunConfig(RunSection):
     """Everything a run needs. With `None` left in solvable fields it is a request;
     `make_plan` returns it with every field filled, and that is what `run.yaml` holds.
 
@@ -43,10 +42,6 @@ class RunConfig(Section):
     it is the product's default.
     """
 
-    schema_version: Literal[1] = 1
-    name: str = Field("run", min_length=1, max_length=80, description="Name of the run, part of its folder's name.")
-    profile: str | None = Field(None, description="The profile that this run came from.")
-    task: Task = "masked-lm"
     model: ModelSection = Field(default_factory=ModelSection)
     data: DataSection = Field(default_factory=DataSection)
     batch: BatchSection = Field(default_factory=BatchSection)

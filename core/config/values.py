@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
 from trainwiz.core.language import mark, tr
+
+
+class Check:
+    """A check of a value as a part of its type. pydantic asks for it by name; nothing is imported before."""
+
+    def __init__(self, check: Callable[[Any], Any], *, is_first: bool = False) -> None:
+        """`is_first`: before pydantic looks at the value, which it may turn into one of the type."""
+        self._check = check
+        self._is_first = is_first
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic import AfterValidator, BeforeValidator
+
+        if self._is_first:
+            return BeforeValidator(self._check).__get_pydantic_core_schema__(source, handler)
+        return AfterValidator(self._check).__get_pydantic_core_schema__(source, handler)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        # What looks at a value first takes a text or a number, whatever it makes of it.
+        return {"type": ["string", "integer"]} if self._is_first else handler(schema)
+
 
 # The environment variables that a run may carry in its own files, and why others may not.
 
@@ -139,7 +160,7 @@ def _can_name_a_file(value: str) -> str:
     return value
 
 
-SourceName = Annotated[str, AfterValidator(_can_name_a_file)]
+SourceName = Annotated[str, Check(_can_name_a_file)]
 """A catalogue name, hub id or path."""
 
 
@@ -156,8 +177,8 @@ def _as_context_size(value: Any) -> Any:
 
 
 LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 16 << 20, 16 << 30
-ContextSize = Annotated[int, BeforeValidator(_as_context_size)]
+ContextSize = Annotated[int, Check(_as_context_size, is_first=True)]
 """Bytes, also as text with a unit."""
 
-VariableName = Annotated[str, AfterValidator(check_variable_name)]
-VariableValue = Annotated[str, BeforeValidator(as_text), AfterValidator(check_variable_value)]
+VariableName = Annotated[str, Check(check_variable_name)]
+VariableValue = Annotated[str, Check(as_text, is_first=True), Check(check_variable_value)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from trainwiz.core.config.keys import did_you_mean, field_at, literals, nearest_keys
+from trainwiz.core.config.keys import did_you_mean, nearest_keys, setting_at
 from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
@@ -239,13 +239,14 @@ def field_path(detail: Mapping[str, Any]) -> str:
     """The key path of an error; pydantic appends the branch of a union ("text_column.str"), one error for each."""
     path = ".".join(str(part) for part in detail["loc"])
     parent = path.rpartition(".")[0]
-    return parent if detail["type"] != "extra_forbidden" and field_at(path) is None and field_at(parent) else path
+    return parent if detail["type"] != "extra_forbidden" and setting_at(path) is None and setting_at(parent) else path
 
 
 def expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
     """What the field wants, in words, with its full stop."""
     kind, context = str(error["type"]), error.get("ctx") or {}
-    choices = literals(key)
+    entry = setting_at(key)
+    choices = entry.values if entry is not None else ()
     if choices:
         near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
         listed = ", ".join(choices)

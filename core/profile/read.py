@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.config.build import check_values
-from trainwiz.core.config.keys import NOT_IN_PROFILES, did_you_mean, flatten, is_settable
+from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, flatten, is_settable
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.settings import SECTIONS
 from trainwiz.core.config.yaml_text import YamlDocument, read_yaml, unknown_key_message
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import mark, tr
@@ -49,6 +50,31 @@ class ProfileFile:
     claims: dict[str, Any] = field(default_factory=dict)
     variants: tuple[str, ...] = ()
     lines: dict[str, int] = field(default_factory=dict)
+
+
+def profile_schema() -> dict[str, Any]:
+    """The JSON schema of a profile file, for editors: its `values` are the settings that can stand in one."""
+    schema = RunConfig.model_json_schema()
+    settings = {name: entry for name, entry in schema["properties"].items() if name not in ("origins", "forced")}
+    for key in (*NOT_SETTABLE, *NOT_IN_PROFILES):
+        section, _, name = key.rpartition(".")
+        place = schema["$defs"][SECTIONS[section].__name__]["properties"] if section else settings
+        del place[name]
+    text, number = {"type": "string"}, {"type": "integer", "minimum": 1}
+    hardware = {"gpu": text, "num_gpus": number, "ram": {"type": ["string", "integer"]}, "cpu_cores": number}
+    described: dict[str, Any] = {key: {"type": "object"} for key in KEYS}
+    described |= dict.fromkeys(("name", "description", "extends"), text)
+    described["variants"] = {"type": "array", "items": text}
+    described["hardware"] = {"type": "object", "properties": hardware, "additionalProperties": False}
+    described["values"] = {"type": "object", "properties": settings, "additionalProperties": False}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "trainwiz profile",
+        "type": "object",
+        "properties": described,
+        "additionalProperties": False,
+        "$defs": {name: part for name, part in schema["$defs"].items() if name != "Origin"},
+    }
 
 
 class _Reader:

@@ -11,9 +11,10 @@ import yaml
 from pydantic import BaseModel
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config, yielding_values
-from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, fields
+from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.defaults import NO_PROFILE
 from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
@@ -177,7 +178,7 @@ def _values(config: RunConfig, request: PlanRequest, parent: Profile | None) -> 
     mine = {_leaf(key) for key in request.overrides}
     theirs = parent.values if parent is not None else {}
     chosen: dict[str, Any] = {}
-    for key in fields():
+    for key in SETTINGS:
         if key in NOT_SETTABLE or key in NOT_IN_PROFILES:
             continue
         value = _plain(key, config.value(key))
@@ -192,7 +193,7 @@ def _values(config: RunConfig, request: PlanRequest, parent: Profile | None) -> 
 
 def _leaf(key: str) -> str:
     """The key as a file has it: lists of sources, overrides and environments are written whole."""
-    while key not in fields() and "." in key:
+    while key not in SETTINGS and "." in key:
         key = key.rpartition(".")[0]
     return key
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from trainwiz.core import language
 from trainwiz.core.catalog.gpus import load_gpus
-from trainwiz.core.config.keys import literals, settable_keys
+from trainwiz.core.config.keys import settable_keys
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.tui.cli import main
@@ -41,7 +42,7 @@ SIZE = (120, 40)
 def always_known() -> set[str]:
     """Names, units, keys, the parts of key paths and of options."""
     options = words_in([option.synopsis for option in OPTIONS])
-    values = words_in(word for key in settable_keys() for word in literals(key))
+    values = words_in(word for key in settable_keys() for word in SETTINGS[key].values)
     cards = words_in(load_gpus())
     return set(f"{NAMES} {UNITS} {KEYS} {JSON}".split()) | words_in(settable_keys()) | options | values | cards
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.widgets import OptionList, Static
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan_state import Offer
@@ -34,20 +33,15 @@ async def test_the_cursor_is_a_mark_which_moves_with_it():
         assert marked(app.screen) == ["profile-29"]
 
 
-@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
-async def test_the_hint_of_a_long_list_is_in_sight(size):
+async def test_the_hint_of_a_long_list_is_in_sight_and_an_empty_list_says_so():
     app = TrainwizApp(lambda: Chooser("Profile", OFFERS, ""), ascii_only=False)
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        hint = app.screen.query_one(".hint", Static)
-        window = app.screen.query_one("Vertical")
-        assert hint.content_size.height == 1 and hint.region.bottom < window.region.bottom
-
-
-async def test_a_list_that_holds_nothing_of_the_kind_says_so():
-    app = TrainwizApp(lambda: Chooser("Profile", OFFERS, ""), ascii_only=False)
-    async with app.run_test() as pilot:
-        hint = app.screen.query_one(".hint", Static)
+    async with app.run_test(size=(120, 40)) as pilot:
+        hint, window = app.screen.query_one(".hint", Static), app.screen.query_one("Vertical")
+        for size in ((120, 40), (80, 24), (60, 20)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            await pilot.pause()
+            assert hint.content_size.height == 1 and hint.region.bottom < window.region.bottom, size
         assert "No matches" not in str(hint.render())
         await pilot.press(*"zz")
         assert "No matches" in str(hint.render())

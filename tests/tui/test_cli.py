@@ -91,7 +91,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be above 0."),
         (("--epochs", "-1", "--yes"), "--epochs: -1 must be above 0."),
         (("--target-tokens", "2.5", "--yes"), "is not a whole number"),
-        (("--precision", "fp8", "--yes"), "there is no 'fp8', choose fp32 or tf32 or fp16"),
+        (("--precision", "fp8", "--yes"), "there is no 'fp8', choose auto or fp32 or tf32 or fp16"),
         (("--precision", "bf_16", "--yes"), "did you mean bf16?"),
         (("plan", "--tier", "ful"), "did you mean full?"),
         (("--strategy", "zero9", "--yes"), "--strategy: there is no 'zero9'"),

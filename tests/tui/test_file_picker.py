@@ -12,8 +12,17 @@ from textual.screen import Screen
 from textual.widgets import Static
 from trainwiz.core.data.formats import file_endings
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.widgets.file_picker import FilePicker, first_folder, path_text, typed_parts, unusable_name
-from trainwiz.tui.widgets.folder_view import Entry, matching_entries, read_folder, sizes_of
+from trainwiz.tui.widgets.file_picker import (
+    Entry,
+    FilePicker,
+    first_folder,
+    matching_entries,
+    path_text,
+    read_folder,
+    sizes_of,
+    typed_parts,
+    unusable_name,
+)
 from trainwiz.tui.widgets.lists import EntryLine, EntryList, line_text
 
 from tests.each import each
@@ -290,19 +299,18 @@ async def test_a_name_with_escape_codes_is_text_and_is_not_taken(world: Path):
     assert shown.answer == "none yet"
 
 
-@pytest.mark.parametrize("size", [(40, 10), (60, 20), (80, 24), (200, 60)])
-async def test_the_entry_under_the_cursor_is_on_the_screen_at_every_size(world: Path, size):
+async def test_the_entry_under_the_cursor_is_on_the_screen_at_every_size(world: Path):
     for number in range(200):
         (world / f"file{number:03}.csv").write_text("")
     shown = picked()
-    async with shown.app.run_test(size=size) as pilot:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot)
-        for _ in range(3):
-            await pilot.press("pagedown")
-        await pilot.press("down")
-        await pilot.pause()
-        text = "\n".join("".join(part.text for part in line) for line in shown.app.screen._compositor.render_strips())
-        assert f"▸ {shown.here}" in text
+        for size in ((40, 10), (60, 20), (200, 60)):
+            await pilot.resize_terminal(*size)
+            await pilot.press("pagedown", "pagedown", "down")
+            await pilot.pause()
+            lines = shown.app.screen._compositor.render_strips()
+            assert f"▸ {shown.here}" in "\n".join("".join(part.text for part in line) for line in lines), size
 
 
 def test_a_hundred_thousand_entries_are_narrowed_between_two_keys():

@@ -14,7 +14,7 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import TRAINING
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
 from trainwiz.tui.widgets.import_report import PasteBox
 

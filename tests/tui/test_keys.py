@@ -23,13 +23,13 @@ from trainwiz.tui.screens.run_dialogs import AskDialog
 from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.text import cells
 from trainwiz.tui.widgets.chooser import Chooser
-from trainwiz.tui.widgets.cursor_list import CursorList
 from trainwiz.tui.widgets.data_table import DataTable
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.file_picker import FilePicker
 from trainwiz.tui.widgets.frame import HelpCard, fitting_keys
 from trainwiz.tui.widgets.metric_panel import MetricPanel
+from trainwiz.tui.widgets.step_part import CursorList
 
 from tests.each import each
 

@@ -9,7 +9,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.length_histogram import axis_text, bar_rows, count_bars, input_lines, target_lines
+from trainwiz.tui.widgets.plan_charts import axis_text, bar_rows, count_bars, input_lines, target_lines
 
 from tests.each import each
 from tests.tui.wizard_parts import make_frozen_plan

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.training_arguments import RateSchedule, rate_schedule
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
-from trainwiz.tui.widgets.rate_curve import curve_rows, rate_lines, rate_picture
+from trainwiz.tui.widgets.plan_charts import curve_rows, rate_lines, rate_picture
 
 from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field, type_into
@@ -66,14 +65,11 @@ async def test_the_curve_follows_what_is_typed():
         screen = shown(app)
         assert "Up to 4e-4 in 2,000 steps, then down to 0" in screen and "500,000" in screen
         assert any("⠉" in line for line in screen.splitlines()), "braille"
-
-
-async def test_where_the_screen_is_low_the_curve_is_one_line():
-    app = frozen_app(request=PlanRequest(profile="2080super", overrides={"training.warmup": 0.5}))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
+        await go(pilot, "enter")
         await to_field(pilot, "final_learning_rate")
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
         lines = shown(app).splitlines()
         place = next(index for index, line in enumerate(lines) if "Up to 4e-4" in line)
-        assert any("\u2801" <= letter <= "\u28ff" for letter in lines[place])
+        assert any("\u2801" <= letter <= "\u28ff" for letter in lines[place]), "one line where the screen is low"
         assert not any("\u2801" <= letter <= "\u28ff" for letter in lines[place + 1])

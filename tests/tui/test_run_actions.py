@@ -24,7 +24,7 @@ from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import CommandCard
 from trainwiz.tui.screens.run_dialogs import AskDialog
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint

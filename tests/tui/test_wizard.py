@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-from trainwiz.tui.screens.plan_field_table import FIELDS
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import HelpCard
 
-from tests.each import each
 from tests.tui.wizard_keys import WIDE, go, shown, to_field
 from tests.tui.wizard_parts import frozen_app, settled
 
@@ -43,16 +40,6 @@ async def test_numbers_of_the_plan_stand_on_the_screen():
         assert "[bold]here[/bold]" in text
 
 
-@each("spec", FIELDS)
-def test_every_field_has_help(spec):
-    assert all(text.endswith(".") for text in (spec.help.what, spec.help.why, spec.help.safe, spec.help.cost))
-    assert (
-        spec.kind != "choice"
-        or spec.choices
-        or spec.id in {"profile", "machine", "model", "data", "validation_data", "column", "target_column"}
-    )
-
-
 async def test_f1_explains_the_focused_field():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
@@ -69,25 +56,20 @@ async def test_f1_explains_the_focused_field():
         assert not isinstance(app.screen, HelpCard)
 
 
-async def test_a_terminal_that_grows_and_shrinks_shows_the_plan_again():
+SIZES = ((60, 20), (120, 40), (40, 10), (100, 30), (20, 5), (80, 24), (200, 60))
+
+
+async def test_the_plan_is_on_the_screen_at_every_size():
     app = frozen_app()
-    async with app.run_test(size=(60, 20)) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
-        for width, height in ((120, 40), (40, 10), (80, 24), (120, 40)):
+        await go(pilot, "enter", "enter", "enter")
+        for width, height in SIZES:
             await pilot.resize_terminal(width, height)
             await pilot.pause()
             await pilot.pause()
-            assert "fits" in shown(app), (width, height)
+            text = shown(app)
+            assert "651" in text, f"the batch at {width}x{height}"
+            assert "fits" in text or width < 40, (width, height)
+            assert any(word in text for word in ("Training", "Target", "Length")), (width, height)
         assert "2 findings" in shown(app)
-
-
-@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20), (40, 10), (20, 5), (200, 60)])
-async def test_the_plan_is_on_the_screen_at_every_size(size):
-    app = frozen_app()
-    async with app.run_test(size=size) as pilot:
-        await settled(pilot)
-        await go(pilot, "enter", "enter", "enter")
-        text = shown(app)
-        assert "651" in text, "the batch"
-        assert "fits" in text or size[0] < 40
-        assert any(word in text for word in ("Training", "Target", "Length"))

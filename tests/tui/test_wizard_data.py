@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
-from trainwiz.tui.screens.plan_fields import parse_field, shown_value
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, applies, parse_field, shown_value
 from trainwiz.tui.screens.plan_offers import browse_data, found_column
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, with_values
@@ -56,10 +55,10 @@ def test_a_file_in_a_folder_is_no_data_set_of_the_hub_and_its_rows_are_not_denie
     rows(here / "mine" / "a.jsonl", *({"first": "MKV", "second": "MSS"} for _ in range(9)))
     state = state_of(PlanReader(MACHINE), asked("mine/a.jsonl"))
     assert state.plan is not None and state.reading.data is None
-    assert not FIELD_BY_ID["split"].applies(state.plan) and not FIELD_BY_ID["subset"].applies(state.plan)
+    assert not applies(FIELD_BY_ID["split"], state.plan) and not applies(FIELD_BY_ID["subset"], state.plan)
     assert "No rows" not in said(state) and "The rows cannot be used yet." in said(state)
     hub = state_of(PlanReader(MACHINE), asked("someone/a-set"))
-    assert hub.plan is not None and FIELD_BY_ID["split"].applies(hub.plan)
+    assert hub.plan is not None and applies(FIELD_BY_ID["split"], hub.plan)
     assert "No rows could be read." in said(hub)
 
 
@@ -119,8 +118,8 @@ def test_a_file_that_vanishes_is_a_sentence(here: Path):
 def test_a_hub_that_cannot_be_asked_is_a_sentence(here: Path):
     state = state_of(PlanReader(MACHINE), asked("nobody/nothing"))
     assert "nobody/nothing" in field_view(state, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
-    assert FIELD_BY_ID["split"].applies(state.plan)
-    assert not FIELD_BY_ID["split"].applies(state_of(PlanReader(MACHINE), asked("sample-proteins")).plan)
+    assert applies(FIELD_BY_ID["split"], state.plan)
+    assert not applies(FIELD_BY_ID["split"], state_of(PlanReader(MACHINE), asked("sample-proteins")).plan)
 
 
 def test_held_out_data_of_its_own_is_one_source(here: Path):
@@ -137,9 +136,9 @@ def test_the_picker_opens_beside_the_present_file(here: Path):
     (here / "sub").mkdir()
     rows(here / "sub" / "a.jsonl", {"text": "MKV"})
     state = state_of(PlanReader(MACHINE), asked("sub/a.jsonl"))
-    picker = browse_data(state, FIELD_BY_ID["data"])
+    picker = browse_data(state)
     assert (picker._folder, picker._started_at) == (here / "sub", "a.jsonl")
-    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")), FIELD_BY_ID["data"])
+    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")))
     assert sample._folder == here
 
 

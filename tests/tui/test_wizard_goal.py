@@ -17,11 +17,12 @@ from trainwiz.tui.options import OF_COMMANDS, named_by
 from trainwiz.tui.plan_words import run_words, steps_words
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID, on_screen
-from trainwiz.tui.screens.plan_fields import DATA, MODEL, REVIEW, shown_value
+from trainwiz.tui.screens.plan_fields import DATA, FIELD_BY_ID, MODEL, REVIEW, on_screen, shown_value
+from trainwiz.tui.screens.plan_offers import model_offers
 from trainwiz.tui.screens.plan_state import (
     OF_THE_DEMO,
     PlanState,
+    Reading,
     goal_of,
     is_ready,
     lacks_model,
@@ -29,7 +30,7 @@ from trainwiz.tui.screens.plan_state import (
     with_goal,
     with_values,
 )
-from trainwiz.tui.screens.plan_views import current_offer
+from trainwiz.tui.screens.plan_views import current_offer, offers
 from trainwiz.tui.widgets.chooser import Chooser, matching
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.step_form import GoalRow
@@ -145,6 +146,25 @@ def test_the_model_of_the_demo_is_not_marked_while_its_plan_still_stands() -> No
     state = PlanState(request=DEMO, reading=replace(PlanState(request=DEMO).reading, plan=make_frozen_plan(DEMO)))
     assert current_offer(state, MODEL_FIELD) == "esm2-tiny"
     assert current_offer(replace(state, request=with_goal(DEMO, "fine-tune")), MODEL_FIELD) == ""
+
+
+def test_fine_tuning_offers_models_with_weights_and_those_that_are_here_first(tmp_path: Path) -> None:
+    bare, whole = tmp_path / "bare", tmp_path / "whole"
+    for folder in (bare, whole):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+    (whole / "model.safetensors").write_bytes(b"")
+    models = model_offers(tmp_path)
+    state = PlanState(request=DEMO, reading=Reading(models=models))
+    assert [offer.value for offer in offers(state, MODEL_FIELD)] == [offer.value for offer in models]
+    tuned = replace(state, request=with_goal(DEMO, "fine-tune"))
+    names = [offer.value for offer in offers(tuned, MODEL_FIELD)]
+    assert names[0] == "./whole" and "esm2-8m" in names and not {"./bare", "esm2-tiny", "gpt2-tiny"} & set(names)
+    here = [offer.weights for offer in offers(tuned, MODEL_FIELD)]
+    assert here == sorted(here), "here comes before published"
+    assert "esm2-tiny" in [
+        offer.value for offer in offers(replace(state, request=with_goal(DEMO, "pretrain")), MODEL_FIELD)
+    ]
 
 
 async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, monkeypatch) -> None:

@@ -13,16 +13,16 @@ from textual.widgets import Input
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
-from trainwiz.tui.screens import plan_reading
+from trainwiz.tui.screens import plan as plan_screen
+from trainwiz.tui.screens import plan_maker
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
 from trainwiz.tui.screens.plan_maker import Effect, Newest, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.buttons import RemedyButton
-from trainwiz.tui.widgets.findings_view import effect_words
+from trainwiz.tui.widgets.field_row import RemedyButton
 from trainwiz.tui.widgets.lists import TextLines
-from trainwiz.tui.widgets.plan_panel import part_lines
+from trainwiz.tui.widgets.plan_panel import effect_words, part_lines
 
 from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
 from tests.tui.wizard_parts import GIB, FrozenReader, frozen_app, settled
@@ -59,8 +59,8 @@ async def type_fast(pilot, text: str) -> None:
 @pytest.mark.parametrize("seconds", [0.0, 0.3])
 async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds, monkeypatch):
     # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
-    monkeypatch.setattr(plan_reading, "BURST_S", 10 * plan_reading.BURST_S)
-    monkeypatch.setattr(plan_reading, "TYPING_PAUSE_S", 10 * plan_reading.TYPING_PAUSE_S)
+    monkeypatch.setattr(plan_maker, "BURST_S", 10 * plan_maker.BURST_S)
+    monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * plan_maker.TYPING_PAUSE_S)
     reader = SlowReader(seconds)
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
@@ -79,8 +79,8 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds,
 
 
 async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
-    monkeypatch.setattr("trainwiz.tui.screens.plan_reading.TYPING_PAUSE_S", 30.0)
-    monkeypatch.setattr("trainwiz.tui.screens.plan_reading.BURST_S", 0.05)
+    monkeypatch.setattr("trainwiz.tui.screens.plan_maker.TYPING_PAUSE_S", 30.0)
+    monkeypatch.setattr("trainwiz.tui.screens.plan_maker.BURST_S", 0.05)
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
@@ -92,7 +92,7 @@ async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
 
 
 def test_the_last_of_fast_keys_waits_for_less_than_a_preview_may_take():
-    assert 0.03 < plan_reading.TYPING_PAUSE_S < 0.05, "held keys repeat every 30 ms; a key is drawn after 50 at most"
+    assert 0.03 < plan_maker.TYPING_PAUSE_S < 0.05, "held keys repeat every 30 ms; a key is drawn after 50 at most"
 
 
 def test_only_the_newest_request_is_worked_on():
@@ -208,6 +208,11 @@ async def test_a_remedy_is_a_button_for_mouse_and_keyboard():
         await pilot.click("#remedy-1")
         await settled(pilot)
         assert app.screen.state.request.overrides == {"model.name": "esm2-8m", "training.max_steps": 2000}
+        app.screen._change_request(PlanRequest(profile="2080super"))
+        await go(pilot, "2")
+        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}
+        await go(pilot, "9")
+        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}, "there is no ninth one"
 
 
 def is_dimmed(app) -> bool:
@@ -216,52 +221,40 @@ def is_dimmed(app) -> bool:
     return all(any(span.style == "$muted" and span.end == len(line) for span in line.spans) for line in lines if line)
 
 
+class HeldReader(FrozenReader):
+    """Answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__(findings=())
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def read(self, request, is_cancelled):
+        assert self.may_answer.wait(60)
+        yield from super().read(request, is_cancelled)
+
+
 async def test_an_old_plan_is_dimmed_and_never_blank():
-    reader = SlowReader(0.0)
+    reader = HeldReader()
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
-        reader._seconds = 0.6
         await to_field(pilot, "micro_batch")
+        reader.may_answer.clear()
         await type_into(pilot, "7")
-        for _ in range(200):
+        while not app.screen.state.slow:
             await pilot.pause(0.01)
             text = shown(app)
             assert "sequences" in text and "GiB" in text
-            if app.screen.state.slow:
-                break
         await pilot.pause()
         assert "updating" in shown(app) and is_dimmed(app)
+        reader.may_answer.set()
         await settled(pilot)
         assert "updating" not in shown(app) and not is_dimmed(app)
         assert "7 × 651" in shown(app)
 
 
-async def test_g_goes_to_a_step_that_was_seen_and_to_no_other():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await go(pilot, "enter", "enter", "g")
-        assert [offer.label for offer in app.screen._shown] == ["Hardware", "Model", "Data"]
-        await pilot.press(*"model")
-        await go(pilot, "enter")
-        assert app.screen.state.step == MODEL and app.screen.state.reached == DATA
-
-
-async def test_a_click_on_the_rail_goes_to_a_seen_step_at_every_width():
-    for size in (WIDE, (80, 24), (60, 20)):
-        app = frozen_app()
-        async with app.run_test(size=size) as pilot:
-            await settled(pilot)
-            await go(pilot, "enter", "enter")
-            rail = app.screen.query_one("#rail")
-            place = (str(rail.render()).index("Mod"), 0) if rail.folded else (4, 2)
-            await pilot.click("#rail", offset=place)
-            await settled(pilot)
-            assert app.screen.state.step == MODEL, size
-
-
-async def test_a_click_on_a_step_that_was_not_seen_goes_nowhere():
+async def test_a_step_that_was_seen_is_gone_to_by_g_and_by_a_click_at_every_width():
     for size in (WIDE, (60, 20)):
         app = frozen_app()
         async with app.run_test(size=size) as pilot:
@@ -270,7 +263,16 @@ async def test_a_click_on_a_step_that_was_not_seen_goes_nowhere():
             place = (str(rail.render()).index("3"), 0) if rail.folded else (4, 4)
             await pilot.click("#rail", offset=place)
             await settled(pilot)
-            assert (app.screen.state.step, app.screen.state.reached) == (HARDWARE, HARDWARE), size
+            assert (app.screen.state.step, app.screen.state.reached) == (HARDWARE, HARDWARE), "not seen yet"
+            await go(pilot, "enter", "enter", "g")
+            assert [offer.label for offer in app.screen._shown] == ["Hardware", "Model", "Data"]
+            await pilot.press(*"hard")
+            await go(pilot, "enter")
+            assert app.screen.state.step == HARDWARE and app.screen.state.reached == DATA
+            place = (str(rail.render()).index("Mod"), 0) if rail.folded else (4, 2)
+            await pilot.click("#rail", offset=place)
+            await settled(pilot)
+            assert app.screen.state.step == MODEL, size
 
 
 async def test_what_is_being_typed_stays_when_the_terminal_changes():
@@ -288,13 +290,9 @@ async def test_what_is_being_typed_stays_when_the_terminal_changes():
         assert app.screen.state.request.name == "half a name"
 
 
-def test_the_largest_part_of_the_peak_comes_first_whatever_the_estimator_says_first():
-    bar, *legend = (line.plain for line in part_lines({"weights": GIB, "activations": 3 * GIB}, 40, UNICODE_MARKS))
-    assert bar == "█" * 30 + "▓" * 10
-    assert " ".join(legend) == "█ activations 3.0  ▓ weights 1.0"
-
-
 def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
+    bar, *legend = (line.plain for line in part_lines({"weights": GIB, "activations": 3 * GIB}, 40, UNICODE_MARKS))
+    assert bar == "█" * 30 + "▓" * 10 and " ".join(legend) == "█ activations 3.0  ▓ weights 1.0", "the largest first"
     parts = {"weights": 4 * GIB, "gradients": 2 * GIB, "activations": 2 * GIB, "context": 1}
     bar, *legend = (line.plain for line in part_lines(parts, 40, UNICODE_MARKS))
     assert bar == "█" * 20 + "▓" * 10 + "▒" * 10
@@ -310,7 +308,7 @@ class LaterReader(FrozenReader):
 
 
 async def test_a_screen_that_is_left_alone_says_when_a_start_now_would_be_done(monkeypatch):
-    monkeypatch.setattr(plan_reading, "DATED_EVERY_S", 0.2)
+    monkeypatch.setattr(plan_screen, "DATED_EVERY_S", 0.2)
     app = frozen_app(LaterReader(findings=()), at_review=True)
     async with app.run_test(size=(160, 60)) as pilot:
         await settled(pilot)

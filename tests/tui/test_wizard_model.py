@@ -60,29 +60,27 @@ async def choose(pilot: Pilot, text: str) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize(
-    ("typed", "model", "task"),
-    [
-        ("esm2 650", "esm2-650m", "masked-lm"),
-        ("355 million", "gpt2-medium", "causal-lm"),
-        ("nllb 600", "nllb-600m", "seq2seq"),
-        ("qwen 1.5", "qwen2.5-1.5b", "causal-lm"),
-    ],
+SEARCHED = (
+    ("esm2 650", "esm2-650m", "masked-lm"),
+    ("355 million", "gpt2-medium", "causal-lm"),
+    ("nllb 600", "nllb-600m", "seq2seq"),
+    ("qwen 1.5", "qwen2.5-1.5b", "causal-lm"),
 )
-async def test_the_catalogue_is_searched_by_name_family_and_size_and_the_task_follows(
-    typed: str, model: str, task: str
-) -> None:
+
+
+async def test_the_catalogue_is_searched_by_name_family_and_size_and_the_task_follows() -> None:
     app = wizard()
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
-        await choose(pilot, typed)
-        plan = app.screen.state.plan
-        assert (plan.config.model.name, plan.task) == (model, task)
-        words, spec = form(pilot), load_models()[model]
-        assert f"on the hub as {spec.hub_id}" in words or "asks for its licence" in words
-        assert spec.license is not None and f"Licence {spec.license}" in words
-        assert "in half precision" in words and " layers" in words
-        assert ("not for commercial use" in words) == (model == "nllb-600m")
+        for typed, model, task in SEARCHED:
+            await choose(pilot, typed)
+            plan = app.screen.state.plan
+            assert (plan.config.model.name, plan.task) == (model, task)
+            words, spec = form(pilot), load_models()[model]
+            assert f"on the hub as {spec.hub_id}" in words or "asks for its licence" in words
+            assert spec.license is not None and f"Licence {spec.license}" in words
+            assert "in half precision" in words and " layers" in words
+            assert ("not for commercial use" in words) == (model == "nllb-600m")
 
 
 async def test_a_folder_with_weights_tells_their_size_and_licence(tmp_path: Path) -> None:
@@ -128,42 +126,42 @@ async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: 
         assert app.screen.state.plan.model.parameters == app.screen.state.plan.model.trainable_parameters > 100_000
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("cut.json", json.dumps(ARCHITECTURE)[:60], "is not valid JSON"),
-        ("list.json", "[1, 2]", "holds no JSON object"),
-        ("odd.json", '{"hidden_size": 4}', "names no `model_type`"),
-        ("vision.json", '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "cannot train"),
-        ("binary.json", "\udcff\udcfe", "is not UTF-8 text"),
-        ("gone.json", None, "does not exist"),
-        ("nobody/[red]nothing", None, "There is no model"),
-        ("nobody/nothing", None, "not in the local Hugging Face cache"),
-        ("no such model", None, "There is no model"),
-    ],
+UNUSABLE = (
+    ("cut.json", json.dumps(ARCHITECTURE)[:60], "is not valid JSON"),
+    ("list.json", "[1, 2]", "holds no JSON object"),
+    ("odd.json", '{"hidden_size": 4}', "names no `model_type`"),
+    ("vision.json", '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "cannot train"),
+    ("binary.json", "\udcff\udcfe", "is not UTF-8 text"),
+    ("gone.json", None, "does not exist"),
+    ("nobody/[red]nothing", None, "There is no model"),
+    ("nobody/nothing", None, "not in the local Hugging Face cache"),
+    ("no such model", None, "There is no model"),
 )
-async def test_what_cannot_be_used_is_a_sentence_and_the_wizard_goes_on(
-    tmp_path: Path, name: str, text: str | None, said: str
-) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+async def test_what_cannot_be_used_is_a_sentence_and_the_wizard_goes_on(tmp_path: Path) -> None:
     app = wizard()
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
         row = await to_field(pilot, "model")
-        app.screen._set(row.spec, name)
-        await until(pilot, lambda: said in row.view.invalid)
-        await settled(pilot)
-        assert start_obstacle(app.screen.state) and "\x1b" not in shown(app)
+        for name, text, said in UNUSABLE:
+            if text is not None:
+                (tmp_path / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+            app.screen._set(row.spec, name)
+            await until(pilot, lambda said=said: said in row.view.invalid)
+            await settled(pilot)
+            assert start_obstacle(app.screen.state) and "\x1b" not in shown(app)
         await pilot.press("r")
         await settled(pilot)
         assert row.view.value == "esm2-tiny" and row.view.invalid == "" and not start_obstacle(app.screen.state)
 
 
-async def test_code_of_the_models_own_is_not_run_and_told(tmp_path: Path) -> None:
+async def test_code_of_the_models_own_is_not_run_and_a_hostile_name_stays_text(tmp_path: Path) -> None:
     config = {**ARCHITECTURE, "auto_map": {"AutoModelForCausalLM": "evil.Model"}}
     (tmp_path / "remote.json").write_text(json.dumps(config))
     (tmp_path / "evil.py").write_text("raise SystemExit('run!')")
+    hostile = "[red]m[b]\x1b[31m.json"
+    (tmp_path / hostile).write_text(json.dumps(ARCHITECTURE))
     app = wizard()
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
@@ -171,15 +169,7 @@ async def test_code_of_the_models_own_is_not_run_and_told(tmp_path: Path) -> Non
         finding = next(one for one in app.screen.state.plan.findings if one.code == "remote_code")
         assert "Python code of its own" in finding.message
         assert "comes with Python code of its own" in form(pilot, "#panel")
-
-
-async def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
-    name = "[red]m[b]\x1b[31m.json"
-    (tmp_path / name).write_text(json.dumps(ARCHITECTURE))
-    app = wizard()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
         row = await to_field(pilot, "model")
-        app.screen._set(row.spec, name)
+        app.screen._set(row.spec, hostile)
         await settled(pilot)
         assert "[red]m[b]" in form(pilot) and "\x1b" not in shown(app)

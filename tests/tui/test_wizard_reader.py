@@ -22,8 +22,7 @@ from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import Started, command_line, help_parts, start_plan
-from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
-from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, parse_field
 from trainwiz.tui.screens.plan_reader import PlanReader, planned_files
 from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, with_values
 from trainwiz.tui.screens.plan_views import field_view

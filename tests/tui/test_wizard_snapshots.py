@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     reason="the pictures were made with the textual of constraints.txt",
 )
 
-SIZES = [(60, 20), (80, 24), (120, 40)]
+VIEWS = {"60x20-dark": ((60, 20), "dark"), "80x24-light": ((80, 24), "light"), "120x40-dark": ((120, 40), "dark")}
 STEPS = {HARDWARE: "hardware", MODEL: "model", DATA: "data", TRAINING: "training", REVIEW: "review"}
 
 
@@ -47,8 +47,7 @@ def _chinese() -> Iterator[None]:
     use_language("en")
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(("size", "theme"), VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("step", STEPS, ids=STEPS.get)
 def test_step(snap_compare, step, size, theme):
     assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(step, theme))

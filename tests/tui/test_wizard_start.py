@@ -33,18 +33,6 @@ async def test_five_enters_start_the_plan_that_is_shown(monkeypatch, pause):
         assert started[0][1] is app.screen.state.plan
 
 
-async def test_a_digit_applies_the_remedy_with_its_number():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await go(pilot, "2")
-        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}
-        await go(pilot, "1")
-        assert app.screen.state.request.overrides == {"model.name": "esm2-8m", "training.max_steps": 2000}
-        await go(pilot, "9")
-        assert len(app.screen.state.request.overrides) == 2
-
-
 async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(monkeypatch):
     started = []
     monkeypatch.setattr(
@@ -81,10 +69,9 @@ async def test_a_request_that_cannot_be_planned_keeps_the_old_plan_and_names_the
         assert "Cannot start" in shown(app)
 
 
-async def test_a_failed_start_is_a_sentence_and_the_wizard_goes_on(monkeypatch):
-    monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, problem="The disk is full.")
-    )
+async def test_a_failed_start_is_a_sentence_and_a_detached_one_leaves_with_the_folder(monkeypatch, tmp_path):
+    answers = [{"problem": "The disk is full."}, {"folder": RunFolder(tmp_path / "run")}]
+    monkeypatch.setattr(plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, **answers.pop(0)))
     app = frozen_app(FrozenReader(findings=()), at_review=True)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
@@ -92,15 +79,6 @@ async def test_a_failed_start_is_a_sentence_and_the_wizard_goes_on(monkeypatch):
         await app.workers.wait_for_complete()
         await pilot.pause()
         assert "✗ The disk is full." in shown(app) and app.screen.state.busy == ""
-
-
-async def test_start_detached_leaves_with_the_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, RunFolder(tmp_path / "run"))
-    )
-    app = frozen_app(FrozenReader(findings=()), at_review=True)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
         await go(pilot, "right", "enter")
         await app.workers.wait_for_complete()
         await pilot.pause()

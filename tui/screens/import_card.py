@@ -24,21 +24,21 @@ from trainwiz.core.importing.report import Imported
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
-from trainwiz.tui.widgets.buttons import ActionButton, KeepRow
+from trainwiz.tui.widgets.field_row import ActionButton, KeepRow
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.import_report import ABOUT, ImportReport, PasteBox
-from trainwiz.tui.widgets.step_form import unforeseen_words
+from trainwiz.tui.widgets.step_part import unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
-    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_fields import Setting
     from trainwiz.tui.screens.plan_state import PlanState
 
 
 # How the wizard takes an import: the profile that was kept of it fills in everything, as one that was always there.
 
 
-def import_settings(state: PlanState, spec: FieldSpec) -> ImportCard:
+def import_settings(state: PlanState, spec: Setting) -> ImportCard:
     """The window in which foreign settings are read."""
 
     return ImportCard(gives_way=len(state.request.overrides))

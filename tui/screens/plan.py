@@ -2,60 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
+from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.message import Message
+from textual.containers import Container
+from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import Finding
-from trainwiz.core.language import tr, trn
-from trainwiz.tui.keys import REMEDY_KEYS, bindings, keys_of
-from trainwiz.tui.screens.plan_editing import PlanEditing
-from trainwiz.tui.screens.plan_field_hardware import field_of
-from trainwiz.tui.screens.plan_fields import REVIEW, STEPS
-from trainwiz.tui.screens.plan_state import (
-    Offer,
-    PlanState,
-    first_state,
-    go_to,
-    goal_of,
-    is_ready,
-    lacks_model,
-    start_obstacle,
-    state_findings,
-    with_goal,
+from trainwiz.core.language import tr
+from trainwiz.tui.keys import KeyBinding, bindings, keys_of
+from trainwiz.tui.screens import plan_state as states
+from trainwiz.tui.screens import plan_views as views
+from trainwiz.tui.screens.plan_fields import (
+    FIELD_BY_ID,
+    REVIEW,
+    Setting,
+    parse_field,
 )
-from trainwiz.tui.screens.plan_views import findable_fields
-from trainwiz.tui.widgets.buttons import ActionButton, RemedyButton
-from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.frame import StepRail
+from trainwiz.tui.screens.plan_maker import PlanThreads, Read, numbered_remedies
+from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
+from trainwiz.tui.widgets.frame import HeadLine, KeyBar, StepRail
 from trainwiz.tui.widgets.plan_panel import PlanPanel
-from trainwiz.tui.widgets.step_form import FieldButton, GoalRow, MoreRow, PartRow, StepPart, unforeseen_words
+from trainwiz.tui.widgets.plan_strip import PlanStrip
+from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, FormScroll, GoalRow, MoreRow, focus_target
+from trainwiz.tui.widgets.step_part import PartRow, StepPart, unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
+    from trainwiz.tui.app import TrainwizApp
     from trainwiz.tui.screens.plan_command import Started, StartKind
     from trainwiz.tui.screens.plan_reader import PlanReader
+    from trainwiz.tui.screens.plan_state import Offer
+    from trainwiz.tui.widgets.step_part import Answer
+
+    Then = Callable[[str | None], None] | Callable[[str | None], Awaitable[None]]
 
 
-OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
+FIRST_FRAME_S = 0.05
+DATED_EVERY_S = 10.0
+"""How often it is seen to that "done" and the folder's name are of this minute."""
 
 
-class PlanScreen(PlanEditing):
-    """The five steps, the form, and the plan that follows every change."""
+class PlanScreen(Screen[None]):
+    """The five steps, the form, and the plan that follows every change. Folded on narrow and low terminals."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan")]
-
-    class StartDone(Message):
-        """A start came to its end, well or not."""
-
-        def __init__(self, started: Started) -> None:
-            super().__init__()
-            self.started = started
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (70, "-middle"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-short"), (30, "-tall")]
 
     def __init__(
         self,
@@ -66,31 +65,274 @@ class PlanScreen(PlanEditing):
         tier: RefineTier = "analytic",
     ) -> None:
         """`reader` reads the world; one for `tier` is made after the first frame when none is given."""
-        super().__init__(first_state(request, at_review=at_review), reader, tier)
+        super().__init__()
+        self.state = states.first_state(request, at_review=at_review)
+        self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
+        self._before_edit: PlanRequest | None = None
+        self._threads = PlanThreads(
+            reader,
+            tier,
+            start=lambda work, group: self.run_worker(work, thread=True, group=group, exit_on_error=False),
+            post=self.post_message,
+            set_timer=self.set_timer,
+            note_slow=self._note_slow,
+        )
 
-    async def _taken(self) -> None:
+    @property
+    def reader(self) -> PlanReader | None:
+        """What reads the world; None before the first frame is drawn."""
+        return self._threads.reader
+
+    @property
+    def _wizard(self) -> TrainwizApp:
+        return cast("TrainwizApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        marks = self._wizard.marks
+        head, rail, panel = HeadLine(marks), StepRail(marks, id="rail"), PlanPanel(marks, id="panel")
+        strip, self._key_bar = PlanStrip(marks, id="strip"), KeyBar(self._keys)
+        self._forms = FormScroll(self.state.step, marks)
+        # Every key draws them: looked for each time, they would cost more than what they draw.
+        self._parts = (head, rail, panel, strip)
+        yield from (head, Container(rail, self._forms, panel, id="body"), strip, self._key_bar)
+
+    async def on_mount(self) -> None:
+        if self.state.step == REVIEW:
+            # Its buttons are parts, and a key may be meant for them at once.
+            await self.complete_first_step()
+        self._draw()
+        self._focus_step()
+        # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
+        self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._begin)
+        self.set_interval(DATED_EVERY_S, self._date)
+
+    async def complete_first_step(self) -> None:
+        await self._forms.complete()
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._parts:
+            return
+        for part in self._parts:
+            part.show(self.state)
+        self._forms.draw(self.state)
+        self._key_bar.refresh()
+
+    async def _show_step(self) -> None:
+        focused = self.focused.spec.id if isinstance(self.focused, FieldRow) else ""
+        await self._forms.turn_to(self.state.step, more=self.state.more)
+        self._draw()
+        self._focus_step(focused)
+
+    def _focus_step(self, field_id: str = "") -> None:
+        for widget in self.query(focus_target(self.state, field_id)):
+            self.set_focus(widget)
+        # Rows that were just made have no place yet; with one, the focus is brought into view.
+        self.call_after_refresh(self._show_focused)
+
+    def _show_focused(self) -> None:
+        if self.focused is not None:
+            self.focused.scroll_visible(animate=False)
+
+    @property
+    def _spec(self) -> Setting | None:
+        """The field that has the focus, or whose editor has it."""
+        focused = self.focused.parent if isinstance(self.focused, FieldInput) else self.focused
+        if isinstance(focused, PartRow):
+            return FIELD_BY_ID.get(focused.field_id)
+        return focused.spec if isinstance(focused, FieldRow) else None
+
+    def _keys(self) -> tuple[KeyBinding, ...]:
+        """The keys that do something now."""
+        if isinstance(self.focused, FieldInput):
+            return keys_of("edit")
+        return views.shown_keys(self.state, self._spec, on_button=isinstance(self.focused, ActionButton | RemedyButton))
+
+    def on_descendant_focus(self) -> None:
+        self.query_one(KeyBar).refresh()
+
+    # The plan: readings come from threads, and one place takes them.
+
+    async def _begin(self) -> None:
+        self._threads.change(self.state.request)
+        await self.complete_first_step()
+
+    def _date(self) -> None:
+        """A plan that stands here for a while is for a start now, not for one when it was made."""
+        state, reader = self.state, self.reader
+        if reader is not None and not state.busy and states.is_ready(state) and not state.reading.findings:
+            self._replace(replace(state, reading=reader.dated(state.request, state.reading)))
+
+    def on_unmount(self) -> None:
+        self._threads.close()
+
+    def _replace(self, state: PlanState) -> None:
+        """The one place where the state changes."""
+        if state.request is not self.state.request:
+            state = replace(state, updating=True, problem="", wanted_start="")
+        self.state = state
+        self._draw()
+
+    def _change_request(self, request: PlanRequest, *, typed: bool = False) -> None:
+        """Plan for another request: at once, or as fast typing allows."""
+        self._replace(replace(self.state, request=request))
+        self._threads.change(request, typed=typed)
+
+    def _note_slow(self) -> None:
+        if self.state.updating:
+            self._replace(replace(self.state, slow=True))
+
+    @on(Read)
+    async def _take(self, event: Read) -> None:
+        state, reading = self.state, event.reading
+        if event.request is not state.request or state.busy:
+            return
+        if reading.plan is None and not states.lacks_model(state.request):
+            reading = replace(reading, plan=state.plan)
+        done = not reading.waits_for
+        self._replace(replace(state, reading=reading, updating=not done, slow=state.slow and not done))
+        if done and not event.is_better:
+            self._threads.improve(event.request)
         self._open_wanted_list()
-        if self.state.wanted_start and (is_ready(self.state) or start_obstacle(self.state)):
+        if self.state.wanted_start and (states.is_ready(self.state) or states.start_obstacle(self.state)):
             await self._start(cast("StartKind", self.state.wanted_start))
+
+    # Values: rows, their editors and lists, dialogs, remedies.
+
+    @on(FieldRow.Clicked)
+    def _clicked(self, event: FieldRow.Clicked) -> None:
+        self._open(event.row)
+
+    def _open(self, row: FieldRow) -> None:
+        """The editor of a row, or its list of values."""
+        spec, state = row.spec, self.state
+        if spec.opens_a_list:
+            known, now = views.offers(state, spec), views.current_offer(state, spec)
+            self._choose(tr(spec.label), known, now, partial(self._chosen, spec), views.free_text_hint(spec))
+        elif not row.editing:
+            self._before_edit = state.request
+            row.begin_edit(views.edit_text(state, spec))
+
+    def _choose(self, title: str, known: Sequence[Offer], now: str, then: Then, hint: str = "") -> None:
+        """A list over the screen; `then` gets what was chosen of it."""
+        from trainwiz.tui.widgets.chooser import Chooser
+
+        self.app.push_screen(Chooser(title, known, now, hint), then)
+
+    def _open_wanted_list(self) -> None:
+        """The list that is to be opened, once there is something in it and its row has the focus."""
+        spec, row = FIELD_BY_ID.get(self.state.wanted_list), self.focused
+        if spec is not None and views.offers(self.state, spec):
+            self._replace(replace(self.state, wanted_list=""))
+            if isinstance(row, FieldRow) and row.spec is spec:
+                self._open(row)
+
+    def _act(self, field_id: str) -> None:
+        """What the button beside a field does."""
+        dialog = FIELD_ACTIONS[field_id].opens(self.state)
+        self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
+
+    def _chosen(self, spec: Setting, answer: Answer) -> None:
+        if answer is not None and isinstance(self.focused, FieldButton):
+            # Enter would open the same window again.
+            self.focus_next(FieldRow)
+        if isinstance(answer, str):
+            self._set(spec, answer)
+        elif answer is not None:
+            self._change_request(answer(self.state.request))
+
+    def action_import_settings(self) -> None:
+        """The button beneath the profile, from every step."""
+        self._act("profile")
+
+    @on(StepPart.Changed)
+    def _part_changed(self, event: StepPart.Changed) -> None:
+        self._change_request(event.change(self.state.request))
+
+    @on(StepPart.FieldSet)
+    def _part_set(self, event: StepPart.FieldSet) -> None:
+        self._set(FIELD_BY_ID[event.field_id], event.text)
+
+    def _set(self, spec: Setting, text: str, *, typed: bool = False) -> None:
+        """Take the text of a field; a text that cannot be read leaves the request and says why."""
+        try:
+            values = parse_field(spec, text, self.state.plan.config if self.state.plan is not None else None)
+        except ValueError as error:
+            self._replace(states.with_invalid(self.state, spec.id, str(error)))
+            return
+        self._replace(states.with_invalid(self.state, spec.id, ""))
+        self._change_request(states.with_values(self.state.request, spec, values), typed=typed)
+
+    @on(FieldRow.Typed)
+    def _typed(self, event: FieldRow.Typed) -> None:
+        if event.is_first and self._before_edit is not None:
+            # Typed back to where it was: no choice of the user's.
+            self._replace(states.with_invalid(self.state, event.row.spec.id, ""))
+            self._change_request(self._before_edit, typed=True)
+        else:
+            self._set(event.row.spec, event.text, typed=True)
+
+    @on(FieldRow.Done)
+    async def _typed_last(self, event: FieldRow.Done) -> None:
+        row, before = event.row, self._before_edit
+        unreadable = row.spec.id in self.state.invalid
+        if event.keep and unreadable and row.editor_has_focus:
+            return
+        had_focus = row.editor_has_focus
+        await row.end_edit()
+        if had_focus:
+            row.focus()
+        if unreadable:
+            self._replace(states.with_invalid(self.state, row.spec.id, ""))
+        if before is not None and (unreadable or not event.keep) and before is not self.state.request:
+            self._change_request(before)
+        self._before_edit = None
+        self._draw()
+
+    def action_next_value(self, by: int) -> None:
+        """The value beside the present one in the list of a field."""
+        spec = self._spec
+        if spec is None or not spec.opens_a_list or isinstance(self.focused, PartRow):
+            if isinstance(self.focused, ActionButton):
+                self.focus_next(ActionButton) if by > 0 else self.focus_previous(ActionButton)
+            return
+        value = views.value_beside(self.state, spec, by)
+        if value is not None:
+            self._set(spec, value)
+
+    def action_reset_field(self) -> None:
+        if self._spec is not None:
+            self._change_request(states.with_values(self.state.request, self._spec, {}))
+
+    def action_reset_step(self) -> None:
+        """Take back the user's values of this step; the profile stays."""
+        self._change_request(states.without_step(self.state))
+
+    def action_apply_remedy(self, number: int) -> None:
+        remedies = numbered_remedies(states.state_findings(self.state))
+        if number <= len(remedies):
+            self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
+
+    @on(RemedyButton.Pressed)
+    def _remedy_pressed(self, event: RemedyButton.Pressed) -> None:
+        self.action_apply_remedy(event.number)
+
+    # Going from step to step and from field to field.
 
     async def _go(self, state: PlanState) -> None:
         """Replace the state by one with another step; returns when its rows are there."""
         self._replace(state)
         await self._show_step()
 
-    # Going from step to step and from field to field.
-
     async def action_next_step(self) -> None:
-        if isinstance(self.focused, RemedyButton):
-            self.action_apply_remedy(self.focused.number)
-        elif isinstance(self.focused, ActionButton):
+        if isinstance(self.focused, ActionButton | RemedyButton):
             await self._press(self.focused)
         elif isinstance(self.focused, GoalRow):
             await self._pursue(self.focused.goal)
         elif self.state.step == REVIEW:
             self._focus_step()
         else:
-            await self._go(go_to(self.state, self.state.step + 1))
+            await self._go(states.go_to(self.state, self.state.step + 1))
 
     @on(GoalRow.Pressed)
     async def _goal_pressed(self, event: GoalRow.Pressed) -> None:
@@ -98,15 +340,15 @@ class PlanScreen(PlanEditing):
 
     async def _pursue(self, goal: str) -> None:
         """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
-        is_another = goal != goal_of(self.state)
+        is_another = goal != states.goal_of(self.state)
         if goal == "profile" and is_another:
             await self._found("profile")
             self._replace(replace(self.state, wanted_list="profile"))
         else:
             if is_another:
-                self._change_request(with_goal(self.state.request, goal))
-            await self._go(go_to(self.state, self.state.step + 1))
-            if lacks_model(self.state.request):
+                self._change_request(states.with_goal(self.state.request, goal))
+            await self._go(states.go_to(self.state, self.state.step + 1))
+            if states.lacks_model(self.state.request):
                 self._replace(replace(self.state, wanted_list="model"))
         self._open_wanted_list()
 
@@ -114,29 +356,19 @@ class PlanScreen(PlanEditing):
         if self.state.wanted_start:
             self._replace(replace(self.state, wanted_start=""))
         elif self.state.step > 0:
-            await self._go(go_to(self.state, self.state.step - 1))
+            await self._go(states.go_to(self.state, self.state.step - 1))
 
     @on(StepRail.Chosen)
     async def _jump(self, event: StepRail.Chosen) -> None:
-        await self._go(go_to(self.state, event.step))
+        await self._go(states.go_to(self.state, event.step))
 
     def action_choose_step(self) -> None:
         """A list of the steps that were seen; the chosen one is shown."""
-        from trainwiz.tui.widgets.chooser import Chooser
-
-        state = self.state
-        seen = [Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: state.reached + 1])]
-        self.app.push_screen(Chooser(tr("Go to a step"), seen, str(state.step)), self._to_step)
+        self._choose(tr("Go to a step"), views.seen_steps(self.state), str(self.state.step), self._to_step)
 
     async def _to_step(self, step: str | None) -> None:
         if step is not None:
-            await self._go(go_to(self.state, int(step)))
-
-    def action_next_field(self) -> None:
-        self.focus_next()
-
-    def action_previous_field(self) -> None:
-        self.focus_previous()
+            await self._go(states.go_to(self.state, int(step)))
 
     def action_scroll_plan(self, pages: int) -> None:
         panel = self.query_one(PlanPanel)
@@ -144,17 +376,13 @@ class PlanScreen(PlanEditing):
 
     def action_find(self) -> None:
         """A list of all fields; the chosen one gets the focus."""
-        from trainwiz.tui.widgets.chooser import Chooser
-
-        known = findable_fields(self.state)
-        self.app.push_screen(Chooser(tr("Find a value"), known, ""), self._found)
+        self._choose(tr("Find a value"), views.findable_fields(self.state), "", self._found)
 
     async def _found(self, field_id: str | None) -> None:
         if field_id is None:
             return
-        spec = field_of(field_id)
-        assert spec is not None, field_id
-        await self._go(go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
+        spec = FIELD_BY_ID[field_id]
+        await self._go(states.go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
     @on(StepPart.FieldWanted)
@@ -166,9 +394,7 @@ class PlanScreen(PlanEditing):
             self._open(self.focused)
         elif isinstance(self.focused, MoreRow):
             await self._toggle_more()
-        elif isinstance(self.focused, RemedyButton):
-            self.action_apply_remedy(self.focused.number)
-        elif isinstance(self.focused, ActionButton):
+        elif isinstance(self.focused, ActionButton | RemedyButton):
             await self._press(self.focused)
         elif isinstance(self.focused, PartRow):
             self.focused.press()
@@ -177,8 +403,6 @@ class PlanScreen(PlanEditing):
     async def _toggle_more(self) -> None:
         await self._go(replace(self.state, more=not self.state.more))
 
-    # Starting.
-
     async def action_start(self) -> None:
         await self._start("start")
 
@@ -186,9 +410,11 @@ class PlanScreen(PlanEditing):
     async def _pressed(self, event: ActionButton.Pressed) -> None:
         await self._press(event.button)
 
-    async def _press(self, button: ActionButton) -> None:
-        if isinstance(button, FieldButton):
-            self._act(button)
+    async def _press(self, button: ActionButton | RemedyButton) -> None:
+        if isinstance(button, RemedyButton):
+            self.action_apply_remedy(button.number)
+        elif isinstance(button, FieldButton):
+            self._act(button.spec.id)
         elif button.action == "save":
             self._save()
         else:
@@ -199,29 +425,22 @@ class PlanScreen(PlanEditing):
         state = self.state
         if state.busy:
             return
-        obstacle = start_obstacle(state, kind)
-        if obstacle or not is_ready(state):
-            await self._go(replace(go_to(state, REVIEW), problem=obstacle, wanted_start="" if obstacle else kind))
+        last, plan, obstacle = states.go_to(state, REVIEW), state.plan, states.start_obstacle(state, kind)
+        if obstacle or plan is None or not states.is_ready(state):
+            await self._go(replace(last, problem=obstacle, wanted_start="" if obstacle else kind))
             return
-        await self._go(replace(go_to(state, REVIEW), busy="writing" if kind == "write" else "starting"))
-        self.run_worker(
-            partial(self._work_start, kind, state), thread=True, group="start", exclusive=True, exit_on_error=False
-        )
-
-    def _work_start(self, kind: StartKind, state: PlanState) -> None:
         from trainwiz.tui.screens.plan_command import start_plan
 
-        assert state.plan is not None
-        self.post_message(self.StartDone(start_plan(kind, state.plan, state.request, state.reading.folder)))
+        await self._go(replace(last, busy="writing" if kind == "write" else "starting"))
+        work = partial(start_plan, kind, plan, state.request, state.reading.folder)
+        self.run_worker(work, thread=True, group="start", exclusive=True, exit_on_error=False)
 
-    @on(StartDone)
-    def _start_done(self, event: StartDone) -> None:
-        started = event.started
+    def _started(self, started: Started) -> None:
         self._replace(replace(self.state, busy="", problem=started.problem))
         if started.folder is None:
             return
         # The memory that a tracer holds belongs to the run now.
-        self._close_reader()
+        self._threads.close_reader()
         if started.kind == "start":
             from trainwiz.core.telemetry.target import Target
             from trainwiz.tui.screens.monitor import MonitorScreen
@@ -232,36 +451,20 @@ class PlanScreen(PlanEditing):
             self._wizard.leave_with(started.words)
 
     @on(Worker.StateChanged)
-    def _worker_failed(self, event: Worker.StateChanged) -> None:
-        """A failure that nobody foresaw is a sentence too, and the wizard goes on."""
-        if event.state is not WorkerState.ERROR:
-            return
-        assert event.worker.error is not None
-        message = unforeseen_words(event.worker.error)
-        finding = Finding("defect", "error", event.worker.group, message)
-        reading = replace(self.state.reading, findings=(finding,), waits_for="")
-        self._replace(replace(self.state, reading=reading, updating=False, slow=False, busy="", problem=message))
-
-    # Leaving and help.
+    def _worker_ended(self, event: Worker.StateChanged) -> None:
+        """A start is over; or a failure that nobody foresaw, which is a sentence too, and the wizard goes on."""
+        worker = event.worker
+        if event.state is WorkerState.SUCCESS and worker.group == "start":
+            self._started(cast("Started", worker.result))
+        elif event.state is WorkerState.ERROR and worker.error is not None:
+            self._replace(states.with_defect(self.state, worker.group, unforeseen_words(worker.error)))
 
     def ask_to_leave(self) -> None:
         """At once where nothing would be lost."""
-        if not self.state.changed:
+        if self.state.changed:
+            self._choose(*views.ways_to_leave(self.state), "quit", self._leave)
+        else:
             self._wizard.exit(0)
-            return
-        from trainwiz.tui.widgets.chooser import Chooser
-
-        title = trn(
-            "Quit? {n} value that you chose is not saved.",
-            "Quit? {n} values that you chose are not saved.",
-            self.state.changed,
-        )
-        ways = [
-            Offer("quit", tr("quit"), tr("the command that does the same is printed")),
-            Offer("save", tr("save"), tr("as a profile of yours, and stay")),
-            Offer("stay", tr("stay"), tr("nothing changes")),
-        ]
-        self.app.push_screen(Chooser(title, ways, "quit"), self._leave)
 
     def _leave(self, way: str | None) -> None:
         if way == "quit":
@@ -270,18 +473,14 @@ class PlanScreen(PlanEditing):
             self._save()
 
     def _save(self) -> None:
-        from trainwiz.tui.screens.plan_editing import ask_and_save
+        from trainwiz.tui.widgets.chooser import ask_and_save
 
         ask_and_save(self.app, self.state.request)
 
     def action_help(self) -> None:
-        from trainwiz.tui.screens.plan_command import help_parts
-        from trainwiz.tui.widgets.frame import HelpCard
+        from trainwiz.tui.screens.plan_command import help_card
 
-        title, parts = help_parts(self.state, self._spec, state_findings(self.state))
-        # The line of the first remedy's key stands for all of them, as in the key bar.
-        rows = [row for row in keys_of("plan", "app") if row.id not in OTHER_REMEDIES]
-        self.app.push_screen(HelpCard(title, parts, rows))
+        self.app.push_screen(help_card(self.state, self._spec))
 
     def action_copy_command(self) -> None:
         from trainwiz.tui.screens.plan_command import command_line

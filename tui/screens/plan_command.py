@@ -18,14 +18,16 @@ from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import mode_words, number_of_mode
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.keys import REMEDY_KEYS, keys_of
 from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.screens.plan_fields import MAPPINGS, STEPS, FieldSpec, shown_key, shown_value
+from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
 from trainwiz.tui.screens.plan_machine import names_another
-from trainwiz.tui.screens.plan_state import PlanState, field_problem
+from trainwiz.tui.screens.plan_state import PlanState, field_problem, state_findings
 from trainwiz.tui.widgets.field_row import ORIGINS
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
+    from trainwiz.tui.widgets.frame import HelpCard
 
 
 # The command that does without a screen what the wizard is about to do.
@@ -131,6 +133,7 @@ def _folder(request: PlanRequest, said: str) -> Path | None:
 
 # What f1 says: the focused field, its present value with origin and reason, and all findings in full.
 
+OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
 STEP_HELP = (
     mark("What this machine is, and the profile that fills in everything else."),
     mark("What is trained. Its size decides memory and time more than anything else."),
@@ -140,20 +143,23 @@ STEP_HELP = (
 )
 
 
+def help_card(state: PlanState, spec: Setting | None) -> HelpCard:
+    """The window of f1. The line of the first remedy's key stands for all of them, as in the key bar."""
+    from trainwiz.tui.widgets.frame import HelpCard
+
+    title, parts = help_parts(state, spec, state_findings(state))
+    return HelpCard(title, parts, [row for row in keys_of("plan", "app") if row.id not in OTHER_REMEDIES])
+
+
 def help_parts(
-    state: PlanState, spec: FieldSpec | None, findings: tuple[Finding, ...]
+    state: PlanState, spec: Setting | None, findings: tuple[Finding, ...]
 ) -> tuple[str, list[tuple[str, str]]]:
     """(title, [(heading, text)]) for the focused field, or for the step where no field has the focus."""
     said = [(tr("Finding"), _finding_text(finding)) for finding in findings]
     if spec is None:
         return tr(STEPS[state.step]), [(tr("This step"), tr(STEP_HELP[state.step])), *said]
-    text = spec.help
-    parts = [
-        (tr("What"), tr(text.what)),
-        (tr("Why"), tr(text.why)),
-        (tr("Safe choice"), tr(text.safe)),
-        (tr("What it costs"), tr(text.cost)),
-    ]
+    parts = [(tr("What"), tr(spec.what)), (tr("Why"), tr(spec.why)), (tr("Safe choice"), tr(spec.safe))]
+    parts += [(tr("What it costs"), tr(spec.cost))] if spec.cost else []
     if state.plan is not None and "." in spec.keys[0]:
         config = state.plan.config
         key = shown_key(spec, config)
@@ -169,10 +175,9 @@ def help_parts(
 
 def _entries(config: RunConfig, key: str) -> list[tuple[str, str]]:
     """Each entry of a mapping with its own origin and reason: the variables of the environment."""
-    if key not in MAPPINGS:
-        return []
+    entries = config.value(key)
     parts = []
-    for name, value in config.value(key).items():
+    for name, value in entries.items() if isinstance(entries, dict) else ():
         origin = config.origin(f"{key}.{name}") if f"{key}.{name}" in config.origins else config.origin(key)
         by = tr(ORIGINS.get(origin.origin, origin.origin))
         words = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))

@@ -1,13 +1,19 @@
-"""The fields of the wizard: one row of this table for each, with its help and how its text is read."""
+"""The rows of the wizard: the settings with a label, how their values are written and read."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from trainwiz.core.language import mark, tr
+from trainwiz.core.config.setting import DATA, HARDWARE, MODEL, REVIEW, STEPS, TRAINING, Setting, When
+from trainwiz.core.config.settings import SETTINGS, SOURCE_LISTS, SOURCE_SETTINGS, all_settings, in_order_of_rows
+from trainwiz.core.errors import Finding
+from trainwiz.core.language import language, mark, tr
+from trainwiz.tui.options import OPTIONS, named_by
 from trainwiz.tui.screens.plan_machine import is_of_the_machine, parse_machine
 from trainwiz.tui.text import number, parse_number, parse_whole_number
 
@@ -15,8 +21,7 @@ if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
     from trainwiz.core.plan.result import Plan
 
-STEPS = (mark("Hardware"), mark("Model"), mark("Data"), mark("Training"), mark("Review"))
-HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
+__all__ = ["DATA", "HARDWARE", "MODEL", "REVIEW", "STEPS", "TRAINING", "Setting"]
 
 PROFILE = "profile"
 """Fields of the request itself, not of RunConfig."""
@@ -25,95 +30,86 @@ GOAL = "goal"
 OUTPUT_DIR = "output_dir"
 NAME = "name"
 
-Kind = Literal["choice", "text", "number"]
-Parse = Callable[[str, "RunConfig | None"], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Help:
-    """What a newcomer needs to decide: what it is, why it matters, a safe choice, what it costs."""
-
-    what: str
-    why: str
-    safe: str
-    cost: str
-
-
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
-    """One field. `keys` are the RunConfig key paths that it shows; the first one that is set is shown."""
-
-    id: str
-    label: str
-    step: int
-    keys: tuple[str, ...]
-    kind: Kind
-    help: Help
-    group: str = ""
-    """Heading above the first field of a group."""
-    choices: tuple[str, ...] = ()
-    free_text: bool = True
-    """A choice that also takes text which is not in the list."""
-    units: tuple[str, ...] = ()
-    """For each key, the word after its number."""
-    rare: bool = False
-    """Shown only after "more, rarely changed" was opened."""
-    empty: str = mark("not set")
-    """How the field reads without a value."""
-    when: Callable[[Plan], bool] | None = None
-    """Whether the field means something in a plan; None: always."""
-
-    @property
-    def opens_a_list(self) -> bool:
-        return self.kind == "choice"
-
-    def applies(self, plan: Plan | None) -> bool:
-        """Whether the row is shown; a field of some plans only waits for the plan."""
-        return self.when is None or (plan is not None and self.when(plan))
-
-
-def has_text(plan: Plan) -> bool:
-    """The model reads text, not the letters of a protein."""
-    return plan.task != "masked-lm"
-
-
-def has_targets(plan: Plan) -> bool:
-    """Every row has a text to answer with."""
-    return plan.task == "seq2seq"
-
-
-_WORDS: Mapping[str, Mapping[Any, str]] = {
-    "engine.checkpointing": {True: mark("on"), False: mark("off")},
-    "engine.strategy": {
-        "single": mark("one process"),
-        "ddp": mark("DDP"),
-        "fsdp": mark("FSDP"),
-        "zero1": mark("ZeRO-1"),
-        "zero2": mark("ZeRO-2"),
-        "zero3": mark("ZeRO-3"),
-    },
-    "engine.optimizer": {
-        "adamw_torch": mark("AdamW"),
-        "adamw_torch_fused": mark("AdamW, fused"),
-        "adafactor": mark("Adafactor"),
-        "sgd": mark("SGD"),
-        "adamw_bnb_8bit": mark("AdamW, 8 bit"),
-        "paged_adamw_8bit": mark("AdamW, 8 bit, paged"),
-    },
-    "engine.offload": {
-        "none": mark("nothing"),
-        "optimizer": mark("the optimizer"),
-        "all": mark("optimizer and weights"),
-    },
-    "peft.method": {"none": mark("all weights"), "lora": mark("LoRA adapters")},
-    "model.tokenizer": {"train": mark("trained on the data")},
-    "evaluation.generate_at": {
-        "evaluation": mark("every evaluation"),
-        "epoch": mark("the end of each epoch"),
-        "end": mark("the end of the run"),
-    },
-    "model.init": {"scratch": mark("random weights"), "pretrained": mark("pretrained weights")},
+GOALS: Mapping[str, tuple[str, str]] = {
+    "demo": (mark("Run the demo"), mark("a minute, on any machine")),
+    "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
+    "pretrain": (mark("Pretrain a model"), mark("from scratch")),
+    "profile": (mark("Use a profile"), mark("for one kind of hardware")),
 }
+"""Goal -> its label, and what it means in a few words."""
+
+GOAL_FIELD = Setting(
+    key=GOAL,
+    keys=(GOAL,),
+    id=GOAL,
+    what=mark("The demo, fine-tuning, pretraining, or a profile. Arrow keys and enter choose."),
+    why=mark("Everything else has defaults that fit the goal, the model, the data and the machine."),
+    safe=mark("The demo first; then fine-tuning with data of your own."),
+    cost=mark("Nothing: the goal can be changed at any time. Back to the demo drops what you chose."),
+    label=mark("Goal"),
+    step=HARDWARE,
+    group=mark("What do you want to do?"),
+    offers=tuple(GOALS),
+)
+FIELDS: tuple[Setting, ...] = (GOAL_FIELD, *in_order_of_rows(list(all_settings())))
+"""Every row of the wizard, in the order of the screen."""
+FIELD_BY_ID = {spec.id: spec for spec in FIELDS}
+
+
+def fields_of(step: int, rare: bool) -> tuple[Setting, ...]:
+    """The fields of a step; the rarely changed ones only where `rare` is true."""
+    return tuple(spec for spec in FIELDS if spec.step == step and (rare or not spec.rare))
+
+
+def hidden_fields(step: int, plan: Plan | None) -> int:
+    """How many rarely changed fields of a step have something to say to this plan."""
+    return sum(spec.rare and spec.step == step and applies(spec, plan) for spec in FIELDS)
+
+
+# Of which plans a row speaks.
+
+
+def _is_of_the_hub(plan: Plan) -> bool:
+    """The rows come from a data set of the hub, whose parts have names."""
+    from trainwiz.core.data.hub import looks_like_hub_id
+
+    slashed = [source.name for source in plan.config.data.sources if looks_like_hub_id(source.name)]
+    if not slashed:
+        return False
+    # It reads files' first bytes by libraries that the reader of a plan with such a name has imported by now.
+    from trainwiz.core.data.sources import is_of_the_hub as names_no_file
+
+    return any(names_no_file(name, Path()) for name in slashed)
+
+
+CONDITIONS: Mapping[When, Callable[[Plan], bool]] = {
+    "adapters": lambda plan: plan.config.peft.method == "lora",
+    # The planned cards have figures of their own: an Apple GPU's memory is the machine's RAM.
+    "another_cuda_card": lambda plan: plan.machine.hypothetical and plan.machine.accelerator == "cuda",
+    "another_machine": lambda plan: plan.machine.hypothetical,
+    "causal": lambda plan: plan.task == "causal-lm",
+    "cuda": lambda plan: plan.config.engine.device == "cuda",
+    "dev_run": lambda plan: plan.config.mode.kind == "dev-run",
+    "generates": lambda plan: plan.task != "masked-lm" and plan.config.evaluation.generate,
+    "hub_data": _is_of_the_hub,
+    "masked": lambda plan: plan.task == "masked-lm",
+    "may_adapt": lambda plan: plan.task != "masked-lm" or plan.config.peft.method == "lora",
+    "several_gpus": lambda plan: not plan.machine.hypothetical and len(plan.machine.gpus) > 1,
+    "several_machines": lambda plan: plan.config.engine.nodes > 1,
+    "several_processes": lambda plan: plan.batch.world_size > 1,
+    # Every row has a text to answer with.
+    "targets": lambda plan: plan.task == "seq2seq",
+    # The model reads text, not the letters of a protein.
+    "text": lambda plan: plan.task != "masked-lm",
+}
+
+
+def applies(spec: Setting, plan: Plan | None) -> bool:
+    """Whether the row is shown; a field of some plans only waits for the plan."""
+    return spec.when is None or (plan is not None and CONDITIONS[spec.when](plan))
+
+
+# Values as the screen writes them, and back.
 
 
 def word_for(key: str, value: Any) -> str:
@@ -124,9 +120,9 @@ def word_for(key: str, value: Any) -> str:
         return ", ".join(str(getattr(one, "name", one)) for one in value)
     if isinstance(value, Mapping):
         return shlex.join(f"{name}={inner}" for name, inner in value.items())
-    known = _WORDS.get(key, {})
-    if value in known:
-        return tr(known[value])
+    words = _words(key)
+    if value in words:
+        return tr(words[value])
     if isinstance(value, bool):
         return tr("on") if value else tr("off")
     if key.endswith("_bytes"):
@@ -138,24 +134,28 @@ def word_for(key: str, value: Any) -> str:
 
 def value_for(key: str, text: str) -> Any:
     """The value that a word of the screen stands for; the text itself when it is none of them."""
-    for value, word in _WORDS.get(key, {}).items():
+    entry = _setting(key)
+    for value, word in _words(key).items():
         if text in {word, tr(word)}:
             return value
-    if key in LISTS:
+    if entry is not None and entry.is_text_list:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if key in MAPPINGS:
+    if entry is not None and entry.is_mapping:
         return _mapping(key, text)
-    if key in ROWS:
+    if key in SOURCE_LISTS:
         return [{"name": text}]
     if text in {"on", "off", tr("on"), tr("off")}:
         return text in {"on", tr("on")}
     return text
 
 
-ROWS = frozenset({"data.validation_sources"})
-"""Sources of rows: a text is the name of one."""
-LISTS = frozenset({"engine.gpus", "peft.targets", "logging.report_to"})
-MAPPINGS = frozenset({"engine.environment", "model.architecture_overrides"})
+def _setting(key: str) -> Setting | None:
+    return SETTINGS.get(key) or SOURCE_SETTINGS.get(key.removeprefix("data.sources.0."))
+
+
+def _words(key: str) -> Mapping[Any, str]:
+    entry = _setting(key)
+    return entry.words if entry is not None else {}
 
 
 def _mapping(key: str, text: str) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _mapping(key: str, text: str) -> dict[str, Any]:
         raise ValueError(tr("A value cannot be read: write a number, true or false, or a text.")) from None
 
 
-def shown_key(spec: FieldSpec, config: RunConfig) -> str:
+def shown_key(spec: Setting, config: RunConfig) -> str:
     """Which of the keys of a field is the one that counts in this config: what was asked for before what follows.
 
     Two epochs that somebody asked for are two epochs, and not the 62 steps that they come to.
@@ -191,20 +191,20 @@ def shown_key(spec: FieldSpec, config: RunConfig) -> str:
     return next(iter((*asked, *reversed(there), spec.keys[0])))
 
 
-def shown_value(spec: FieldSpec, config: RunConfig) -> str:
+def shown_value(spec: Setting, config: RunConfig) -> str:
     """The value with its unit, as the form shows it; empty when nothing is set."""
     key = shown_key(spec, config)
     return written_value(spec, key, _value(config, key))
 
 
-def written_value(spec: FieldSpec, key: str, value: Any) -> str:
+def written_value(spec: Setting, key: str, value: Any) -> str:
     """A value of one of the keys of a field, with its unit; empty for none."""
     text, unit = word_for(key, value), spec.units[spec.keys.index(key)] if spec.units else ""
     shown = tr(unit)
     return f"{text} {_single(unit) if value == 1 and shown == unit else shown}".strip() if text else ""
 
 
-def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[str, Any]:
+def parse_field(spec: Setting, text: str, config: RunConfig | None) -> dict[str, Any]:
     """The key paths and values that a text stands for. Raises ValueError with a sentence.
 
     An empty text gives an empty dict: it takes back the user's own choice.
@@ -216,16 +216,16 @@ def parse_field(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[st
         return {}
     if is_of_the_machine(spec):
         return parse_machine(spec, text)
-    if spec.kind != "choice" and text.lower() in {"none", spec.empty, tr(spec.empty)} and _may_be_none(spec.keys[0]):
+    if not spec.opens_a_list and text.lower() in {"none", spec.empty, tr(spec.empty)} and spec.may_be_none:
         return {shown_key(spec, config) if config is not None else spec.keys[0]: None}
     if spec.keys == (GOAL,):
         return {GOAL: text}
-    if spec.kind == "number":
+    if spec.is_number and not spec.opens_a_list:
         return _parse_with_unit(spec, text, config)
     return {spec.keys[0]: value_for(spec.keys[0], text)}
 
 
-def _parse_with_unit(spec: FieldSpec, text: str, config: RunConfig | None) -> dict[str, Any]:
+def _parse_with_unit(spec: Setting, text: str, config: RunConfig | None) -> dict[str, Any]:
     key = shown_key(spec, config) if config is not None else spec.keys[0]
     # The longest first: "real tokens" ends like "tokens".
     for candidate, unit in sorted(_unit_words(spec), key=lambda pair: -len(pair[1])):
@@ -233,7 +233,7 @@ def _parse_with_unit(spec: FieldSpec, text: str, config: RunConfig | None) -> di
             text, key = text[: -len(unit)], candidate
             break
     try:
-        return {key: parse_whole_number(text) if _is_whole(key) else parse_number(text)}
+        return {key: parse_whole_number(text) if SETTINGS[key].is_whole else parse_number(text)}
     except ValueError as error:
         if len(spec.units) < 2:
             raise
@@ -250,7 +250,7 @@ def _single(unit: str) -> str:
     return unit.removesuffix("es" if unit.endswith("ches") else "s") or unit
 
 
-def _unit_words(spec: FieldSpec) -> Iterator[tuple[str, str]]:
+def _unit_words(spec: Setting) -> Iterator[tuple[str, str]]:
     """(key, word): each unit, and its singular, as it is written and as it is shown."""
     for key, unit in zip(spec.keys, spec.units, strict=False):
         shown = tr(unit)
@@ -258,22 +258,31 @@ def _unit_words(spec: FieldSpec) -> Iterator[tuple[str, str]]:
             yield key, word
 
 
-def _is_whole(key: str) -> bool:
-    """The key takes whole numbers only."""
-    from trainwiz.core.config.keys import alternatives
-
-    kinds = alternatives(key)
-    return int in kinds and float not in kinds
-
-
-def _may_be_none(key: str) -> bool:
-    from trainwiz.core.config.keys import alternatives
-
-    return type(None) in alternatives(key)
-
-
 def _value(config: RunConfig, key: str) -> Any:
     try:
         return config.value(key)
     except KeyError:
         return None
+
+
+# Findings as the wizard says them.
+
+
+@lru_cache(maxsize=2)
+def _screen_names(language: str) -> dict[str, str]:
+    """Key path or option -> the field that shows it, in quotes."""
+    names = {key: f"“{tr(spec.label)}”" for spec in FIELDS for key in spec.keys}
+    names["data.sources"] = names["data.sources.0.name"]
+    flags = {option.flag: names.get(option.key or option.name) for option in OPTIONS}
+    return {**names, **{flag: name for flag, name in flags.items() if name}}
+
+
+@lru_cache(maxsize=512)
+def _said(text: str, language: str) -> str:
+    return named_by(text, _screen_names(language))
+
+
+def on_screen(finding: Finding) -> Finding:
+    """The finding as the wizard says it: it names fields, not keys or options."""
+    remedies = tuple(replace(remedy, text=_said(remedy.text, language())) for remedy in finding.remedies)
+    return replace(finding, message=_said(finding.message, language()), remedies=remedies)

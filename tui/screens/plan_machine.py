@@ -13,7 +13,7 @@ from trainwiz.tui.text import number, parse_number, parse_whole_number
 
 if TYPE_CHECKING:
     from trainwiz.core.hardware import Gpu, Machine
-    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_fields import Setting
     from trainwiz.tui.screens.plan_state import Offer, PlanState
 
 
@@ -144,7 +144,7 @@ MOST_NEAR = 4
 OF_ONE_CARD = ("gpu", *FIGURES)
 
 
-def is_of_the_machine(spec: FieldSpec) -> bool:
+def is_of_the_machine(spec: Setting) -> bool:
     """The field says which machine is planned for, and nothing of the run itself."""
     return spec.keys[0] in ATTRIBUTES
 
@@ -154,13 +154,13 @@ def names_another(request: PlanRequest) -> bool:
     return any(getattr(request, name) is not None for name in ATTRIBUTES.values())
 
 
-def is_machine_changed(request: PlanRequest, spec: FieldSpec) -> bool:
+def is_machine_changed(request: PlanRequest, spec: Setting) -> bool:
     if spec.id == "machine":
         return names_another(request)
     return any(getattr(request, ATTRIBUTES[key]) is not None for key in spec.keys)
 
 
-def with_machine(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]) -> PlanRequest:
+def with_machine(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) -> PlanRequest:
     """The request with the values of one of these fields. Another card keeps count and RAM; this machine keeps nothing."""
     keys = spec.keys if spec.id != "machine" else OF_ONE_CARD if values else tuple(ATTRIBUTES)
     attributes: dict[str, Any] = {ATTRIBUTES[key]: values.get(key) for key in keys}
@@ -173,7 +173,7 @@ def with_machine(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any
     return replace(changed, overrides={key: value for key, value in changed.overrides.items() if key != GPUS})
 
 
-def parse_machine(spec: FieldSpec, text: str) -> dict[str, Any]:
+def parse_machine(spec: Setting, text: str) -> dict[str, Any]:
     """Key -> value of what was typed or taken from the list. Raises ValueError with a sentence."""
     if spec.id == "machine":
         return {} if text == HERE else dict(FIGURES) if text == BY_HAND else {"gpu": text}
@@ -190,7 +190,7 @@ def parse_machine(spec: FieldSpec, text: str) -> dict[str, Any]:
     return {key: parse_number(text)} if key == "tflops" else {key: text}
 
 
-def machine_value(state: PlanState, spec: FieldSpec) -> str:
+def machine_value(state: PlanState, spec: Setting) -> str:
     """The value of one of these fields as the form shows it; empty while nothing is read."""
     planned = state.plan.machine if state.plan is not None else None
     if spec.id == "machine":
@@ -213,7 +213,7 @@ def machine_problem(state: PlanState, problem: str) -> str:
     return tr("No card of the catalogue is called {name}; take another card, by its figures, from the list.", name=name)
 
 
-def machine_origin(state: PlanState, spec: FieldSpec) -> tuple[str, str]:
+def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
     """(origin, reason) of one of these fields."""
     planned = state.plan.machine if state.plan is not None else None
     if is_machine_changed(state.request, spec):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from textual.message import Message
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
     from trainwiz.core.config import RunConfig
     from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.errors import Finding, Remedy
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.gather import DataAnswer, Gathered
     from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
     from trainwiz.core.plan.result import Plan
+    from trainwiz.tui.screens.plan_reader import PlanReader
+    from trainwiz.tui.screens.plan_state import Reading
 
 
 # Newest: what one thread works on, one request at a time; a newer one makes the others stale, and nothing piles up.
@@ -52,10 +58,15 @@ class Newest:
                 return None
             return request
 
-    def drop(self) -> None:
-        """The thread broke off."""
-        with self._lock:
-            self._is_worked_on = False
+    def work_through(self, work: Callable[[PlanRequest], None]) -> None:
+        """Work on the newest request until there is none; a thread that breaks off may be followed by another."""
+        try:
+            while (request := self.take()) is not None:
+                work(request)
+        except BaseException:
+            with self._lock:
+                self._is_worked_on = False
+            raise
 
     def stale(self) -> None:
         """Nothing that was put is wanted any more."""
@@ -70,6 +81,109 @@ class Newest:
         """Nothing is wanted, now and later."""
         with self._lock:
             self._closed, self._waiting = True, None
+
+
+BURST_S = 0.1
+"""The first of some fast keys is planned at once, and then at most one in this time."""
+TYPING_PAUSE_S = 0.032
+"""A key that nothing follows for so long is the last one: it is planned now. Held keys repeat every 30 ms."""
+SEEN_AS_SLOW_S = 0.15
+
+
+class Read(Message):
+    """A thread read something for a request."""
+
+    def __init__(self, request: PlanRequest, reading: Reading, *, is_better: bool = False) -> None:
+        super().__init__()
+        self.request = request
+        self.reading = reading
+        self.is_better = is_better
+        """The same plan again, with better figures."""
+
+
+class PlanThreads:
+    """Two threads of the wizard: one plans by what is known, one waits for better figures. Each takes the newest request."""
+
+    def __init__(
+        self,
+        reader: PlanReader | None,
+        tier: RefineTier,
+        *,
+        start: Callable[[Callable[[], None], str], object],
+        post: Callable[[Read], bool],
+        set_timer: Callable[[float, Callable[[], None]], Timer],
+        note_slow: Callable[[], None],
+    ) -> None:
+        """`start` runs a function in a thread of a group; `post` hands a reading over."""
+        self.reader = reader
+        self._tier: RefineTier = tier
+        self._start, self._post = start, post
+        self._set_timer, self._note_slow = set_timer, note_slow
+        self._wanted, self._better = Newest(), Newest()
+        self._pause: Timer | None = None
+        self._slow: Timer | None = None
+        self._planned_at = -BURST_S
+
+    def change(self, request: PlanRequest, *, typed: bool = False) -> None:
+        """Plan for this request and no other: at once, or as fast typing allows."""
+        if self._pause is not None:
+            self._pause.stop()
+            self._pause = None
+        now = time.monotonic()
+        if typed and now - self._planned_at < BURST_S:
+            wait = min(TYPING_PAUSE_S, self._planned_at + BURST_S - now)
+            self._pause = self._set_timer(wait, partial(self._read, request))
+        else:
+            self._read(request)
+
+    def _read(self, request: PlanRequest) -> None:
+        """Read what the request needs. What is on the screen stays until then."""
+        self._planned_at = time.monotonic()
+        if self._slow is not None:
+            self._slow.stop()
+        self._slow = self._set_timer(SEEN_AS_SLOW_S, self._note_slow)
+        self._better.stale()
+        if self._wanted.put(request):
+            self._start(self._work, "plan")
+
+    def improve(self, request: PlanRequest) -> None:
+        """Better figures for what was read last; a change of the request ends the wait."""
+        if self._better.put(request):
+            self._start(self._work_better, "better")
+
+    def close(self) -> None:
+        self._wanted.close()
+        self._better.close()
+        self.close_reader()
+
+    def close_reader(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+
+    def _work(self) -> None:
+        if self.reader is None:
+            from trainwiz.tui.screens.plan_reader import PlanReader
+
+            self.reader = PlanReader(tier=self._tier)
+        reader = self.reader
+
+        def plan(request: PlanRequest) -> None:
+            for reading in reader.read(request, partial(self._wanted.is_stale, request)):
+                self._post(Read(request, reading))
+
+        self._wanted.work_through(plan)
+
+    def _work_better(self) -> None:
+        reader = self.reader
+        assert reader is not None
+
+        def improve(request: PlanRequest) -> None:
+            def post(better: Reading) -> None:
+                self._post(Read(request, better, is_better=True))
+
+            reader.improve(request, partial(self._better.is_stale, request), post)
+
+        self._better.work_through(improve)
 
 
 # What the remedies of a plan would bring: each is planned like any other change, and told before and after.

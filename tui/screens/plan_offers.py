@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.gather import DataAnswer
     from trainwiz.core.profile.profile import Profile
-    from trainwiz.tui.screens.plan_fields import FieldSpec
+    from trainwiz.tui.screens.plan_fields import Setting
     from trainwiz.tui.widgets.file_picker import FilePicker
 
 
@@ -84,7 +84,7 @@ class DataReadings:
 # What the model step can be chosen from beside the catalogue: folders and config.json files of the disk.
 
 
-def browse_model(state: PlanState, spec: FieldSpec) -> FilePicker:
+def browse_model(state: PlanState) -> FilePicker:
     """The file picker, opened where the present model lies."""
     from trainwiz.tui.widgets.file_picker import FilePicker
 
@@ -103,7 +103,7 @@ def browse_model(state: PlanState, spec: FieldSpec) -> FilePicker:
 TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 
 
-def browse_data(state: PlanState, spec: FieldSpec) -> FilePicker:
+def browse_data(state: PlanState) -> FilePicker:
     """The file picker, opened where the present data lies."""
     from trainwiz.core.data.formats import file_endings
     from trainwiz.tui.widgets.file_picker import FilePicker
@@ -132,7 +132,7 @@ def first_cell(glance: Glance, place: int) -> str:
     return tr("no value") if cell is None else cell[:80] if cell.strip() else tr("empty")
 
 
-def found_column(state: PlanState, spec: FieldSpec) -> str:
+def found_column(state: PlanState, spec: Setting) -> str:
     """The column that is taken where none was named; what the row says without one is the field's own."""
     glance = state.reading.glance
     if glance is None or spec.id not in {"column", "target_column"}:
@@ -211,9 +211,13 @@ def model_offers(folder: Path) -> tuple[Offer, ...]:
     from trainwiz.core.catalog.models import load_models
 
     here = (path for path in _entries(folder) if (path / "config.json").is_file())
-    folders = [Offer(f"./{path.name}", note=tr("a model in this folder")) for path in here]
-    # The description makes families findable.
-    return (*folders[:MOST_FILES], *(Offer(name, note=_model_words(model)) for name, model in load_models().items()))
+    note = tr("a model in this folder")
+    folders = [Offer(f"./{path.name}", note=note, weights="here" if _holds_weights(path) else "") for path in here]
+    return (*folders[:MOST_FILES], *(_model_offer(name, model) for name, model in load_models().items()))
+
+
+def _holds_weights(folder: Path) -> bool:
+    return any(path.suffix == ".safetensors" or path.name.startswith("pytorch_model") for path in _entries(folder))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -224,16 +228,17 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _model_words(model: ModelSpec) -> str:
+def _model_offer(name: str, model: ModelSpec) -> Offer:
+    """A model of the catalogue. The description makes families findable."""
     from trainwiz.core.catalog.models import read_model_facts
     from trainwiz.core.estimate.families import read_architecture
 
     architecture, _ = read_architecture(model.architecture)
     parameters = short_count(architecture.parameters) if architecture is not None else tr("unknown")
     is_here = model.hub_id is not None and read_model_facts(model).weights_bytes is not None
-    here = tr("weights here") if is_here else ""
-    about = tr(model.description)
-    return "  ".join(part for part in (pad(parameters, SIZE_WIDTH, right=True), model.task, here, about) if part)
+    words = (pad(parameters, SIZE_WIDTH, right=True), model.task, tr("weights here") if is_here else "")
+    note = "  ".join(part for part in (*words, tr(model.description)) if part)
+    return Offer(name, note=note, weights="here" if is_here else "published" if model.hub_id is not None else "")
 
 
 def card_offers() -> tuple[Offer, ...]:

@@ -13,7 +13,17 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.screens.plan_fields import GOAL, MAPPINGS, NAME, OUTPUT_DIR, PROFILE, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import (
+    GOAL,
+    NAME,
+    OUTPUT_DIR,
+    PROFILE,
+    REVIEW,
+    STEPS,
+    Setting,
+    fields_of,
+    on_screen,
+)
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
 from trainwiz.tui.screens.plan_maker import Effect
 
@@ -23,6 +33,9 @@ if TYPE_CHECKING:
     from trainwiz.core.data.summary import DataSummary, Glance
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import Plan
+
+# PlanState: everything the wizard knows, as one frozen value, and the functions that give the next one.
+
 
 SOURCES = "data.sources"
 FIRST_SOURCE = "data.sources.0."
@@ -41,6 +54,8 @@ class Offer:
     note: str = ""
     before: str = ""
     """What stands before the note, and is not searched."""
+    weights: str = ""
+    """Of a model: "here", "published", or empty where there are none to begin from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +130,7 @@ def go_to(state: PlanState, step: int) -> PlanState:
     return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="", wanted_list="")
 
 
-def is_changed(state: PlanState, spec: FieldSpec) -> bool:
+def is_changed(state: PlanState, spec: Setting) -> bool:
     """True where the user chose the value of this field."""
     if spec.keys in {(PROFILE,), (GOAL,)}:
         return False
@@ -131,7 +146,7 @@ def is_changed(state: PlanState, spec: FieldSpec) -> bool:
     return any(key in overrides for key in spec.keys)
 
 
-def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]) -> PlanRequest:
+def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) -> PlanRequest:
     """The request with the values of one field; an empty mapping takes the user's choice back.
 
     A new data source takes the columns of the old one with it.
@@ -158,6 +173,15 @@ def with_values(request: PlanRequest, spec: FieldSpec, values: Mapping[str, Any]
         }
     overrides.update(values)
     return _without_demo(replace(request, overrides=overrides))
+
+
+def without_step(state: PlanState) -> PlanRequest:
+    """The request without the user's values of this step; the profile stays."""
+    request = state.request
+    for spec in fields_of(state.step, rare=True):
+        if is_changed(state, spec):
+            request = with_values(request, spec, {})
+    return request
 
 
 def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
@@ -212,13 +236,13 @@ def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
     return replace(state, invalid=MappingProxyType(invalid))
 
 
-def field_problem(state: PlanState, spec: FieldSpec) -> str:
+def field_problem(state: PlanState, spec: Setting) -> str:
     """Why the value of a field cannot stay as it is; empty when it can."""
     if spec.id in state.invalid:
         return state.invalid[spec.id]
     findings = (one for one in state_findings(state) if one.severity == "error" or state.reading.findings)
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
-    parts = tuple(f"{key}." for key in spec.keys if key in MAPPINGS)
+    parts = tuple(f"{key}." for key in spec.keys if spec.is_mapping)
     about = (one for one in findings if one.where in places or (parts and one.where.startswith(parts)))
     problem = next((finding.message for finding in about), "")
     if not problem and spec.id == "data":
@@ -254,6 +278,12 @@ def is_ready(state: PlanState) -> bool:
     return state.plan is not None and not state.updating and not state.reading.waits_for
 
 
+def with_defect(state: PlanState, place: str, message: str) -> PlanState:
+    """A thread broke off by a mistake of trainwiz's own: its sentence stands in the place of a plan."""
+    reading = replace(state.reading, findings=(Finding("defect", "error", place, message),), waits_for="")
+    return replace(state, reading=reading, updating=False, slow=False, busy="", problem=message)
+
+
 def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
     """The wizard as it opens."""
     step = REVIEW if at_review else 0
@@ -265,6 +295,4 @@ def state_findings(state: PlanState) -> tuple[Finding, ...]:
     findings = state.reading.findings or (state.plan.findings if state.plan is not None else ())
     if not findings:
         return ()
-    from trainwiz.tui.screens.plan_field_table import on_screen  # not before the first frame
-
     return tuple(map(on_screen, findings))

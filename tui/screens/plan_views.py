@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwiz.core.language import mark, tr
-from trainwiz.tui.keys import KeyBinding
+from trainwiz.core.language import mark, tr, trn
+from trainwiz.tui.keys import KeyBinding, keys_of
 from trainwiz.tui.plan_words import run_words
 from trainwiz.tui.screens.plan_fields import (
-    MAPPINGS,
+    FIELDS,
+    HARDWARE,
     OUTPUT_DIR,
     PROFILE,
     STEPS,
-    FieldSpec,
+    Setting,
+    applies,
     shown_key,
     shown_value,
     word_for,
@@ -29,13 +31,23 @@ from trainwiz.tui.screens.plan_machine import (
     machine_problem,
     machine_value,
 )
+from trainwiz.tui.screens.plan_maker import numbered_remedies
 from trainwiz.tui.screens.plan_offers import column_offers, found_column
-from trainwiz.tui.screens.plan_state import SOURCES, Offer, PlanState, field_problem, is_changed, lacks_model
+from trainwiz.tui.screens.plan_state import (
+    INIT,
+    SOURCES,
+    Offer,
+    PlanState,
+    field_problem,
+    is_changed,
+    lacks_model,
+    state_findings,
+)
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import FieldView
 
 
-def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool = False) -> FieldView:
+def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = False) -> FieldView:
     """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
     invalid = field_problem(state, spec)
     has_list = spec.opens_a_list
@@ -66,7 +78,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
         parent = plan.config.origins.get("data.sources")
         if parent is not None and (spec.id == "data" or shown_value(spec, plan.config)):
             name, reason = parent.origin, parent.reason
-    if key in MAPPINGS and key not in plan.config.origins:
+    if spec.is_mapping and key not in plan.config.origins:
         # The entries of a mapping have origins of their own.
         entry = next((one for path, one in plan.config.origins.items() if path.startswith(f"{key}.")), None)
         name, reason = (entry.origin, "") if entry is not None else (name, reason)
@@ -92,7 +104,7 @@ def field_view(state: PlanState, spec: FieldSpec, marks: Marks, *, typing: bool 
     )
 
 
-def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
+def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
     """What a field can be chosen from."""
     reading = state.reading
     if spec.keys == (PROFILE,):
@@ -100,7 +112,7 @@ def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
     if spec.id == "machine":
         return machine_offers(state)
     if spec.id == "model":
-        return reading.models
+        return with_weights(reading.models) if state.request.overrides.get(INIT) == "pretrained" else reading.models
     if spec.id in {"data", "validation_data"}:
         return reading.samples
     if spec.id in {"column", "target_column"}:
@@ -108,6 +120,11 @@ def offers(state: PlanState, spec: FieldSpec) -> tuple[Offer, ...]:
     if spec.id == "task":
         return tuple(Offer(choice, note=tr(TASK_NOTES[choice])) for choice in spec.choices)
     return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
+
+
+def with_weights(models: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """What can be fine-tuned: models whose weights are here first, then those whose weights are published."""
+    return tuple(offer for place in ("here", "published") for offer in models if offer.weights == place)
 
 
 TASK_NOTES = {
@@ -123,18 +140,33 @@ def _typed(choice: str) -> object:
 
 def findable_fields(state: PlanState) -> list[Offer]:
     """All fields that mean something now, for the list of /."""
-    from trainwiz.tui.screens.plan_field_table import FIELDS
-
     return [
-        Offer(
-            spec.id, tr(spec.label), tr(spec.help.what), before=tr("{step}: {what}", step=tr(STEPS[spec.step]), what="")
-        )
+        Offer(spec.id, tr(spec.label), tr(spec.what), before=tr("{step}: {what}", step=tr(STEPS[spec.step]), what=""))
         for spec in FIELDS
-        if spec.applies(state.plan)
+        if applies(spec, state.plan)
     ]
 
 
-def current_offer(state: PlanState, spec: FieldSpec) -> str:
+def seen_steps(state: PlanState) -> list[Offer]:
+    """The steps that can be gone to."""
+    return [Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: state.reached + 1])]
+
+
+def ways_to_leave(state: PlanState) -> tuple[str, list[Offer]]:
+    """What is asked where something would be lost, and the answers."""
+    title = trn(
+        "Quit? {n} value that you chose is not saved.",
+        "Quit? {n} values that you chose are not saved.",
+        state.changed,
+    )
+    return title, [
+        Offer("quit", tr("quit"), tr("the command that does the same is printed")),
+        Offer("save", tr("save"), tr("as a profile of yours, and stay")),
+        Offer("stay", tr("stay"), tr("nothing changes")),
+    ]
+
+
+def current_offer(state: PlanState, spec: Setting) -> str:
     """The value of the field as the list of offers writes it."""
     if spec.keys == (PROFILE,):
         return state.request.profile or ""
@@ -158,7 +190,7 @@ def current_offer(state: PlanState, spec: FieldSpec) -> str:
     return "" if value is None else str(value)
 
 
-def free_text_hint(spec: FieldSpec) -> str:
+def free_text_hint(spec: Setting) -> str:
     """What may be typed into the list of a field; empty when only its entries count."""
     return tr(FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
 
@@ -175,7 +207,7 @@ FREE_TEXT_HINTS = {
 }
 
 
-def edit_text(state: PlanState, spec: FieldSpec) -> str:
+def edit_text(state: PlanState, spec: Setting) -> str:
     """What stands in the editor of a field when it opens."""
     if spec.keys == (OUTPUT_DIR,):
         return state.request.output_dir or state.reading.folder
@@ -184,6 +216,25 @@ def edit_text(state: PlanState, spec: FieldSpec) -> str:
     if spec.id == "gpus":
         return ",".join(asked_gpus(state) or ())
     return shown_value(spec, state.plan.config) if state.plan is not None else ""
+
+
+def value_beside(state: PlanState, spec: Setting, by: int) -> str | None:
+    """The value `by` places after the present one in the list of a field; the first where that is none of them."""
+    values = [offer.value for offer in offers(state, spec)]
+    now = current_offer(state, spec)
+    return None if not values else values[(values.index(now) + by) % len(values)] if now in values else values[0]
+
+
+def shown_keys(state: PlanState, spec: Setting | None, *, on_button: bool) -> tuple[KeyBinding, ...]:
+    """The keys that do something now, where `spec` has the focus, or a button."""
+    remedies = len(numbered_remedies(state_findings(state)))
+    hidden = set() if remedies else {"plan.remedy_1"}
+    if spec is None or not is_changed(state, spec):
+        hidden.add("plan.reset")
+    if state.step != HARDWARE:
+        hidden.add("plan.import")
+    rows = (row for row in keys_of("plan", "app") if row.id not in hidden)
+    return tuple(relabel(row, remedies, on_button=on_button) for row in rows)
 
 
 def relabel(row: KeyBinding, remedies: int, *, on_button: bool) -> KeyBinding:

@@ -15,7 +15,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
-from trainwiz.tui.widgets.buttons import ActionButton
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import Window, entry_field
 from trainwiz.tui.widgets.plot import HOW_TO_TYPE, StepRange, parse_range
 

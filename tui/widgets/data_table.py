@@ -17,7 +17,7 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_offers import with_target, with_text
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_form import StepPart
+from trainwiz.tui.widgets.step_part import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.data.summary import Glance

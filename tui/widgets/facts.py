@@ -13,7 +13,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import trained_words
 from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_form import StepPart
+from trainwiz.tui.widgets.step_part import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
@@ -155,7 +155,7 @@ def place_words(data: DataSummary, files: int) -> str:
 
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
-    from trainwiz.tui.screens.plan_field_table import FIELD_BY_ID
+    from trainwiz.tui.screens.plan_fields import FIELD_BY_ID
     from trainwiz.tui.screens.plan_state import field_problem
 
     reading = state.reading

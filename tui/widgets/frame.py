@@ -203,7 +203,7 @@ def wrong_steps(state: PlanState) -> frozenset[int]:
     if state.plan is None and not state.invalid and not state.reading.findings:
         # Nothing was planned yet, and the first frame need not wait for the tables of all fields.
         return frozenset()
-    from trainwiz.tui.screens.plan_field_table import FIELDS
+    from trainwiz.tui.screens.plan_fields import FIELDS
 
     return frozenset(spec.step for spec in FIELDS if field_problem(state, spec))
 

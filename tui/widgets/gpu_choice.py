@@ -17,7 +17,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_form import PartRow, StepPart
+from trainwiz.tui.widgets.step_part import PartRow, StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest

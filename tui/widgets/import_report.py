@@ -26,8 +26,8 @@ from trainwiz.tui.plan_words import (
 )
 from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.findings_view import finding_lines
 from trainwiz.tui.widgets.lists import TextLines, hanging
+from trainwiz.tui.widgets.plan_panel import finding_lines
 
 # PasteBox: takes a paste of many lines, or a typed path or command. What is no text is refused and changes nothing.
 

@@ -11,9 +11,16 @@ from trainwiz.tui.plan_words import memory_title, steps_words
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.text import cells, count, cut, deviation, gib, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.findings_view import SEVERITY_STYLES, severity_mark
 from trainwiz.tui.widgets.lists import LinedWidget, dimmed
-from trainwiz.tui.widgets.plan_panel import UNKNOWN_SIZE, batch_product, memory_bar, time_line, verdict_words
+from trainwiz.tui.widgets.plan_panel import (
+    SEVERITY_STYLES,
+    UNKNOWN_SIZE,
+    batch_product,
+    memory_bar,
+    severity_mark,
+    time_line,
+    verdict_words,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.errors import Finding

@@ -16,22 +16,20 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.folder import PLAN_JSON
 from trainwiz.core.text import changed_lines, count_changes, plain_text
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_field_table import FIELDS
-from trainwiz.tui.screens.plan_fields import word_for
+from trainwiz.tui.screens.plan_fields import FIELDS, word_for
 from trainwiz.tui.screens.plan_maker import Baseline, profile_request
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.buttons import ActionButton
-from trainwiz.tui.widgets.cursor_list import CursorList
-from trainwiz.tui.widgets.step_form import StepPart
+from trainwiz.tui.widgets.field_row import ActionButton
+from trainwiz.tui.widgets.step_part import CursorList, StepPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.config.request import PlanRequest
-    from trainwiz.tui.screens.plan_reading import PlanReading
+    from trainwiz.tui.screens.plan import PlanScreen
 
 
 # FileList and FileText: the files of a start with their sizes, what is in them, and what in them is not the profile's.
@@ -343,7 +341,7 @@ class Review(StepPart):
         if not is_ready(state) or not state.request.overrides:
             return
         wanted = (profile_request(state.request), state.reading.folder)
-        reader = cast("PlanReading", self.screen).reader
+        reader = cast("PlanScreen", self.screen).reader
         # One at a time: it may read the profile's data, and the folder is another one at every key typed there.
         if wanted != self._asked and not self._is_comparing and reader is not None:
             self._asked, self._is_comparing = wanted, True

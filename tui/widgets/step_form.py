@@ -4,178 +4,91 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult, RenderResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
-from textual.worker import Worker, WorkerState
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import plain_text
-from trainwiz.tui.screens.plan_field_hardware import GOALS, fields_of, hidden_fields
-from trainwiz.tui.screens.plan_fields import GOAL, HARDWARE, MODEL, REVIEW, STEPS, FieldSpec
+from trainwiz.tui.screens.plan_fields import (
+    FIELD_BY_ID,
+    GOAL,
+    GOALS,
+    HARDWARE,
+    MODEL,
+    REVIEW,
+    STEPS,
+    Setting,
+    applies,
+    fields_of,
+    hidden_fields,
+)
+from trainwiz.tui.screens.plan_offers import browse_data, browse_model
 from trainwiz.tui.screens.plan_state import PlanState, goal_of
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.text import cut, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.buttons import ActionButton
-from trainwiz.tui.widgets.field_row import FieldRow
+from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.lists import Kept
+from trainwiz.tui.widgets.step_part import PartRow, StepPart
 
 if TYPE_CHECKING:
+    from textual import events
     from textual.screen import ModalScreen
-    from trainwiz.core.config.request import PlanRequest
-
-    Change = Callable[[PlanRequest], PlanRequest]
-    """How a request becomes the next one; given to what the request is by then."""
-    Answer = str | Change | None
-    """What a dialog is dismissed with: a text as if it were typed into the field, a change, or nothing."""
 
 
-# What a field or a step brings beside its rows: widgets of its own, dialogs, actions. One table for each.
-#
-# Everything is named by "module:name" and imported when its step is first shown, so nothing here delays the first frame.
+def field_parts() -> Mapping[str, tuple[type[StepPart], ...]]:
+    """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
+    from trainwiz.tui.widgets.data_table import DataTable
+    from trainwiz.tui.widgets.facts import DataFacts
+    from trainwiz.tui.widgets.gpu_choice import GpuChoice
+    from trainwiz.tui.widgets.plan_charts import LengthHistogram, RateCurve, TargetHistogram
+
+    return {
+        "final_learning_rate": (RateCurve,),
+        "gpus": (GpuChoice,),
+        "data": (DataFacts,),
+        "target_column": (DataTable,),
+        "length": (LengthHistogram,),
+        "target_length": (TargetHistogram,),
+    }
 
 
-class StepPart(Widget):
-    """A widget of a step that draws a PlanState. Subclasses are made with (step, marks)."""
+def step_parts() -> Mapping[int, type[StepPart]]:
+    """Step -> what stands beneath all of its rows."""
+    from trainwiz.tui.widgets.facts import MachineFacts, ModelFactsView
+    from trainwiz.tui.widgets.review import Review
 
-    DEFAULT_CSS = """
-    StepPart { height: auto; width: 1fr; }
-    """
-
-    class Changed(Message):
-        """The user chose something in the part: the screen plans for `change(request)`."""
-
-        def __init__(self, change: Change) -> None:
-            super().__init__()
-            self.change = change
-
-    class FieldSet(Message):
-        """The user chose a text for a field: the same as typing it there."""
-
-        def __init__(self, field_id: str, text: str) -> None:
-            super().__init__()
-            self.field_id = field_id
-            self.text = text
-
-    class FieldWanted(Message):
-        """The user wants to see a field, on whichever step it is."""
-
-        def __init__(self, field_id: str) -> None:
-            super().__init__()
-            self.field_id = field_id
-
-    def __init__(self, step: int, marks: Marks, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.step = step
-        self.marks = marks
-        self._said = ""
-
-    def show(self, state: PlanState) -> None:
-        """Draw a state; called for every change while the step is on the screen. Must be quick."""
-
-    def redraw(self) -> None:
-        """Draw anew, for a part that draws itself. The screen is laid out only where the height changes: that costs most."""
-        width, size = self.content_size.width, self.app.size
-        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
-        self.refresh(layout=not is_as_high)
-
-    def visit(self, shown: bool) -> None:
-        """The step came onto the screen or left it: what polls begins and ends here."""
-
-    def failed(self, sentence: str) -> None:
-        """A worker of the part broke off. Said once: what polls would say it again and again."""
-        if sentence != self._said:
-            self._said = sentence
-            self.app.notify(plain_text(sentence), severity="error", markup=False)
-
-    @on(Worker.StateChanged)
-    def _worker_failed(self, event: Worker.StateChanged) -> None:
-        """These messages do not bubble: without this nobody would hear of a failure that nobody foresaw."""
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            self.failed(unforeseen_words(event.worker.error))
+    return {HARDWARE: MachineFacts, MODEL: ModelFactsView, REVIEW: Review}
 
 
-def unforeseen_words(error: BaseException) -> str:
-    """What is said of a failure that is a mistake of trainwiz's own."""
-    return tr("trainwiz failed where it should not: {kind}: {reason}.", kind=type(error).__name__, reason=error)
+def _import_settings(state: PlanState) -> ModalScreen[Any]:
+    from trainwiz.tui.screens.import_card import import_settings
 
-
-class PartRow(Widget, can_focus=True):
-    """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
-
-    FOCUS_ON_CLICK = False
-    """As of a FieldRow."""
-
-    field_id = ""
-
-    def press(self) -> None:
-        """Space, or a click."""
+    return import_settings(state, FIELD_BY_ID["profile"])
 
 
 @dataclass(frozen=True, slots=True)
 class FieldAction:
-    """A button beneath a field.
-
-    `opens` names a function of (state, spec) that gives a dialog, the next request, or None where there is
-    nothing to do. It runs in the loop of the screen: what is slow belongs into the dialog.
-    """
+    """A button beneath a field. `opens` gives a dialog; what is slow belongs into it."""
 
     id: str
     label: str
     """Marked with `mark`; translated where it is drawn."""
-    opens: str
-    when: Callable[[PlanState], bool] | None = None
-    """Whether the button is shown; None: always."""
+    opens: Callable[[PlanState], ModalScreen[Any]]
 
 
-FIELD_PARTS: Mapping[str, tuple[str, ...]] = {
-    "final_learning_rate": ("trainwiz.tui.widgets.rate_curve:RateCurve",),
-    "gpus": ("trainwiz.tui.widgets.gpu_choice:GpuChoice",),
-    "data": ("trainwiz.tui.widgets.facts:DataFacts",),
-    "target_column": ("trainwiz.tui.widgets.data_table:DataTable",),
-    "length": ("trainwiz.tui.widgets.length_histogram:LengthHistogram",),
-    "target_length": ("trainwiz.tui.widgets.length_histogram:TargetHistogram",),
+FIELD_ACTIONS: Mapping[str, FieldAction] = {
+    "profile": FieldAction("import", mark("Import a file or a command"), _import_settings),
+    "model": FieldAction("browse", mark("Browse files"), browse_model),
+    "data": FieldAction("browse", mark("Browse files"), browse_data),
+    "validation_data": FieldAction("browse", mark("Browse files"), browse_data),
 }
-"""Field id -> StepParts that stand beneath its row."""
-
-STEP_PARTS: Mapping[int, tuple[str, ...]] = {
-    HARDWARE: ("trainwiz.tui.widgets.facts:MachineFacts",),
-    MODEL: ("trainwiz.tui.widgets.facts:ModelFactsView",),
-    REVIEW: ("trainwiz.tui.widgets.review:Review",),
-}
-"""Step -> StepParts that stand beneath all of its rows."""
-
-FIELD_ACTIONS: Mapping[str, tuple[FieldAction, ...]] = {
-    "profile": (
-        FieldAction("import", mark("Import a file or a command"), "trainwiz.tui.screens.import_card:import_settings"),
-    ),
-    "model": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_offers:browse_model"),),
-    "data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_offers:browse_data"),),
-    "validation_data": (FieldAction("browse", mark("Browse files"), "trainwiz.tui.screens.plan_offers:browse_data"),),
-}
-"""Field id -> buttons beneath its row."""
-
-
-def named(path: str) -> Any:
-    """What a "module:name" names."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
-def make_parts(paths: tuple[str, ...], step: int, marks: Marks) -> list[StepPart]:
-    return [named(path)(step, marks) for path in paths]
-
-
-def open_dialog(path: str, state: PlanState, spec: FieldSpec) -> ModalScreen[Answer] | PlanRequest | None:
-    """What a dialog's or an action's function gives for the field."""
-    return named(path)(state, spec)  # type: ignore[no-any-return]
+"""Field id -> the button beneath its row."""
 
 
 # StepForm: the fields of one step, what was found beneath them, and on the last step the review.
@@ -276,27 +189,25 @@ class GroupTitle(Kept, Static):
 class FieldButton(ActionButton):
     """What can be done with a field beside changing its value."""
 
-    def __init__(self, spec: FieldSpec, action: FieldAction) -> None:
+    def __init__(self, spec: Setting, action: FieldAction) -> None:
         super().__init__(tr(action.label), f"{spec.id}-{action.id}")
         self.spec = spec
         self.does = action
 
 
 class FieldButtons(Horizontal):
-    """The buttons beneath a row; the line goes when none of them is shown."""
+    """The line beneath a row with its button."""
 
     DEFAULT_CSS = """
     FieldButtons { height: 1; padding: 0 0 0 4; }
     """
 
-    def __init__(self, spec: FieldSpec, actions: tuple[FieldAction, ...]) -> None:
-        super().__init__(*(FieldButton(spec, action) for action in actions))
+    def __init__(self, spec: Setting, action: FieldAction) -> None:
+        super().__init__(FieldButton(spec, action))
         self._spec = spec
 
     def show(self, state: PlanState) -> None:
-        for button in self.query(FieldButton):
-            button.display = button.does.when is None or button.does.when(state)
-        self.display = self._spec.applies(state.plan) and any(button.display for button in self.children)
+        self.display = applies(self._spec, state.plan)
 
 
 class StepForm(Vertical):
@@ -321,8 +232,10 @@ class StepForm(Vertical):
         first = specs[0].group
         title = "step-title -before-group" if first else "step-title"
         yield Static(tr(STEPS[self.step]), classes=title, markup=False)
+        group = ""
         for spec in specs:
-            if spec.group:
+            if spec.group != group:
+                group = spec.group
                 yield GroupTitle(spec.group, is_first=spec.group == first)
             if spec.id == GOAL:
                 yield from (GoalRow(goal, self._marks) for goal in spec.choices)
@@ -340,19 +253,21 @@ class StepForm(Vertical):
         if self.has_parts:
             return
         self.has_parts = True
+        beneath, last = field_parts(), step_parts().get(self.step)
         for spec in fields_of(self.step, self.more):
-            if spec.id in FIELD_PARTS:
+            if spec.id in beneath:
                 row = self.query_one(f"#field-{spec.id}")
                 place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
-                await self.mount_all(make_parts(FIELD_PARTS[spec.id], self.step, self._marks), after=place)
-        await self.mount_all(make_parts(STEP_PARTS.get(self.step, ()), self.step, self._marks))
+                await self.mount_all([part(self.step, self._marks) for part in beneath[spec.id]], after=place)
+        if last is not None:
+            await self.mount(last(self.step, self._marks))
 
     def show(self, state: PlanState) -> None:
         title: GroupTitle | None = None
         is_used = False
         for child in self.children:
             if isinstance(child, FieldRow):
-                child.display = child.spec.applies(state.plan) or child.editing
+                child.display = applies(child.spec, state.plan) or child.editing
                 child.show(field_view(state, child.spec, self._marks, typing=child.editing))
                 is_used = is_used or child.display
             elif isinstance(child, GroupTitle):
@@ -378,3 +293,50 @@ class StepForm(Vertical):
 def _use(title: GroupTitle | None, is_used: bool) -> None:
     if title is not None:
         title.display = is_used
+
+
+# Forms: the forms of the steps that were seen, one of them shown.
+
+
+class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """Scrolls with the focus and the wheel; the arrow keys move the focus. Forms are made once, and kept."""
+
+    def __init__(self, step: int, marks: Marks) -> None:
+        super().__init__(StepForm(step, marks, more=False), id="form")
+        self._marks = marks
+
+    async def complete(self) -> None:
+        """What the first frame does not wait for: the tables and lists of the step that it shows."""
+        for form in self.query(StepForm):
+            if not form.has_parts:
+                await form.add_parts()
+                form.visit(form.display)
+
+    def draw(self, state: PlanState) -> None:
+        for form in self.children:
+            if isinstance(form, StepForm) and form.step == state.step:
+                form.show(state)
+
+    async def turn_to(self, step: int, *, more: bool) -> None:
+        """Show a step, with or without its rarely changed rows."""
+        for form in self.query(StepForm):
+            if form.display != (form.step == step):
+                form.visit(form.step == step)
+            form.display = form.step == step
+            if form.step == step and form.more != more:
+                await form.remove()
+        if not self.query(f"#step-{step}"):
+            form = StepForm(step, self._marks, more=more)
+            await self.mount(form)
+            await form.add_parts()
+            form.visit(True)
+        self.scroll_home(animate=False)
+
+
+def focus_target(state: PlanState, field_id: str) -> str:
+    """What takes the focus: the field named, else the first one of the step; on the last step the start button."""
+    names = [spec.id for spec in fields_of(state.step, state.more) if applies(spec, state.plan)]
+    if state.step == REVIEW and field_id not in names:
+        return f"#step-{REVIEW} #button-start"
+    name = field_id if field_id in names else names[0]
+    return f"#goal-{goal_of(state)}" if name == GOAL else f"#field-{name}"

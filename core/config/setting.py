@@ -1,0 +1,165 @@
+"""Setting: one value that a run can be given, with all that is said about it, declared once.
+
+From these entries are read: the fields of RunConfig and their checks, the options of the command and their help, the rows
+of the wizard with their help, and the JSON schema. This file imports nothing heavy: the help and the first frame read it.
+"""
+
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+from trainwiz.core.language import mark
+
+STEPS = (mark("Hardware"), mark("Model"), mark("Data"), mark("Training"), mark("Review"))
+HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
+
+GROUPS = (
+    "",
+    mark("What do you want to do?"),
+    mark("Where it begins"),
+    mark("What you want"),
+    mark("How it is done"),
+    mark("How it is measured"),
+    mark("Optimizer and loss"),
+    mark("Devices and processes"),
+    mark("Loading"),
+    mark("When it fails"),
+    mark("What is kept and reported"),
+    mark("For the plan alone"),
+)
+"""The headings of the wizard's rows, in the order of the screen."""
+
+When = Literal[
+    "adapters", "another_cuda_card", "another_machine", "causal", "cuda", "dev_run", "generates", "hub_data",
+    "masked", "may_adapt", "several_gpus", "several_machines", "several_processes", "targets", "text",
+]  # fmt: skip
+"""Of which plans a row speaks; what each word means is said by the wizard."""
+OptionGroup = Literal["what", "how", "where", "run"]
+
+REQUIRED: Any = ...
+
+if TYPE_CHECKING:
+    # What mypy reads of a section is the model that core/config/sections.py makes of it.
+    from pydantic import BaseModel
+
+    class Section(BaseModel):
+        """As core/config/sections.py makes it."""
+else:
+
+    class Section:
+        """A group of settings as it is declared: annotated names with their entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One entry. Texts are English here and translated where they are drawn."""
+
+    default: Any = None
+    what: str = ""
+    """What it is, in one sentence: the description in the schema, and the first line of the wizard's help."""
+    why: str = ""
+    safe: str = ""
+    """A choice that is safe for a newcomer."""
+    cost: str = ""
+    """What a choice costs; empty where it is nothing."""
+    # Bounds, as pydantic names them; lengths are those of texts and lists.
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    # The row of the wizard. A setting without a label has none.
+    label: str = ""
+    step: int = TRAINING
+    group: str = ""
+    id: str = ""
+    """Of the row; the last part of the key where it is left out."""
+    after: str = ""
+    """The key behind whose row this one stands, with those of its section that follow; else in the order of the table."""
+    beside: str = ""
+    """The key in whose row this one is shown too: two ways to say the same."""
+    rare: bool = False
+    """Shown only after "more, rarely changed" was opened."""
+    when: When | None = None
+    unit: str = ""
+    empty: str = mark("not set")
+    """How the row reads without a value."""
+    offers: tuple[str, ...] | None = None
+    """Values of the list where the type does not say them; () where the list is made of what is here."""
+    free_text: bool = False
+    """A list that also takes text which is not in it."""
+    words: dict[Any, str] = field(default_factory=dict)
+    """How values are written on the screen."""
+    # The option of the command, with the name of its value: "--epochs N".
+    option: str = ""
+    says: str = ""
+    """The option's line in the help."""
+    option_group: OptionGroup = "what"
+    # Known from where the entry stands.
+    key: str = ""
+    type: Any = str
+    keys: tuple[str, ...] = ()
+    """Of the row: its own, then those beside it. The one that is set is shown."""
+    units: tuple[str, ...] = ()
+    """Of each of `keys`."""
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that a value may have, `Optional` and unions opened: (int, NoneType)."""
+        return get_args(self.type) if get_origin(self.type) in (Union, UnionType) else (self.type,)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What the setting takes when it is a choice; () for a free value."""
+        return tuple(str(value) for kind in self.kinds if get_origin(kind) is Literal for value in get_args(kind))
+
+    @property
+    def may_be_none(self) -> bool:
+        return type(None) in self.kinds
+
+    @property
+    def is_whole(self) -> bool:
+        """It takes whole numbers only."""
+        return int in self.kinds and float not in self.kinds
+
+    @property
+    def is_number(self) -> bool:
+        return any(kind in (int, float) for kind in self.kinds)
+
+    @property
+    def is_text_list(self) -> bool:
+        return list[str] in self.kinds
+
+    @property
+    def is_mapping(self) -> bool:
+        return any(get_origin(kind) is dict for kind in self.kinds)
+
+    @property
+    def is_size(self) -> bool:
+        """Bytes, also as text with a unit."""
+        return any(get_origin(kind) is Annotated and get_args(kind)[0] is int for kind in self.kinds)
+
+    @property
+    def opens_a_list(self) -> bool:
+        return self.offers is not None or bool(self.choices)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What its list offers; a list that is made of what is here is empty at first."""
+        return self.offers or self.values or (("off", "on") if bool in self.kinds else ())
+
+    @property
+    def flag(self) -> str:
+        """The option: "--epochs"."""
+        return self.option.partition(" ")[0]
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        names = ("ge", "gt", "le", "lt", "min_length", "max_length")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def setting(default: Any, what: str = "", why: str = "", safe: str = "", cost: str = "", **more: Any) -> Any:
+    """An entry as the default of a field. Any: the annotation beside it is what mypy reads."""
+    return Setting(default=default, what=what, why=why, safe=safe, cost=cost, **more)

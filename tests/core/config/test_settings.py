@@ -1,0 +1,108 @@
+"""A setting is declared once: one entry is the field with its checks, the option, the help, the row and the schema."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.setting import GROUPS, STEPS, When
+from trainwiz.core.config.settings import SETTINGS, all_settings, in_order_of_rows
+from trainwiz.core.profile.read import profile_schema
+from trainwiz.tui.screens.plan_fields import CONDITIONS
+
+MADE_UP = """
+import json
+import sys
+
+from trainwiz.core.config import settings_training
+from trainwiz.core.config.setting import setting
+
+settings_training.TrainingSection.__annotations__["made_up"] = int | None
+settings_training.TrainingSection.made_up = setting(
+    None, "What nobody needs.", "For a test.", "Empty.", "Time.",
+    ge=2, label="Made up", group="What you want", unit="steps", empty="off", option="--made-up N", says="Of a test.",
+)
+
+from trainwiz.tui.options import BY_NAME, root_help
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, fields_of, parse_field
+
+light = sorted(name for name in ("pydantic", "typer", "yaml", "torch") if name in sys.modules)
+row = FIELD_BY_ID["made_up"]
+from trainwiz.core.config.build import build_config
+from trainwiz.core.errors import UsageError
+from trainwiz.core.profile.read import profile_schema
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.screens.plan_fields import shown_value
+
+absent = {option.name: {"flag": False, "repeated": []}.get(option.kind) for option in OPTIONS}
+overrides = parse_choices({**absent, "made_up": "4"}).request.overrides
+config = build_config(None, overrides)
+try:
+    build_config(None, {"training.made_up": "1"})
+    refused = ""
+except UsageError as error:
+    refused = error.findings[0].message
+print(json.dumps({
+    "light": light,
+    "help": [line.split() for line in root_help().splitlines() if "--made-up" in line],
+    "row": [row.label, row.cost, row in fields_of(TRAINING, rare=False), parse_field(row, "3 steps", None)],
+    "config": [config.training.made_up, config.origin("training.made_up").origin, shown_value(row, config)],
+    "refused": refused,
+    "schema": profile_schema()["$defs"]["TrainingSection"]["properties"]["made_up"],
+}))
+"""
+
+
+def test_a_new_setting_is_one_entry() -> None:
+    done = subprocess.run([sys.executable, "-c", MADE_UP], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["light"] == [], "the help and the rows of the wizard need no model of the settings"
+    assert found["help"] == [["--made-up", "N", "Of", "a", "test."]]
+    assert found["row"] == ["Made up", "Time.", True, {"training.made_up": 3}]
+    assert found["config"] == [4, "you", "4 steps"]
+    assert found["refused"] == "training.made_up cannot be '1': it must be 2 or more."
+    assert found["schema"]["description"] == "What nobody needs." and found["schema"]["default"] is None
+
+
+def test_entries_are_whole() -> None:
+    rows = in_order_of_rows(list(all_settings()))
+    assert len({row.id for row in rows}) == len(rows)
+    for entry in all_settings():
+        assert entry.step < len(STEPS) and entry.group in GROUPS, entry.key
+        assert not entry.label or (entry.what and entry.why and entry.safe), entry.key
+        assert not entry.option or entry.says, entry.key
+        for text in (entry.what, entry.why, entry.safe, entry.cost):
+            assert not text or text.endswith("."), f"{entry.key}: {text}"
+            assert text not in ("Nothing.", "Nothing by itself.", "Nothing to speak of."), entry.key
+        for key in (entry.after, entry.beside):
+            assert not key or key in {other.key for other in all_settings()}, entry.key
+    assert set(CONDITIONS) == set(get_args(When))
+
+
+def test_the_model_has_the_entries_and_nothing_else() -> None:
+    config = RunConfig()
+    assert [key for key, entry in SETTINGS.items() if entry.default != config.value(key) and "sources" not in key] == []
+    with pytest.raises(ValidationError):
+        config.training.learning_rate = 0.0
+    with pytest.raises(ValidationError):
+        RunConfig.model_validate({"training": {"learning_rat": 1.0}})
+    first, second = RunConfig(), RunConfig()
+    first.model.architecture_overrides["n_layer"] = 2
+    assert second.model.architecture_overrides == {}, "each run has values of its own"
+
+
+def test_the_schema_is_that_of_a_profile() -> None:
+    schema = profile_schema()
+    values = schema["properties"]["values"]["properties"]
+    assert {"model", "training", "task"} <= set(values) and not {"name", "origins", "schema_version"} & set(values)
+    assert "architecture" not in schema["$defs"]["ModelSection"]["properties"]
+    assert schema["$defs"]["TrainingSection"]["properties"]["seed"]["maximum"] == 2**32 - 1
+    assert schema["$defs"]["EngineSection"]["additionalProperties"] is False
+    variable = schema["$defs"]["EngineSection"]["properties"]["environment"]["additionalProperties"]
+    assert variable["type"] == ["string", "integer"], "what is read as text may be written as a number"
