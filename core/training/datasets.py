@@ -14,7 +14,7 @@ from trainwiz.core.data.lengths import held_out_count, split_rows
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, EncodedProteins, cut_proteins, encode_proteins
 from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files
-from trainwiz.core.data.streamed.rows import StreamedProteins, Windows
+from trainwiz.core.data.streamed import StreamedProteins, Windows
 from trainwiz.core.data.texts import TextRows, streamed_rows
 from trainwiz.core.errors import Finding, UsageError, has_errors, sort_findings
 from trainwiz.core.language import tr

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
 from trainwiz.core.data.proteins import MASK, PAD, EncodedProteins
-from trainwiz.core.data.streamed.rows import StreamedProteins
+from trainwiz.core.data.streamed import StreamedProteins
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.training.batches import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from trainwiz.core.data.lengths import POOL_ROWS, LengthOrder, StepShape, pool_steps
-from trainwiz.core.data.streamed.rows import Windows
+from trainwiz.core.data.streamed import Windows
 
 from tests.each import each
 

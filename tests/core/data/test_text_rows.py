@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.streamed.rows import StreamedTexts
+from trainwiz.core.data.streamed import StreamedTexts
 from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError, UsageError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
-from trainwiz.core.data.streamed.rows import SHUFFLED_AS_ONE, Windows
+from trainwiz.core.data.streamed import SHUFFLED_AS_ONE, Windows
 from trainwiz.core.training.batches import EpochSampler
 
 from tests.each import each

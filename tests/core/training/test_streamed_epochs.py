@@ -22,7 +22,7 @@ ROWS, BATCH, RANKS = 1501, 8, 2
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.data.streamed.rows.WINDOW_BYTES", 6000)
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
 
 
 def _file(folder: Path) -> None:
