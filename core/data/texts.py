@@ -201,8 +201,10 @@ class IndexWriter:
         (self._folder / INDEX_JSON).write_text(json.dumps(document), encoding="utf-8")
 
     def close(self) -> None:
-        for file in (*self._lengths, *self._copies):
+        for file in self._lengths:
             file.close()
+        for writer in self._copies:
+            writer.close()
 
 
 # From the sources of a run to its StreamedRows: the index is made by whichever process comes first.

@@ -13,14 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 from tokenizers import Tokenizer
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.streamed.parts import FilesByPlace
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
-from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock
+from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.phases import phases
+from trainwiz.core.training.process import phases
 from trainwiz.core.training.tokenizer import parallel_tokenizing
 from transformers import PreTrainedTokenizerBase
 
@@ -259,8 +258,12 @@ class TokenStore:
     def __init__(self, tokens: np.ndarray | Path) -> None:
         """(n,) int32 in memory, or a file of them. Raises OSError."""
         self._source = tokens
-        self._files = FilesByPlace()
-        self._count = tokens.stat().st_size // KIND.itemsize if isinstance(tokens, Path) else len(tokens)
+        self._file: int | None = None
+        if isinstance(tokens, Path):
+            self._file = open_to_read(self, tokens)
+            self._count = os.fstat(self._file).st_size // KIND.itemsize
+        else:
+            self._count = len(tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned loader worker opens the file itself.
@@ -276,9 +279,9 @@ class TokenStore:
         return np.where(labelled, stored, -1 - stored), labelled
 
     def _stored(self, start: int, count: int) -> np.ndarray:
-        if isinstance(self._source, Path):
-            return np.frombuffer(self._files.read(self._source, start * KIND.itemsize, count * KIND.itemsize), KIND)
-        return self._source[start : start + count]
+        if self._file is not None:
+            return np.frombuffer(os.pread(self._file, count * KIND.itemsize, start * KIND.itemsize), KIND)
+        return self._source[start : start + count]  # type: ignore[index]
 
 
 def join_tokens(
