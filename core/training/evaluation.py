@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -392,28 +392,25 @@ def token_sums(
         input_ids.flatten()[where] == mask_token if mask_token >= 0 else torch.zeros_like(targets, dtype=torch.bool)
     )
     if isinstance(logits, VocabularyProduct):
-        product = logits
-        return product.read(
-            product.rows()[where],
-            lambda rows: _sums(
-                (
-                    (slice(start, start + product.chunk), product.logits_of(rows[start : start + product.chunk]))
-                    for start in range(0, len(rows), product.chunk)
-                ),
-                targets,
-                hidden,
-            ),
-        )
+        product, rows = logits, logits.rows()[where]
+        return product.read(rows, lambda rows: _sums(rows, product.chunk, product.logits_of, targets, hidden))
     flat, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
-    parts = (slice(start, start + step) for start in range(0, len(where), step))
-    return _sums(((part, flat[where[part]]) for part in parts), targets, hidden)
+    return _sums(where, step, lambda places: flat[places], targets, hidden)
 
 
-def _sums(slices: Iterable[tuple[slice, torch.Tensor]], targets: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """`token_sums` of (part of the targets, its logits), one slice after the other."""
+def _sums(
+    rows: torch.Tensor,
+    step: int,
+    logits_of: Callable[[torch.Tensor], torch.Tensor],
+    targets: torch.Tensor,
+    hidden: torch.Tensor,
+) -> torch.Tensor:
+    """`token_sums` of the logits of `rows`, `step` of them after the other."""
     loss, hidden_loss = (torch.zeros((), dtype=torch.float32, device=targets.device) for _ in range(2))
     right = torch.zeros((), dtype=torch.int64, device=targets.device)
-    for part, some in slices:
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        some = logits_of(rows[part])
         losses = cross_entropy(some.float(), targets[part], reduction="none")
         loss += losses.sum()
         right += (some.argmax(dim=-1) == targets[part]).sum()

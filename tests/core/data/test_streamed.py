@@ -134,9 +134,7 @@ def test_several_files_and_sources_keep_their_order_in_the_windows(
     assert windows is not None
     decoded: list[int] = []
     read = GroupedPart._units_of
-    monkeypatch.setattr(
-        GroupedPart, "_units_of", lambda part, first: (decoded.append(first), read(part, first))[1]
-    )
+    monkeypatch.setattr(GroupedPart, "_units_of", lambda part, first: (decoded.append(first), read(part, first))[1])
     orders = list(windows.orders(seed=3, epoch=1))
     assert len(orders) > 8
     seen = np.concatenate(orders)
@@ -154,16 +152,6 @@ def test_a_file_that_changes_while_the_run_reads_it_is_one_sentence(tmp_path: Pa
     pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), tmp_path / "a.parquet")
     with pytest.raises(UsageError, match="was changed while the run reads it"):
         rows.texts[300]
-
-
-def test_broken_rows_are_named_by_their_line(tmp_path: Path) -> None:
-    good = json.dumps({"source": "some text " * 40, "target": "t"})
-    (tmp_path / "a.jsonl").write_text("\n".join([good] * 50 + ["{broken", good]))
-    with pytest.raises(UsageError, match=r"a\.jsonl, line 51 is not a JSON object"):
-        load_text_rows(config("seq2seq", {"name": "a.jsonl", **BOTH}, streaming=True), tmp_path)
-    (tmp_path / "b.txt").write_bytes(b"fine\n" * 3000 + b"br\xffken\n")
-    with pytest.raises(UsageError, match=r"b\.txt, line 3001: the text is not UTF-8"):
-        load_text_rows(config("causal-lm", {"name": "b.txt"}, streaming=True), tmp_path)
 
 
 def test_what_is_decoded_stays_within_its_budget() -> None:

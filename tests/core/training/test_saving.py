@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +10,10 @@ from typing import Any, cast
 import pytest
 import torch
 from accelerate import Accelerator
-from trainwiz.core.run.checkpoints import size_on_disk
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.callbacks import LossGuard, NonFiniteLoss
 from trainwiz.core.training.disk_guard import HEADROOM_BYTES, DiskGuard, NewestCheckpoints, Room
-from trainwiz.core.training.failure import LossGuard, NonFiniteLoss
-from trainwiz.core.training.saving import MARGIN, CheckpointSaver
+from trainwiz.core.training.saving import CheckpointSaver
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from tests.core.run.checkpoint_files import write_checkpoint
@@ -65,30 +62,6 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*"))
 
 
-def test_room_is_asked_for_by_the_newest_checkpoint_and_the_older_go_after_the_save(tmp_path: Path) -> None:
-    asked, done = [], []
-    seen = SimpleNamespace(make_room=lambda needed, step: asked.append(needed) or True, saved=lambda: done.append(1))
-    alone = Accelerator(cpu=True)
-    for step in (1, 2):
-        assert saver(tmp_path, alone, seen, keep=1).save(
-            step, PLANNED, lambda step=step: write_checkpoint(tmp_path, step)
-        )
-        assert steps(tmp_path) == [step]
-        if step == 1:
-            first = size_on_disk(tmp_path / "checkpoint-1")
-    assert asked == [int(MARGIN * PLANNED), int(MARGIN * first)]
-    assert len(done) == 2
-
-
-def test_a_wait_is_told_once_each_time_and_taken_back_by_the_save(tmp_path: Path) -> None:
-    alone, free = Accelerator(cpu=True), iter([0, 0, 0, 0, PLANNED * 10**6, 0, 0, 0, 0])
-    waiting = guard(tmp_path, alone, lambda: next(free, PLANNED * 10**6))
-    for step in (1, 2):
-        assert saver(tmp_path, alone, waiting).save(step, PLANNED, lambda step=step: write_checkpoint(tmp_path, step))
-    said = [json.loads(line) for line in (tmp_path / "advice.jsonl").read_text().splitlines()]
-    assert [line["severity"] for line in said] == ["error", "cleared", "error", "cleared"]
-
-
 def test_after_a_write_that_failed_although_there_seemed_to_be_room_it_is_not_tried_at_once(tmp_path: Path) -> None:
     asked = iter([False, True])
     waiting = guard(tmp_path, Accelerator(cpu=True), lambda: PLANNED, retry_after_s=60.0, stop=lambda: next(asked))
@@ -104,19 +77,6 @@ def test_a_part_that_another_process_could_not_write_is_written_again_by_all(tmp
         2, PLANNED, lambda: times.append(write_checkpoint(tmp_path, 2))
     )
     assert len(times) == 2 and both.says == [] and steps(tmp_path) == [1, 2]
-
-
-def test_a_process_that_could_not_write_joins_the_others_and_deletes_nothing(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, 1)
-    refusals = [OSError(errno.ENOSPC, "No space left on device")]
-
-    def write() -> None:
-        if refusals:
-            raise refusals.pop()
-
-    both = Partner([GO, 0], [0], [GO, 0], [0], main=False)
-    assert saver(tmp_path, both, guard(tmp_path, both, lambda: 0), keep=1).save(2, PLANNED, write)
-    assert both.says == [] and steps(tmp_path) == [1]
 
 
 def test_a_stop_that_only_another_process_heard_ends_the_wait_of_all(tmp_path: Path) -> None:

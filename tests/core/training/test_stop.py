@@ -96,17 +96,6 @@ def test_an_evaluation_under_way_is_left(tmp_path: Path, monkeypatch: pytest.Mon
     assert evaluated(folder) == [12]
 
 
-def test_a_stop_after_the_last_step_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny_config(**EVALUATION, training__max_steps=6)
-    folder = write_run(tmp_path / "one", config)
-    monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:during=evaluation:seconds=1")
-    outcome, took_s = stopped_when(folder, config, evaluates(folder, 6))
-    assert took_s < LEAVES_WITHIN_S
-    assert (outcome["outcome"], outcome["step"]) == ("finished", 6)
-    assert (folder / "final_model" / "config.json").is_file()
-    assert evaluated(folder) == []
-
-
 def test_a_single_process_drops_a_long_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config(batch__micro_batch_size=1, batch__gradient_accumulation_steps=40, training__max_steps=6)
     folder = write_run(tmp_path / "one", config)
