@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -75,12 +75,7 @@ MOST_ROWS, MOST_BYTES = 200_000, 64 * 1024**2
 """Of more rows, or longer texts with their targets, the bytes count: each process counts, each time that it starts."""
 
 
-class Counts(Protocol):
-    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        """Tokens of each row."""
-
-
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: Counts) -> np.ndarray:
+def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: CausalEncoder | PairEncoder) -> np.ndarray:
     """(n,) int64 of the rows `numbers` (n,) int64: the same on every process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes

@@ -171,3 +171,14 @@ def _texts(path: Path, tokenizer: Path) -> DataSummary:
             }
         )
     )
+
+
+def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = "".join(map(TEXTS["jsonl"], sequences()))
+    path.write_text(good + '{"sequence": "MKT\n' * 400_000, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        summary_of(path)
+    message = caught.value.findings[0].message
+    byte = int(message.split("byte ")[1].split(" ")[0])
+    assert byte > len(good) and path.read_bytes()[byte - 1 :].startswith(b'{"sequence": "MKT\n')

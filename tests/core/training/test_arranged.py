@@ -110,7 +110,7 @@ def stop_all_at(folder: Path, process: subprocess.Popen[bytes], step: int) -> No
 @pytest.mark.parametrize(
     ("task", "changes"),
     [
-        ("masked-lm", {"data__workers": 2}),
+        pytest.param("masked-lm", {"data__workers": 2}, marks=pytest.mark.all),
         ("causal-lm", {"data__streaming": True, "engine__processes": 2, "engine__strategy": "ddp"}),
     ],
 )
@@ -130,6 +130,7 @@ def test_stopped_and_resumed_equals_uninterrupted(task: str, changes: dict[str, 
 
 
 @pytest.mark.real
+@pytest.mark.all
 def test_a_smaller_micro_batch_goes_on_with_the_same_steps(tmp_path: Path) -> None:
     """As after a start with half the micro-batch: the steps keep their rows, so their losses stay what they were."""
     losses = []

@@ -119,6 +119,7 @@ MODELS = [
 ]  # fmt: skip
 
 
+@pytest.mark.all
 def test_ddp_with_recomputed_activations_and_weights_that_get_no_gradient(tmp_path: Path) -> None:
     """The Trainer then says that every weight takes part; ESM's contact head does not, and the second step failed."""
     config = tiny_config(**ENGINES["ddp"], engine__checkpointing=True, training__max_steps=3)

@@ -83,7 +83,7 @@ def complete_steps(run: RunFolder) -> list[int]:
     return [found.step for found in complete_checkpoints(run)]
 
 
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.all), 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.all)])
 def test_fewer_are_kept_then_the_run_waits_and_goes_on(small_disk: Path, processes: int) -> None:
     strategy = "single" if processes == 1 else "ddp"
     wanted = config(engine__processes=processes, engine__strategy=strategy)

@@ -78,7 +78,9 @@ def evaluated(folder: Path) -> list[int]:
     return [line["step"] for line in metrics(folder) if "eval_loss" in line]
 
 
-@pytest.mark.parametrize("engine", ["single", pytest.param("ddp", marks=pytest.mark.all), "zero2, two processes"])
+@pytest.mark.parametrize(
+    "engine", ["single", *(pytest.param(name, marks=pytest.mark.all) for name in ("ddp", "zero2, two processes"))]
+)
 def test_an_evaluation_under_way_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     if "zero" in engine and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (pip install deepspeed)")

@@ -136,6 +136,7 @@ def joined_config(**changes: Any) -> RunConfig:
     return text_config("qwen2-tiny", **values)
 
 
+@pytest.mark.all
 def test_two_processes_on_streamed_blocks_compute_what_one_does_in_memory(tmp_path: Path) -> None:
     one, two = (
         joined_config(),
