@@ -182,6 +182,8 @@ class ProbeClock(RunCallback):
         self._answers = answers
         self._memory = memory
         self._cuda = trainer.args.device.type == "cuda"
+        # In the last pass several processes also add up their gradients, and DeepSpeed does the optimizer's step.
+        self._marks_last = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
         self._end = time.perf_counter()
         self._begin = self._end
         self._marks: list[float] = []
@@ -199,8 +201,7 @@ class ProbeClock(RunCallback):
         self._marks.append(self._clock())
 
     def pre_optimizer_step(self, now: Moment) -> None:
-        # In the last pass several processes also add up their gradients.
-        if now.args.world_size == 1:
+        if self._marks_last:
             self._marks.append(self._clock())
 
     def step_end(self, now: Moment) -> None:
@@ -211,7 +212,7 @@ class ProbeClock(RunCallback):
         self._trainer.step_loss = 0.0
         if step <= self._trainer.warm:
             self._warm_step(now.state)
-        elif len(self._marks) + (now.args.world_size > 1) == rounds:
+        elif len(self._marks) + (not self._marks_last) == rounds:
             self.steps += 1
             self._answers.say("step", **learned, **self._whole_step(end, now.args))
         else:
