@@ -41,7 +41,7 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
     """A trainer of esm2-tiny with a micro-batch of 8, accumulating 2 of the plan's 6, with its clock."""
 
     def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
-        order = replace(ORDER, ends_s=time.monotonic() + 60.0, **changes)
+        order = replace(ORDER, ends_s=time.monotonic() + 900.0, **changes)
         config = solved_config(
             model__architecture=dict(load_models()["esm2-tiny"].architecture),
             batch__sequence_length=32,
