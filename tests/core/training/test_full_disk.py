@@ -18,8 +18,9 @@ from trainwiz.core.run.checkpoints import complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import RunFolder
 
 from tests.core.training.runs import start, tiny_config, write_run
-from tests.core.training.small_disk import BALLOON, fill
+from tests.core.training.small_disk import BALLOON, fill, small_disk
 
+__all__ = ["small_disk"]
 pytestmark = pytest.mark.real
 PATIENCE_S = 150.0
 
