@@ -58,7 +58,8 @@ def find_columns(
     """
     if not columns:
         raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
-    if source.text_column is None or (has_target and source.target_column is None):
+    open_column = source.text_column is None or (has_target and source.target_column is None)
+    if open_column and task != "masked-lm":
         _refuse_structured(columns, source, file, key, task)
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
@@ -83,18 +84,11 @@ def find_columns(
             raise _neither(columns, file, key, unclear[0])
         raise UsageError(unclear)
     if target == text:
-        raise usage_error(
-            "same_column",
-            f"{key}.target_column",
-            tr(
-                "{file}: {key}.text_column and {key}.target_column are the same column {name}; name two of "
-                "its columns: {columns}.",
-                file=file,
-                key=key,
-                name=repr(columns[text].name),
-                columns=described(columns),
-            ),
-        )
+        message = tr(
+            "{file}: {key}.text_column and {key}.target_column are the same column {name}; name two of its columns: {columns}.",
+            file=file, key=key, name=repr(columns[text].name), columns=described(columns),
+        )  # fmt: skip
+        raise usage_error("same_column", f"{key}.target_column", message)
     return [text, target]
 
 
@@ -127,12 +121,9 @@ def find_column(
                 problem = tr("has no column {wanted}", wanted=repr(wanted))
             raise _missing(columns, file, key, problem)
         if names.count(wanted) > 1:
-            raise _missing(
-                columns,
-                file,
-                key,
-                tr("has {count} columns {wanted}; choose by position", count=names.count(wanted), wanted=repr(wanted)),
-            )
+            count = names.count(wanted)
+            problem = tr("has {count} columns {wanted}; choose by position", count=count, wanted=repr(wanted))
+            raise _missing(columns, file, key, problem)
         index = names.index(wanted)
     else:
         index = _guess(columns, usual, taken, file, key)
@@ -166,28 +157,15 @@ def _refuse_unnamed_pairs(columns: Sequence[Column], file: str, key: str) -> Non
     pair = pair_of(columns)
     if pair is None:
         return
-    prompt, response = pair
-    raise UsageError(
-        Finding(
-            "unnamed_pair",
-            "error",
-            f"{key}.target_column",
-            tr(
-                "{file} has columns {prompt} and {response}; set {key}.text_column and {key}.target_column "
-                "to learn the responses, or {key}.text_column alone to learn one column as plain text.",
-                file=file,
-                prompt=repr(prompt),
-                response=repr(response),
-                key=key,
-            ),
-            (
-                Remedy(
-                    tr("learn {response} from {prompt}", response=repr(response), prompt=repr(prompt)),
-                    changes={f"{key}.text_column": prompt, f"{key}.target_column": response},
-                ),
-            ),
-        )
-    )
+    prompt, response = map(repr, pair)
+    message = tr(
+        "{file} has columns {prompt} and {response}; set {key}.text_column and {key}.target_column "
+        "to learn the responses, or {key}.text_column alone to learn one column as plain text.",
+        file=file, prompt=prompt, response=response, key=key,
+    )  # fmt: skip
+    changes = dict(zip((f"{key}.text_column", f"{key}.target_column"), pair, strict=True))
+    remedy = Remedy(tr("learn {response} from {prompt}", response=response, prompt=prompt), changes=changes)
+    raise UsageError(Finding("unnamed_pair", "error", f"{key}.target_column", message, (remedy,)))
 
 
 def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str | None) -> list[str]:
@@ -208,8 +186,6 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     lists = [column for column in columns if column.is_list]
     chat = next((column for column in lists if column.name.lower().rpartition(".")[2] in CHAT_NAMES), None)
     remedies: tuple[Remedy, ...] = (Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT)),)
-    if task == "masked-lm":
-        return
     if chat is not None:
         kind = CHAT_NAMES[chat.name.lower().rpartition(".")[2]]
         message = tr(
@@ -226,12 +202,8 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
             "{file}: {column} is a list; which text of a row is to be learnt is not guessed beside it. Set {key}.text_column.",
             file=file, column=repr(_short(lists[0].name)), key=key,
         )  # fmt: skip
-        pair = pair_of(columns)
-        known = (
-            pair
-            if pair is not None
-            else tuple(column.name for column in columns if column.is_text and column.name.lower() in TEXT_NAMES)[:1]
-        )
+        texts = tuple(column.name for column in columns if column.is_text and column.name.lower() in TEXT_NAMES)
+        known = pair_of(columns) or texts[:1]
         if known and task == "causal-lm":
             changes = dict(zip((f"{key}.text_column", f"{key}.target_column"), known, strict=False))
             words = tr("learn {columns} alone", columns=", ".join(map(repr, known)))
@@ -273,17 +245,12 @@ def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -
     """One sentence where neither of two columns is named; `unclear` is what is said of the text alone."""
     if unclear.code != "missing_column" or sum(column.is_text for column in columns) < 2:
         return UsageError(unclear)
-    return usage_error(
-        unclear.code,
-        f"{key}.text_column",
-        tr(
-            "{file} does not say which columns hold the text and the target; its columns: {columns}. "
-            "Set {key}.text_column and {key}.target_column to names or positions from 0.",
-            file=file,
-            columns=described(columns),
-            key=key,
-        ),
-    )
+    message = tr(
+        "{file} does not say which columns hold the text and the target; its columns: {columns}. "
+        "Set {key}.text_column and {key}.target_column to names or positions from 0.",
+        file=file, columns=described(columns), key=key,
+    )  # fmt: skip
+    return usage_error(unclear.code, f"{key}.text_column", message)
 
 
 def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> UsageError:
@@ -292,32 +259,19 @@ def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> Usa
         message = tr("{file}: column {name} is a list, not a text.", file=file, name=repr(_short(column.name)))
         remedy = Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT))
         return UsageError(Finding("not_text", "error", key, message, (remedy,)))
-    return usage_error(
-        "not_text",
-        key,
-        tr(
-            "{file}: column {name} holds {kind}, not text (its columns: {columns}); choose another with {key}.",
-            file=file,
-            name=repr(column.name),
-            kind=column.type_name,
-            columns=described(columns),
-            key=key,
-        ),
-    )
+    message = tr(
+        "{file}: column {name} holds {kind}, not text (its columns: {columns}); choose another with {key}.",
+        file=file, name=repr(column.name), kind=column.type_name, columns=described(columns), key=key,
+    )  # fmt: skip
+    return usage_error("not_text", key, message)
 
 
 def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> UsageError:
-    return usage_error(
-        "missing_column",
-        key,
-        tr(
-            "{file} {problem}; its columns: {columns}. Set {key} to a name or a position from 0.",
-            file=file,
-            problem=problem,
-            columns=described(columns) or tr("none"),
-            key=key,
-        ),
-    )
+    message = tr(
+        "{file} {problem}; its columns: {columns}. Set {key} to a name or a position from 0.",
+        file=file, problem=problem, columns=described(columns) or tr("none"), key=key,
+    )  # fmt: skip
+    return usage_error("missing_column", key, message)
 
 
 # Columns that nobody named, found by the names that a file has, so that the plan shows them and run.yaml keeps them.
@@ -334,17 +288,11 @@ def detect_columns(config: RunConfig, folder: Path | None = None) -> RunConfig:
         return config
     values: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    named = [
-        *((f"data.sources.{number}", source) for number, source in enumerate(config.data.sources)),
-        *(
-            (f"data.validation_sources.{number}", source)
-            for number, source in enumerate(config.data.validation_sources)
-        ),
-    ]
-    for key, source in named:
-        for column, (name, reason) in _detected(config, source, key, folder or Path.cwd()).items():
-            values[f"{key}.{column}"] = name
-            reasons[f"{key}.{column}"] = reason
+    for part in ("sources", "validation_sources"):
+        for number, source in enumerate(getattr(config.data, part)):
+            key = f"data.{part}.{number}"
+            for column, (name, reason) in _detected(config, source, key, folder or Path.cwd()).items():
+                values[f"{key}.{column}"], reasons[f"{key}.{column}"] = name, reason
     return config.with_values(values, "detected", reasons) if values else config
 
 
@@ -367,19 +315,18 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
         positions = find_columns(columns, source, str(path), key, config.task, has_target)
     except TrainwizError:
         return {}
-    names = dict(zip(("text_column", "target_column"), (columns[index].name for index in positions), strict=False))
+    taken = [columns[index].name for index in positions]
+    left = [column.name for column in columns if column.name not in taken]
     return {
-        side: (name, _reason(path, name, [column.name for column in columns], list(names.values()), config.task))
-        for side, name in names.items()
+        side: (name, _reason(path.name, name, left, config.task))
+        for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
 
 
-def _reason(path: Path, name: str, names: list[str], taken: list[str], task: Task) -> str:
-
-    left = [other for other in names if other not in taken]
+def _reason(file: str, name: str, left: list[str], task: Task) -> str:
     if not is_usual(name, task):
-        return tr("the only other text column of {file}", file=path.name)
+        return tr("the only other text column of {file}", file=file)
     if left:
-        return tr("by its name in {file}; not used: {columns}", file=path.name, columns=", ".join(left))
-    return tr("by its name in {file}", file=path.name)
+        return tr("by its name in {file}; not used: {columns}", file=file, columns=", ".join(left))
+    return tr("by its name in {file}", file=file)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from trainwiz.core.data.blocks import spread
-from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, unreadable
+from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, spread, unreadable
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from trainwiz.core.data.text_store import TextStore
 
 ESM_VOCABULARY: tuple[str, ...] = (
     "<cls>", "<pad>", "<eos>", "<unk>",
@@ -44,6 +45,10 @@ def _letter_table() -> np.ndarray:
 LETTERS = _letter_table()
 
 
+def is_letter(letter: str) -> bool:
+    return ord(letter) < 128 and bool(LETTERS[ord(letter)] != OUTSIDE)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedProteins:
     """Sequences as token numbers, one byte a letter, special tokens not included."""
@@ -57,10 +62,6 @@ class EncodedProteins:
     def lengths(self) -> np.ndarray:
         """(n,) int64: letters of each sequence."""
         return np.diff(self.offsets)
-
-    def letters(self, row: int) -> np.ndarray:
-        """(n,) uint8: token numbers of one sequence."""
-        return self.tokens[self.offsets[row] : self.offsets[row + 1]]
 
     def letters_outside(self) -> np.ndarray:
         """(k,) int64: the sequences that hold a letter outside the alphabet."""
@@ -86,12 +87,22 @@ def encode_proteins(texts: pa.Array) -> EncodedProteins:
     return EncodedProteins(LETTERS[raw[offsets[0] : offsets[-1]]], offsets - offsets[0])
 
 
-def cut_proteins(proteins: EncodedProteins, letters: int) -> EncodedProteins:
-    """Each sequence without what lies beyond its first `letters` letters."""
-    lengths = proteins.lengths
-    kept = np.minimum(lengths, letters)
-    offsets = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
-    if int(offsets[-1]) == int(proteins.offsets[-1]):
-        return proteins
-    starts = np.repeat(proteins.offsets[:-1] - offsets[:-1], kept)
-    return EncodedProteins(proteins.tokens[np.arange(offsets[-1], dtype=np.int64) + starts], offsets)
+class ProteinStore:
+    """Sequences of a store of texts, each cut and encoded when it is asked for."""
+
+    def __init__(self, texts: TextStore, letters: int) -> None:
+        """`letters`: most of one sequence."""
+        self._texts = texts
+        self._letters = letters
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: letters of each sequence."""
+        lengths: np.ndarray = np.minimum(self._texts.lengths, self._letters)
+        return lengths
+
+    def letters(self, row: int) -> np.ndarray:
+        """(n,) uint8: token numbers of one sequence."""
+        raw = self._texts[row][: self._letters].encode("utf-8")
+        numbers: np.ndarray = LETTERS[np.frombuffer(raw, np.uint8)]
+        return numbers

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import language, mark, tr
-
-# Where in a data file something stands, in words.
 
 PLACES = {
     "line": mark("{path}, line {number}"),
@@ -27,8 +25,6 @@ def place_of(path: Path, unit: str, number: int) -> str:
     """ "rows.csv, line 12"; numbers are from 1."""
     return tr(PLACES[unit], path=path, number=number)
 
-
-# What every reader offers, and the sentences that they share.
 
 BATCH_ROWS = 4096
 
@@ -52,8 +48,6 @@ class ColumnBatch:
     """One LargeStringArray of n texts for each wanted column; a missing value is null."""
     positions: np.ndarray
     """(n,) int64: the row or line number (from 1) of each row in its file."""
-    places: np.ndarray | None = None
-    """(n, p, 2) int64, where rows can be read one by one: first byte and end of each of the p pieces that a row is made of."""
 
 
 class Reader(ABC):
@@ -80,10 +74,6 @@ class Reader(ABC):
         """
         return self.batches(wanted)
 
-    def line_of(self, position: int, letter: int) -> int:
-        """Where the letter with this index in the row's text stands, for formats whose rows have many lines."""
-        return position
-
     @abstractmethod
     def share_read(self) -> float:
         """Share of the file's bytes consumed so far, 0 to 1."""
@@ -92,21 +82,9 @@ class Reader(ABC):
     def head(self, count: int) -> list[tuple[str | None, ...]]:
         """The first rows with all their columns, as text; None where a row has no value."""
 
-
-class PlacedReader(Reader):
-    """A reader of a format whose rows can be read one by one, each from its own places in the file."""
-
-    @abstractmethod
-    def has_places(self) -> bool:
-        """Whether that goes for this file: it is not packed, and no row is told only by what stands before it."""
-
-    @abstractmethod
-    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        """Like `batches`, with the places of the rows. Only where the file has places."""
-
-    @abstractmethod
-    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
-        """The wanted cells of the row whose places hold these bytes. Raises UsageError, StopIteration for other bytes."""
+    def broken_at(self, position: int, problem: str) -> UsageError:
+        """The sentence of what is wrong with the row at this position."""
+        return unreadable(place_of(self.path, self.unit, position), problem)
 
 
 def unreadable(where: str, problem: str) -> UsageError:
@@ -114,6 +92,10 @@ def unreadable(where: str, problem: str) -> UsageError:
     if language() == "en" and problem.startswith(("is ", "cannot ", "holds ", "has ")):
         return usage_error("unreadable_data", where, f"{where} {problem}")
     return usage_error("unreadable_data", where, tr("{place}: {problem}", place=where, problem=problem))
+
+
+def cannot_read(path: Path, error: OSError) -> UsageError:
+    return unreadable(str(path), tr("cannot be read: {reason}.", reason=os_reason(error)))
 
 
 def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit: str) -> pa.Array:
@@ -138,12 +120,21 @@ def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit
         raise
 
 
-def not_utf8(path: Path, unit: str, position: int, byte: int | None = None) -> UsageError:
-    if byte is not None and 0 <= byte <= 255:
-        problem = tr(
-            "the text is not UTF-8 (byte {byte}); convert the file, for example with `iconv -t UTF-8`.",
-            byte=f"0x{byte:02x}",
-        )
-    else:
-        problem = tr("the text is not UTF-8; convert the file, for example with `iconv -t UTF-8`.")
+def not_utf8(path: Path, unit: str, position: int, byte: int) -> UsageError:
+    problem = tr(
+        "the text is not UTF-8 (byte {byte}); convert the file, for example with `iconv -t UTF-8`.",
+        byte=f"0x{byte:02x}",
+    )
     return unreadable(place_of(path, unit, position), problem)
+
+
+SEED = 0x7EAD
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Numbers below `count`, ascending: all, or a random one of each of `most` equal parts; the same at each call."""
+    if count <= most:
+        return list(range(count))
+    edges = np.linspace(0, count, most + 1).astype(np.int64)
+    chosen = np.random.Generator(np.random.Philox(SEED)).integers(edges[:-1], edges[1:])
+    return [int(number) for number in chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.blocks import spread
 from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader
-from trainwiz.core.data.proteins import LETTERS, OUTSIDE, EncodedProteins, trim_proteins
-from trainwiz.core.data.reader import PlacedReader, Reader, place_of
+from trainwiz.core.data.proteins import EncodedProteins, encode_proteins, is_letter, trim_proteins
+from trainwiz.core.data.reader import Reader, place_of, spread
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr, trn
@@ -27,15 +26,33 @@ HUGE_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where some rows stand."""
+class KeptRows:
+    """Some rows of one file that pass the filters: no nulls, nothing empty."""
 
+    sides: tuple[pa.Array, ...]
+    """LargeStringArray (n,) of the texts, and of their targets where the source has them."""
+    positions: np.ndarray
+    """(n,) int64: row or line numbers, from 1."""
     path: Path
     unit: str
-    positions: np.ndarray
-    """(n,) int64, from 1."""
 
-    def of(self, row: int) -> str:
+    @property
+    def texts(self) -> pa.Array:
+        return self.sides[0]
+
+    @property
+    def targets(self) -> pa.Array | None:
+        return self.sides[1] if len(self.sides) > 1 else None
+
+    def only(self, chosen: np.ndarray) -> KeptRows:
+        """The rows whose entry in `chosen` (n,) bool is true."""
+        mask = pa.array(chosen)
+        return replace(self, sides=tuple(side.filter(mask) for side in self.sides), positions=self.positions[chosen])
+
+    def first(self, count: int) -> KeptRows:
+        return replace(self, sides=tuple(side.slice(0, count) for side in self.sides), positions=self.positions[:count])
+
+    def place(self, row: int) -> str:
         return place_of(self.path, self.unit, int(self.positions[row]))
 
 
@@ -58,19 +75,16 @@ class SourceTally:
     _longest: int = 0
     _longest_place: str = ""
 
-    def add_empty(self, place: Place, empty: np.ndarray) -> None:
-        """`empty` (n,) bool: rows without a text or without a target."""
-        count = int(empty.sum())
-        if count and not self.empty:
-            self._first_empty = place.of(int(np.argmax(empty)))
-        self.empty += count
-
-    def add_lengths(self, place: Place, characters: np.ndarray) -> None:
-        """`characters` (n,) int: the longer side of each kept row, 0 for a row that is left out."""
+    def add(self, rows: KeptRows, full: np.ndarray, characters: np.ndarray) -> None:
+        """`full` (n,) bool: rows with a text and, where there is one, a target; `characters` (n,) int: of the longer side
+        of each row that is kept, 0 for one that is left out."""
+        empty = len(full) - int(full.sum())
+        if empty and not self.empty:
+            self._first_empty = rows.place(int(np.argmin(full)))
+        self.empty += empty
         longest = int(characters.argmax()) if len(characters) else 0
         if len(characters) and int(characters[longest]) > self._longest:
-            self._longest = int(characters[longest])
-            self._longest_place = place.of(longest)
+            self._longest, self._longest_place = int(characters[longest]), rows.place(longest)
 
     def add_broken(self, source: DataSource, key: str, files: int) -> None:
         """Files that cannot be read, beside those that have a finding each."""
@@ -90,34 +104,21 @@ class SourceTally:
         if self.seen == 0:
             self._error("empty_data", key, tr("{name} holds no rows.", name=name))
         elif self.kept == 0 and self.empty == self.seen:
-            self._error(
-                "empty_data",
-                key,
-                tr(
-                    "all {seen} rows of {name} are empty (the first: {first}).",
-                    seen=self.seen,
-                    name=name,
-                    first=self._first_empty,
-                ),
-            )
+            message = tr(
+                "all {seen} rows of {name} are empty (the first: {first}).",
+                seen=self.seen, name=name, first=self._first_empty,
+            )  # fmt: skip
+            self._error("empty_data", key, message)
         elif self.kept == 0:
             low, high = source.min_characters or 0, source.max_characters
-            span = (
-                tr("{low} to {high} characters", low=low, high=high)
-                if high is not None
-                else tr("at least {low} characters", low=low)
-            )
-            self._error(
-                "all_filtered",
-                f"{key}.min_characters" if high is None else f"{key}.max_characters",
-                tr(
-                    "all {seen} rows of {name} are filtered away: none has {span}; widen min_characters and "
-                    "max_characters.",
-                    seen=self.seen,
-                    name=name,
-                    span=span,
-                ),
-            )
+            span = tr("at least {low} characters", low=low)
+            if high is not None:
+                span = tr("{low} to {high} characters", low=low, high=high)
+            message = tr(
+                "all {seen} rows of {name} are filtered away: none has {span}; widen min_characters and max_characters.",
+                seen=self.seen, name=name, span=span,
+            )  # fmt: skip
+            self._error("all_filtered", f"{key}.{'min' if high is None else 'max'}_characters", message)
         else:
             self._warn(name, key)
 
@@ -126,19 +127,15 @@ class SourceTally:
             message = trn(
                 "{n} empty row of {name} is left out (the first: {first}).",
                 "{n} empty rows of {name} are left out (the first: {first}).",
-                self.empty,
-                name=name,
-                first=self._first_empty,
-            )
+                self.empty, name=name, first=self._first_empty,
+            )  # fmt: skip
             self.findings.append(Finding("empty_rows", "warning", key, message))
         if self._longest >= HUGE_CHARACTERS:
             message = tr(
                 "{place} holds {longest} characters in one row; split it into several rows, or leave "
                 "it out with {key}.max_characters.",
-                place=self._longest_place,
-                longest=f"{self._longest:,}",
-                key=key,
-            )
+                place=self._longest_place, longest=f"{self._longest:,}", key=key,
+            )  # fmt: skip
             self.findings.append(Finding("huge_row", "warning", key, message))
 
     def _error(self, code: str, where: str, message: str) -> None:
@@ -158,51 +155,13 @@ NEARLY_READ = 0.9
 """Share of a file's bytes above which the rest is read too: buffers run ahead of the rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Some rows of one file that pass the filters: no nulls, nothing empty."""
-
-    texts: pa.Array
-    """LargeStringArray (n,)."""
-    targets: pa.Array | None
-    """LargeStringArray (n,), None where the source has no targets."""
-    positions: np.ndarray
-    """(n,) int64: row or line numbers, from 1."""
-    path: Path
-    unit: str
-    line_of: Callable[[int, int], int]
-    """(position of a row, index of a letter in its text) -> position of the letter."""
-    places: np.ndarray | None = None
-    """(n, p, 2) int64: see ColumnBatch; None unless they were asked for."""
-
-    def only(self, chosen: pa.Array) -> KeptRows:
-        """The rows whose entry in `chosen`, a BooleanArray (n,), is true."""
-        mask = chosen.to_numpy(zero_copy_only=False)
-        targets = None if self.targets is None else self.targets.filter(chosen)
-        places = None if self.places is None else self.places[mask]
-        return replace(
-            self, texts=self.texts.filter(chosen), targets=targets, positions=self.positions[mask], places=places
-        )
-
-    def first(self, count: int) -> KeptRows:
-        targets = None if self.targets is None else self.targets.slice(0, count)
-        places = None if self.places is None else self.places[:count]
-        return replace(
-            self, texts=self.texts.slice(0, count), targets=targets, positions=self.positions[:count], places=places
-        )
-
-
 def has_target(source: DataSource, task: Task) -> bool:
     """Whether the rows of a source have a target side: always for seq2seq, for causal-lm where a column is named."""
     return task == "seq2seq" or (task == "causal-lm" and source.target_column is not None)
 
 
-def read_rows(
-    files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None, placed: bool = False
-) -> Iterator[KeptRows]:
+def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None) -> Iterator[KeptRows]:
     """The kept rows of all files of a source; `limit` reads about that many, spread over the files.
-
-    `placed` rows know their places in the files that can be read row by row.
 
     A broken file adds its sentence to `tally.findings` and the next file goes on, so that one
     pass finds everything.
@@ -212,62 +171,48 @@ def read_rows(
     if limit is not None and source.max_rows is None and _bytes(files) > SHARDS_BYTES:
         chosen = set(spread(len(files.files), SAMPLED_FILES))
     each = None if limit is None else max(limit // len(chosen), 200)
-    rest = _Rest()
+    rest = list[tuple[int | None, int]]()
     broken = 0
     for number, path in enumerate(files.files):
         if source.max_rows is not None and tally.rows >= source.max_rows:
             break
         try:
             if number in chosen:
-                yield from _file_rows(path, files, tally, task, each, placed=placed)
+                yield from _file_rows(path, files, tally, task, each)
             else:
-                rest.add(path, open_columns(path, files, task)[0])
+                rest.append((open_columns(path, files, task)[0].rows, path.stat().st_size))
         except UsageError as error:
             broken += 1
             if broken <= NAMED_FILES:
                 tally.findings.extend(error.findings)
     if broken > NAMED_FILES:
         tally.add_broken(source, files.key, broken - NAMED_FILES)
-    rest.count(tally)
+    _count_rest(tally, rest)
     if source.max_rows is not None:
         tally.rows = min(tally.rows, source.max_rows)
     tally.conclude(source, files.key)
 
 
-@dataclass(slots=True)
-class _Rest:
-    """Files of a source with many that are opened and not read."""
+def _count_rest(tally: SourceTally, rest: list[tuple[int | None, int]]) -> None:
+    """Adds the rows of files that were opened and not read, as many of them kept as of those that were read.
 
-    rows: int = 0
-    """Of those that say how many they have."""
-    bytes: int = 0
-    """Of the others."""
-    bytes_on_disk: int = 0
-
-    def add(self, path: Path, reader: Reader) -> None:
-        size = path.stat().st_size
-        self.bytes_on_disk += size
-        self.rows += reader.rows or 0
-        self.bytes += size if reader.rows is None else 0
-
-    def count(self, tally: SourceTally) -> None:
-        """Adds their rows, as many of them kept as of those that were read."""
-        kept = tally.kept / max(1, tally.seen)
-        like_these = self.bytes * tally.rows / max(1, tally.bytes_on_disk)
-        tally.rows += round(self.rows * kept + like_these)
-        tally.bytes_on_disk += self.bytes_on_disk
-        if self.bytes_on_disk:
-            tally.sampled = True
-            tally.exact = tally.exact and not self.bytes and tally.kept == tally.seen
+    `rest`: the rows of each where it says how many it has, and its bytes.
+    """
+    kept = tally.kept / max(1, tally.seen)
+    unknown_bytes = sum(size for rows, size in rest if rows is None)
+    like_these = unknown_bytes * tally.rows / max(1, tally.bytes_on_disk)
+    tally.rows += round(sum(rows or 0 for rows, _ in rest) * kept + like_these)
+    tally.bytes_on_disk += sum(size for _, size in rest)
+    if rest:
+        tally.sampled = True
+        tally.exact = tally.exact and not unknown_bytes and tally.kept == tally.seen
 
 
 def _bytes(files: SourceFiles) -> int:
     return sum(path.stat().st_size for path in files.files if path.is_file())
 
 
-def _file_rows(
-    path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None, *, placed: bool
-) -> Iterator[KeptRows]:
+def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None) -> Iterator[KeptRows]:
     source = files.source
     reader, wanted = open_columns(path, files, task)
     size = path.stat().st_size
@@ -281,20 +226,16 @@ def _file_rows(
     trim = trim_of(task)
     seen = kept = 0
     complete = True
-    if placed and isinstance(reader, PlacedReader) and reader.has_places():
-        reads = reader.placed(wanted)
-    elif limit is not None and source.max_rows is not None and source.max_rows - tally.rows <= limit:
-        # Training takes the first ones.
-        reads = reader.batches(wanted)
-    else:
-        reads = reader.batches(wanted) if limit is None else reader.sample(wanted, limit)
+    # Where the first ones are enough training takes those.
+    enough = source.max_rows is not None and limit is not None and source.max_rows - tally.rows <= limit
+    reads = reader.batches(wanted) if limit is None or enough else reader.sample(wanted, limit)
     for batch in reads:
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
-        values = [trim(column) for column in batch.values]
-        targets = values[1] if len(values) > 1 else None
-        whole = KeptRows(values[0], targets, batch.positions, path, reader.unit, reader.line_of, batch.places)
-        rows = _filtered(whole, source, tally)
+        rows = KeptRows(tuple(trim(side) for side in batch.values), batch.positions, path, reader.unit)
+        full, keep, characters = within_limits(rows.sides, source)
+        tally.add(rows, full, np.where(keep, characters, 0))
+        rows = rows if keep.all() else rows.only(keep)
         if source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows:
             room = source.max_rows - tally.rows - kept
             yield rows.first(room)
@@ -333,28 +274,19 @@ def trim_of(task: Task) -> Callable[[pa.Array], pa.Array]:
     return trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
 
 
-def within_limits(texts: pa.Array, targets: pa.Array | None, source: DataSource) -> tuple[np.ndarray, ...]:
+def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
     """(which rows hold something, which rows are kept, characters of the longer side), (n,) each.
 
     A row is kept whose text, and target where there is one, is neither empty nor outside the length limits.
     """
-    sides = [texts] if targets is None else [texts, targets]
     lengths = np.stack([pc.fill_null(pc.utf8_length(side), 0).to_numpy(zero_copy_only=False) for side in sides])
-    full = lengths.min(axis=0) > 0
-    keep = full
+    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    keep = full = shorter > 0
     if source.min_characters is not None:
-        keep = keep & (lengths.min(axis=0) >= source.min_characters)
+        keep = keep & (shorter >= source.min_characters)
     if source.max_characters is not None:
-        keep = keep & (lengths.max(axis=0) <= source.max_characters)
-    return full, keep, lengths.max(axis=0)
-
-
-def _filtered(rows: KeptRows, source: DataSource, tally: SourceTally) -> KeptRows:
-    full, keep, characters = within_limits(rows.texts, rows.targets, source)
-    place = Place(rows.path, rows.unit, rows.positions)
-    tally.add_empty(place, ~full)
-    tally.add_lengths(place, np.where(keep, characters, 0))
-    return rows if keep.all() else rows.only(pa.array(keep))
+        keep = keep & (longer <= source.max_characters)
+    return full, keep, longer
 
 
 # Letters that the protein alphabet does not have: where they stand, in one sentence a file.
@@ -363,51 +295,35 @@ SHOWN_LETTERS = 5
 
 
 @dataclass(slots=True)
-class _InFile:
-    position: int
-    unit: str
-    letters: set[str] = field(default_factory=set)
-    rows: int = 0
-
-
-def _is_outside(letter: str) -> bool:
-    return ord(letter) > 127 or bool(LETTERS[ord(letter)] == OUTSIDE)
-
-
-@dataclass(slots=True)
 class LetterCheck:
     """Collects what is outside the alphabet, and how many letters are read as <unk>."""
 
     unknown: int = 0
-    _files: dict[Path, _InFile] = field(default_factory=dict)
+    _files: dict[Path, tuple[str, set[str], int]] = field(default_factory=dict)
+    """File -> place of its first row that holds such letters, the letters, rows that have some."""
 
-    def add(self, rows: KeptRows, proteins: EncodedProteins) -> None:
+    def add(self, rows: KeptRows) -> EncodedProteins:
+        """The rows as token numbers."""
+        proteins = encode_proteins(rows.texts)
         self.unknown += proteins.unknown_letters()
         outside = proteins.letters_outside()
-        if len(outside) == 0:
-            return
-        first = int(outside[0])
-        text = rows.texts[first].as_py()
-        found = self._files.get(rows.path)
-        if found is None:
-            letter = next(index for index, ch in enumerate(text) if _is_outside(ch))
-            position = rows.line_of(int(rows.positions[first]), letter)
-            found = self._files[rows.path] = _InFile(position, rows.unit)
-        found.rows += len(outside)
-        if len(found.letters) < SHOWN_LETTERS:
-            found.letters.update(ch for ch in text if _is_outside(ch))
+        if len(outside):
+            first = int(outside[0])
+            place, letters, count = self._files.get(rows.path, (rows.place(first), set[str](), 0))
+            if len(letters) < SHOWN_LETTERS:
+                letters |= {letter for letter in rows.texts[first].as_py() if not is_letter(letter)}
+            self._files[rows.path] = place, letters, count + len(outside)
+        return proteins
 
     def findings(self, key: str) -> list[Finding]:
         """One error a file; one warning when letters are read as <unk>."""
         found = []
-        for path, place in self._files.items():
-            letters = ", ".join(repr(letter) for letter in sorted(place.letters)[:SHOWN_LETTERS])
-            where = place_of(path, place.unit, place.position)
+        for where, outside, rows in self._files.values():
+            letters = ", ".join(repr(letter) for letter in sorted(outside)[:SHOWN_LETTERS])
             more = where
-            if place.rows > 1:
-                others = place.rows - 1
+            if rows > 1:
                 more = trn(
-                    "{place} and {n} more row", "{place} and {n} more rows", others, place=where, n=f"{others:,}"
+                    "{place} and {n} more row", "{place} and {n} more rows", rows - 1, place=where, n=f"{rows - 1:,}"
                 )
             message = tr(
                 "{place}: letters outside the protein alphabet: {letters}; choose another column "
@@ -418,12 +334,6 @@ class LetterCheck:
             )
             found.append(Finding("not_protein", "error", where, message))
         if self.unknown and not found:
-            found.append(
-                Finding(
-                    "unknown_letters",
-                    "warning",
-                    key,
-                    tr("{unknown} letters J or j are read as <unk>.", unknown=self.unknown),
-                )
-            )
+            message = tr("{unknown} letters J or j are read as <unk>.", unknown=self.unknown)
+            found.append(Finding("unknown_letters", "warning", key, message))
         return found

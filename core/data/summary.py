@@ -15,11 +15,11 @@ from trainwiz.core.config.values import Task
 from trainwiz.core.data.columns import chooses_by_position, find_columns
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.lengths import TokenCounter, held_out_count, joins_texts
-from trainwiz.core.data.proteins import SPECIAL_TOKENS, encode_proteins
+from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
-from trainwiz.core.data.streamed.index import TOKEN_BYTES, index_bytes
+from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
 from trainwiz.core.files import at_home
 
@@ -138,9 +138,7 @@ def _read(
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.task, limit=limit):
         if counter is None:
-            proteins = encode_proteins(rows.texts)
-            letters.add(rows, proteins)
-            result.lengths.append(proteins.lengths + SPECIAL_TOKENS)
+            result.lengths.append(letters.add(rows).lengths + SPECIAL_TOKENS)
         else:
             _count_tokens(rows, config, counter, result)
     findings.extend(result.tally.findings)

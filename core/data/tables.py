@@ -6,15 +6,23 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, dropwhile, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from trainwiz.core.data.blocks import LONGEST_LINE, Block, sample_blocks
-from trainwiz.core.data.reader import Column, place_of, text_array, unreadable
-from trainwiz.core.data.text_file import BRACES, JsonLinesReader, TextFileReader, json_detail, kind_name
+from trainwiz.core.data.reader import Column, ColumnBatch, place_of, text_array, unreadable
+from trainwiz.core.data.text_file import (
+    BRACES,
+    LONGEST_LINE,
+    JsonLinesReader,
+    Rows,
+    TextFileReader,
+    json_detail,
+    kind_name,
+    sample_blocks,
+)
 from trainwiz.core.errors import UsageError
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 # CSV and TSV files, with or without a header line, plain or gzip.
 
@@ -45,20 +53,19 @@ class DelimitedReader(TextFileReader):
         names = first if self.has_header else [str(index) for index in range(len(first))]
         self.columns = tuple(Column(name) for name in names)
 
-    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        for number, (line, cells) in enumerate(self._rows()):
-            if number or not self.has_header:
-                yield line, self._wanted(cells, wanted, line)
+    def _all_rows(self, wanted: Sequence[int]) -> Rows:
+        for line, cells in islice(self._rows(), int(self.has_header), None):
+            yield line, self._wanted(cells, wanted, line)
 
-    def _can_jump(self, rows: int) -> bool:
-        """A quoted cell may hold line ends, so that no line tells where a row begins."""
-        return self._is_tsv or not any('"' in block.text for block in sample_blocks(self.path, rows))
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+        # A quoted cell may hold line ends, so that no line tells where a row begins.
+        self.can_jump = self._is_tsv or not (
+            self._file.is_plain() and any('"' in block.text for block in sample_blocks(self.path, limit))
+        )
+        return super().sample(wanted, limit)
 
-    def has_places(self) -> bool:
-        return super().has_places() and (self._is_tsv or not self._file.holds(b'"'))
-
-    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        for position, line in block.lines():
+    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+        for position, line in lines:
             header = position == 1 and self.has_header
             if line.strip("\r\n") and not header:
                 yield position, self._wanted(next(self._csv([line])), wanted, position)
@@ -72,18 +79,17 @@ class DelimitedReader(TextFileReader):
                 count=count,
                 column=repr(self.columns[widest].name),
             )
-            raise unreadable(place_of(self.path, self.unit, position), problem)
+            raise self.broken_at(position, problem)
         if len(cells) > count and any(cells[count:]):
-            raise unreadable(place_of(self.path, self.unit, position), self._too_wide(len(cells)))
+            raise self.broken_at(position, self._too_wide(len(cells)))
         return [cells[index] for index in wanted]
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
         # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.
-        rows = (cells for number, (_, cells) in enumerate(self._rows()) if number or not self.has_header)
-        empty = [""] * len(self.columns)
+        first, width = int(self.has_header), len(self.columns)
+        rows = ([*cells, *[""] * width][:width] for _, cells in islice(self._rows(), first, first + count))
         return [
-            tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row)
-            for row in ([*cells, *empty][: len(empty)] for cells in islice(rows, count))
+            tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row) for row in rows
         ]
 
     def _too_wide(self, cells: int) -> str:
@@ -92,20 +98,12 @@ class DelimitedReader(TextFileReader):
             if self._is_tsv
             else tr("put a text that holds {delimiter} in double quotes", delimiter=repr(self._delimiter))
         )
-        columns = len(self.columns)
-        if self.has_header:
-            return tr(
-                "the row has {cells} cells where the first line has {columns}; {remedy}.",
-                cells=cells,
-                columns=columns,
-                remedy=remedy,
-            )
-        return tr(
-            "the row has {cells} cells where the first row has {columns}; {remedy}.",
-            cells=cells,
-            columns=columns,
-            remedy=remedy,
+        sentence = (
+            mark("the row has {cells} cells where the first line has {columns}; {remedy}.")
+            if self.has_header
+            else mark("the row has {cells} cells where the first row has {columns}; {remedy}.")
         )
+        return tr(sentence, cells=cells, columns=len(self.columns), remedy=remedy)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
@@ -118,13 +116,10 @@ class DelimitedReader(TextFileReader):
                     if cells == [END]:
                         return
                     if cells and cells[-1].endswith(END):
-                        raise unreadable(
-                            place_of(self.path, "line", before + 1),
-                            tr(
-                                "a double quote is opened in this row and never closed; "
-                                'double it ("") where it is a letter.'
-                            ),
+                        problem = tr(
+                            'a double quote is opened in this row and never closed; double it ("") where it is a letter.'
                         )
+                        raise self.broken_at(before + 1, problem)
                     if cells:
                         yield line, cells
             except csv.Error as error:
@@ -132,7 +127,7 @@ class DelimitedReader(TextFileReader):
                 if "field larger" in detail:
                     detail = tr("a cell has {most} characters or more", most=f"{LONGEST_LINE:,}")
                 problem = tr("{detail}; is a double quote opened and never closed?", detail=detail)
-                raise unreadable(place_of(self.path, "line", line + 1), problem) from None
+                raise self.broken_at(line + 1, problem) from None
 
     def _delimiter_of_csv(self) -> str:
         with self._file.lines(newline="") as lines:
@@ -158,12 +153,10 @@ class JsonArrayReader(JsonLinesReader):
     """A JSON array of objects, however it is laid out in lines; a position is the number of the object."""
 
     unit = "row"
+    can_jump = False
 
-    def has_places(self) -> bool:
-        return False
-
-    def _can_jump(self, rows: int) -> bool:
-        return False
+    def _all_rows(self, wanted: Sequence[int]) -> Rows:
+        yield from self._cells(self._objects(), wanted)
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         with self._file.text() as text:
@@ -243,42 +236,16 @@ def _too_long(place: str) -> UsageError:
 
 
 class FastaReader(TextFileReader):
-    """Records of a FASTA file; a position is the line of the record's header, and `line_of` finds a letter's own."""
+    """Records of a FASTA file; a position is the line of the record's header."""
 
     row_mark = b">"
     columns = (Column("id"), Column("description"), Column("sequence"))
 
-    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        with self._file.lines() as lines:
-            yield from self._cells(enumerate(lines, 1), wanted)
-
-    def _can_jump(self, rows: int) -> bool:
-        return True
-
-    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        # A later block begins in the middle of a record that belongs to the block before it.
-        lines = dropwhile(lambda one: not block.begins_file and not one[1].startswith(">"), block.lines())
-        yield from self._cells(lines, wanted)
-
-    def _cells(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
         for position, header, sequence in self._records(lines):
             identifier, _, description = header.partition(" ")
             cells = (identifier, description, sequence)
             yield position, [cells[index] for index in wanted]
-
-    def line_of(self, position: int, letter: int) -> int:
-        """The line of the letter with this index in the sequence whose header is on line `position`; that itself, where it is a byte."""
-        if self.unit == "byte":
-            return position
-        before = 0
-        with self._file.lines() as lines:
-            for number, line in enumerate(lines, 1):
-                if number <= position or line.startswith(";"):
-                    continue
-                before += len(line.strip())
-                if before > letter or line.startswith(">"):
-                    return number
-        return position
 
     def _records(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
         header: str | None = None
@@ -295,13 +262,11 @@ class FastaReader(TextFileReader):
             elif line.startswith(";") or not line.strip():
                 continue
             elif header is None:
-                raise unreadable(
-                    place_of(self.path, self.unit, number),
-                    tr(
-                        "text stands before the first '>' header, so this is not FASTA; name the format "
-                        "(data.sources.0.format, for example txt)."
-                    ),
+                problem = tr(
+                    "text stands before the first '>' header, so this is not FASTA; name the format "
+                    "(data.sources.0.format, for example txt)."
                 )
+                raise self.broken_at(number, problem)
             else:
                 parts.append(line.strip())
         if header is not None:

@@ -10,17 +10,118 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from trainwiz.core.data.blocks import LONGEST_LINE, Block, endless, sample_blocks, whole_blocks
-from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, PlacedReader, place_of, text_array, unreadable
-from trainwiz.core.errors import os_reason
+from trainwiz.core.data.reader import (
+    BATCH_ROWS,
+    SEED,
+    Column,
+    ColumnBatch,
+    Reader,
+    cannot_read,
+    place_of,
+    text_array,
+    unreadable,
+)
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
+
+# Pieces of a large plain text file, from all over it: sorted files are common, and their first rows stand for nothing.
+
+LONGEST_LINE = 1 << 26
+"""Characters; a longer one is a file without line ends, and would fill the memory."""
+SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
+"""Many small ones: in a sorted file all rows of a block are alike."""
+
+
+def endless() -> str:
+    """What is wrong with a line of LONGEST_LINE characters."""
+    return tr(
+        "the line has {most} characters or more; a row must be shorter, so break the text into lines.",
+        most=f"{LONGEST_LINE:,}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines from the middle of a file."""
+
+    start: int
+    """The byte, from 1, with which the first line begins."""
+    text: str
+    share: float
+    """Share of the file's bytes in this block and those before it."""
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """(byte from 1, line with its end); lines end with \n, \r\n or \r."""
+        at = self.start
+        for line in io.StringIO(self.text, newline=""):
+            yield at, line
+            at += len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
+
+
+def sample_blocks(path: Path, rows: int, mark: bytes = b"") -> Iterator[Block]:
+    """A block from a random place of each equal part of the file, the same at each call; enough for about `rows` rows.
+
+    A line belongs to the block that its first byte lies in, so each row is as likely as any other. With a
+    `mark`, rows begin with a line that begins with it: a block goes on to the end of its last row. Raises
+    UsageError for a file that cannot be read, and for endless lines.
+    """
+    try:
+        size = path.stat().st_size
+        with open_file(path) as raw:
+            each, count = _blocks(raw, size, rows, mark)
+            places = np.random.Generator(np.random.Philox(SEED)).random(count) * max(0.0, size / count - each)
+            for part in range(count):
+                start = int(part * size / count + places[part])
+                first, text = _lines_from(raw, path, start, start + each, mark)
+                yield Block(first + 1, text, min(1.0, (part + 1) * each / size))
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
+def _blocks(raw: IO[bytes], size: int, rows: int, mark: bytes) -> tuple[int, int]:
+    """(bytes of a block, blocks), by the rows with which the file begins: small blocks for short rows."""
+    start = raw.read(LARGEST_BYTES)
+    wanted = rows * len(start) / max(1, start.count(b"\n" + mark))
+    each = int(min(LARGEST_BYTES, max(SMALLEST_BYTES, wanted / BLOCKS)))
+    return each, max(1, min(BLOCKS, size // each))
+
+
+def _lines_from(raw: IO[bytes], path: Path, start: int, end: int, mark: bytes) -> tuple[int, str]:
+    """(first byte from 0, text) of the lines that begin from byte `start` to before `end`."""
+    raw.seek(max(0, start - 1))
+    # Where no line begins in the block, the end of the one that fills it is not looked for.
+    if start and not raw.readline(end - start).endswith(b"\n"):
+        return end, ""
+    first = raw.tell()
+    parts = [raw.read(end - first)] if first < end else []
+    if parts and not parts[0].endswith(b"\n"):
+        parts.append(_read_line(raw, path))
+    size = sum(map(len, parts))
+    while mark and parts and size < LONGEST_LINE and (line := _read_line(raw, path)) and not line.startswith(mark):
+        parts.append(line)
+        size += len(line)
+    whole = b"".join(parts)
+    if mark and first and not whole.startswith(mark):
+        # It begins in the middle of a row that belongs to the block before it.
+        before = whole.find(b"\n" + mark) + 1
+        first, whole = (first + before, whole[before:]) if before else (end, b"")
+    return first, whole.decode("utf-8-sig" if first == 0 else "utf-8", "surrogateescape")
+
+
+def _read_line(raw: IO[bytes], path: Path) -> bytes:
+    """One line with its end. Raises UsageError for an endless one."""
+    at = raw.tell()
+    line = raw.readline(LONGEST_LINE)
+    if len(line) == LONGEST_LINE:
+        raise unreadable(place_of(path, "byte", at + 1), endless())
+    return line
+
 
 # Text files, plain or gzip, and what the readers of text formats share.
 
@@ -70,7 +171,7 @@ class TextFile:
                 str(self.path), tr("the gzip data is damaged ({error}); get it again.", error=error)
             ) from None
         except OSError as error:
-            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+            raise cannot_read(self.path, error) from None
         finally:
             self._raw = None
 
@@ -96,15 +197,7 @@ class TextFile:
             with open_file(self.path) as raw:
                 return raw.read(2) != GZIP_MAGIC
         except OSError as error:
-            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
-
-    def holds(self, letter: bytes) -> bool:
-        """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
-        try:
-            with open_file(self.path) as raw:
-                return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
-        except OSError as error:
-            raise unreadable(str(self.path), tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+            raise cannot_read(self.path, error) from None
 
     def share_read(self) -> float:
         if self._raw is not None:
@@ -112,12 +205,18 @@ class TextFile:
         return min(1.0, self._share)
 
 
-class TextFileReader(PlacedReader):
+Rows = Iterator[tuple[int, Sequence[str | None]]]
+"""(position, one cell for each wanted column) of each row."""
+
+
+class TextFileReader(Reader):
     """A reader of a text format: it names the wanted cells of each row, the batches follow."""
 
     unit = "line"
     row_mark = b""
     """What the first line of a row of several lines begins with."""
+    can_jump = True
+    """Whether a row can be told in the middle of the file from the line that it begins with."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -125,76 +224,50 @@ class TextFileReader(PlacedReader):
         self._share: float | None = None
 
     @abstractmethod
-    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, Sequence[str | None]]]:
-        """(position, one cell for each wanted column) of every row. Raises UsageError where the file is broken."""
+    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+        """The rows in whole `lines`, (position, text) each. Raises UsageError where the file is broken."""
 
-    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, Sequence[str | None]]]:
-        """Like `_rows_of`, for the rows that begin in a block; positions are bytes. None for a format that cannot jump."""
-        return iter(())
-
-    def _can_jump(self, rows: int) -> bool:
-        """Whether a row can be told in the middle of the file from the line that it begins with."""
-        return False
+    def _all_rows(self, wanted: Sequence[int]) -> Rows:
+        with self._file.lines() as lines:
+            yield from self._rows_in(enumerate(lines, 1), wanted)
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        yield from self._in_batches(self._rows_of(wanted))
+        yield from self._in_batches(self._all_rows(wanted))
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
-        if self._file.is_plain() and self._can_jump(limit):
-            self.unit, self.partial = "byte", True
-            found = self._in_batches(self._from_blocks(wanted, limit))
-            first = next(found, None)
-            if first is not None:
-                yield first
-                yield from found
-                return
-            # Rows so long that none begins in a block: the first ones stand for all.
-            self.unit = type(self).unit
-            rows = self.batches(wanted)
-            first_ones = list(islice(rows, 2))
-            self.partial = len(first_ones) == 2
-            self._share = self._file.share_read() if self.partial else 1.0
-            yield from first_ones
-        else:
+        if not self._file.is_plain() or not self.can_jump:
             yield from self.batches(wanted)
+            return
+        self.unit, self.partial = "byte", True
+        batches = self._in_batches(self._from_blocks(wanted, limit))
+        first = next(batches, None)
+        if first is not None:
+            yield first
+            yield from batches
+            return
+        # Rows so long that none begins in a block: the first ones stand for all.
+        self.unit = type(self).unit
+        first_ones = list(islice(self.batches(wanted), 2))
+        self.partial = len(first_ones) == 2
+        self._share = self._file.share_read() if self.partial else 1.0
+        yield from first_ones
 
-    def has_places(self) -> bool:
-        return self._file.is_plain()
-
-    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        # What is no text shows in the first line.
-        self.head(1)
-        for block in whole_blocks(self.path, self.row_mark):
-            rows = list(self._rows_in(block, wanted))
-            starts = block.starts(position for position, _ in rows)
-            places = np.stack([starts, np.append(starts[1:], block.end)[: len(rows)]], axis=1)[:, None]
-            done = 0
-            for batch in self._in_batches(iter(rows)):
-                yield replace(batch, places=places[done : done + len(batch.positions)])
-                done += len(batch.positions)
-
-    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
-        text = pieces[0].decode("utf-8", "surrogateescape")
-        return next(self._rows_in(Block(2, text, 0.0), wanted))[1]
-
-    def _from_blocks(self, wanted: Sequence[int], limit: int) -> Iterator[tuple[int, Sequence[str | None]]]:
+    def _from_blocks(self, wanted: Sequence[int], limit: int) -> Rows:
         for block in sample_blocks(self.path, limit, self.row_mark):
-            yield from self._rows_in(block, wanted)
+            yield from self._rows_in(block.lines(), wanted)
             self._share = block.share
 
-    def _in_batches(self, found: Iterator[tuple[int, Sequence[str | None]]]) -> Iterator[ColumnBatch]:
-        rows: list[Sequence[str | None]] = []
-        positions: list[int] = []
+    def _in_batches(self, rows: Rows) -> Iterator[ColumnBatch]:
+        batch: list[tuple[int, Sequence[str | None]]] = []
         characters = 0
-        for position, cells in found:
-            rows.append(cells)
-            positions.append(position)
+        for position, cells in rows:
+            batch.append((position, cells))
             characters += sum(map(len, filter(None, cells)))
-            if len(rows) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
-                yield self._batch(rows, positions)
-                rows, positions, characters = [], [], 0
-        if rows:
-            yield self._batch(rows, positions)
+            if len(batch) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
+                yield batch_of(batch, self)
+                batch, characters = [], 0
+        if batch:
+            yield batch_of(batch, self)
 
     def share_read(self) -> float:
         return self._file.share_read() if self._share is None else self._share
@@ -203,13 +276,15 @@ class TextFileReader(PlacedReader):
         batch = next(self.batches(range(len(self.columns))), None)
         if batch is None:
             return []
-        columns = [values.slice(0, count).to_pylist() for values in batch.values]
-        return list(zip(*columns, strict=True))
+        return list(zip(*(values.slice(0, count).to_pylist() for values in batch.values), strict=True))
 
-    def _batch(self, rows: list[Sequence[str | None]], positions: list[int]) -> ColumnBatch:
-        columns = zip(*rows, strict=True)
-        values = tuple(text_array(column, positions, self.path, self.unit) for column in columns)
-        return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
+
+def batch_of(rows: Sequence[tuple[int, Sequence[str | None]]], reader: Reader) -> ColumnBatch:
+    """Some rows, (position, cells) each. Raises UsageError for a text that is not UTF-8."""
+    positions = [position for position, _ in rows]
+    columns = zip(*(cells for _, cells in rows), strict=True)
+    values = tuple(text_array(column, positions, reader.path, reader.unit) for column in columns)
+    return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
 
 
 # Files with one row a line: plain text and JSON lines, plain or gzip.
@@ -247,17 +322,8 @@ class TextReader(TextFileReader):
 
     columns = (Column("text"),)
 
-    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
-        with self._file.lines() as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, (line.rstrip("\r\n"),) * len(wanted)
-
-    def _can_jump(self, rows: int) -> bool:
-        return True
-
-    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
-        for position, line in block.lines():
+    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+        for position, line in lines:
             if line.strip():
                 yield position, (line.rstrip("\r\n"),) * len(wanted)
 
@@ -268,11 +334,9 @@ class JsonLinesReader(TextFileReader):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         samples: dict[str, list[Any]] = {}
-        for count, (_, row) in enumerate(self._objects()):
-            if count >= ROWS_FOR_COLUMNS:
-                break
-            for key, value in _leaves(row):
-                samples.setdefault(key, []).append(value)
+        for _, row in islice(self._objects(), ROWS_FOR_COLUMNS):
+            for key, value in leaves_of(row):
+                samples.setdefault(".".join(key), []).append(value)
         outer = {name.rsplit(".", depth)[0] for name in samples for depth in range(1, name.count(".") + 1)}
         # A value that is null here and an object there is one of the object's keys.
         self.columns = tuple(
@@ -281,28 +345,18 @@ class JsonLinesReader(TextFileReader):
             if key not in outer or any(value is not None for value in values)
         )
 
-    def _rows_of(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[str | None]]]:
-        names = [self.columns[index].name for index in wanted]
-        for number, row in self._objects():
-            yield number, [self._text(row, name, number) for name in names]
+    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+        yield from self._cells(self._parsed(lines), wanted)
 
-    def _can_jump(self, rows: int) -> bool:
-        return True
-
-    def _rows_in(self, block: Block, wanted: Sequence[int]) -> Iterator[tuple[int, list[str | None]]]:
+    def _cells(self, objects: Iterable[tuple[int, dict[str, Any]]], wanted: Sequence[int]) -> Rows:
         names = [self.columns[index].name for index in wanted]
-        for number, row in self._parsed(block.lines()):
-            yield number, [self._text(row, name, number) for name in names]
+        for position, row in objects:
+            yield position, [self._text(row, name, position) for name in names]
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
         # What holds no text is shown too.
-        shown: list[tuple[str | None, ...]] = []
-        for _, row in self._objects():
-            if len(shown) >= count:
-                break
-            leaves = dict(_leaves(row))
-            shown.append(tuple(_shown(leaves.get(column.name)) for column in self.columns))
-        return shown
+        rows = [{".".join(key): value for key, value in leaves_of(row)} for _, row in islice(self._objects(), count)]
+        return [tuple(_shown(row.get(column.name)) for column in self.columns) for row in rows]
 
     def _text(self, row: dict[str, Any], name: str, number: int) -> str | None:
         value: Any = row
@@ -314,11 +368,11 @@ class JsonLinesReader(TextFileReader):
                 problem = tr(
                     "the row has no {name} (its keys: {keys}).", name=repr(name), keys=", ".join(row) or tr("none")
                 )
-                raise unreadable(place_of(self.path, self.unit, number), problem)
+                raise self.broken_at(number, problem)
             value = value[part]
         if value is not None and not isinstance(value, str):
             problem = tr("{name} holds {kind}, not text.", name=repr(name), kind=kind_name(value))
-            raise unreadable(place_of(self.path, self.unit, number), problem)
+            raise self.broken_at(number, problem)
         return value
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -335,14 +389,14 @@ class JsonLinesReader(TextFileReader):
                 problem = tr(
                     "is not a JSON object on one line ({detail}); JSON lines are expected.", detail=json_detail(error)
                 )
-                raise unreadable(place_of(self.path, self.unit, number), problem) from None
+                raise self.broken_at(number, problem) from None
             if not isinstance(row, dict):
                 problem = tr(
                     "holds {kind} where a JSON object ({braces}) is expected, one a line.",
                     kind=kind_name(row),
                     braces=BRACES,
                 )
-                raise unreadable(place_of(self.path, self.unit, number), problem)
+                raise self.broken_at(number, problem)
             yield number, row
 
 
@@ -354,13 +408,13 @@ def json_detail(error: Exception) -> str:
     return tr("nested too deep") if isinstance(error, RecursionError) else tr("a number of too many digits")
 
 
-def _leaves(row: dict[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """(column, value) of a row; the keys of an inner object are columns of their own."""
-    for key, value in row.items():
-        if isinstance(value, dict) and value and depth < DEEPEST:
-            yield from _leaves(value, f"{prefix}{key}.", depth + 1)
-        else:
-            yield f"{prefix}{key}", value
+def leaves_of(value: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(keys, value) of what an object holds; the keys of the objects inside it are columns of their own."""
+    if isinstance(value, dict) and (value or not before) and len(before) < DEEPEST:
+        for key, inner in value.items():
+            yield from leaves_of(inner, (*before, key))
+    else:
+        yield before, value
 
 
 def _column(name: str, values: list[Any]) -> Column:

@@ -102,8 +102,8 @@ class FileTexts(TextStore):
     def __init__(self, path: Path) -> None:
         """`path` is the files' common name without ending. Raises OSError."""
         self.path = path
-        self._texts = _open(self, path.with_name(path.name + TEXT_ENDING))
-        self._offsets = _open(self, path.with_name(path.name + OFFSET_ENDING))
+        self._texts = open_to_read(self, path.with_name(path.name + TEXT_ENDING))
+        self._offsets = open_to_read(self, path.with_name(path.name + OFFSET_ENDING))
         self._count = os.fstat(self._offsets).st_size // OFFSET.itemsize - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -175,7 +175,8 @@ def checked(number: int, count: int) -> int:
     return number
 
 
-def _open(owner: object, path: Path) -> int:
+def open_to_read(owner: object, path: Path) -> int:
+    """For reading by place, for as long as `owner` lives: a forked loader worker may go on with it. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     weakref.finalize(owner, os.close, descriptor)
     return descriptor

@@ -6,144 +6,36 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from trainwiz.core.config import DataSource, RunConfig
+import pyarrow.compute as pc
+from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
+from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.lengths import held_out_count, split_rows
-from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
+from trainwiz.core.data.parquet import ParquetReader
+from trainwiz.core.data.proteins import SPECIAL_TOKENS
+from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
-from trainwiz.core.data.streamed.index import IndexWriter
-from trainwiz.core.data.streamed.rows import StreamedRows, Windows
+from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, StreamedRows, Windows
 from trainwiz.core.data.text_store import TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
 from trainwiz.core.language import tr
-
-# From the sources of a run to its StreamedRows: the index is made by whichever process comes first.
-
-VERSION = 3
-"""Part of the key of a kept index: raised when the same files would give other rows."""
-Check = Callable[[], tuple[Callable[[KeptRows], None], Callable[[str], list[Finding]]]]
-"""Makes, for one source, what sees its rows while they are counted, and what then says (of its key) what is wrong."""
-
-
-def streamed_rows(
-    config: RunConfig,
-    found: list[SourceFiles],
-    training: int,
-    folder: Path,
-    check: Check | None = None,
-) -> tuple[StreamedRows, tuple[np.ndarray, np.ndarray]]:
-    """(rows, (numbers of those that train, of those held out)), of which the first `training` sources train.
-
-    Raises UsageError with all that is wrong with any source, CannotRunError where
-    the index cannot be written to `folder`/.rows.
-    """
-    place = folder / ROWS / _digest(config, found, training)
-    try:
-        with file_lock(folder / ROWS / "lock") as alone:
-            if not place.is_dir():
-                if alone:
-                    _clear(place.parent)
-                _build(config, found, training, place, check)
-            rows = StreamedRows(place)
-            count = rows.training_rows
-            if len(rows) > count:
-                return rows, (np.arange(count), np.arange(count, len(rows)))
-            numbers = split_rows(count, held_out_count(count, config.data), config.training.seed)
-            rows.set_aside(numbers[1])
-            return rows, numbers
-    except OSError as error:
-        raise CannotRunError(
-            Finding(
-                "cannot_stream",
-                "error",
-                "data.streaming",
-                tr(
-                    "the rows cannot be kept in {folder}: {reason}; free some space there, or read them into "
-                    "memory with data.streaming: false.",
-                    folder=folder / ROWS,
-                    reason=os_reason(error),
-                ),
-            )
-        ) from None
-
-
-def _clear(folder: Path) -> None:
-    """Remove the index of an earlier version of the data, and what a killed process left half written."""
-    for old in folder.iterdir():
-        if old.is_dir():
-            shutil.rmtree(old)
-
-
-def _build(
-    config: RunConfig,
-    found: list[SourceFiles],
-    training: int,
-    place: Path,
-    check: Check | None,
-) -> None:
-    part = place.with_name(f"{place.name}.{os.getpid()}.part")
-    part.mkdir()
-    targets = any(has_target(files.source, config.task) for files in found)
-    writer = IndexWriter(part, config.task, targets=targets)
-    findings: list[Finding] = []
-    rows = 0
-    try:
-        for number, files in enumerate(found):
-            tally = SourceTally()
-            see, said = check() if check is not None else (_ignore, _nothing)
-            writer.begin(files)
-            for kept in read_rows(files, tally, config.task, placed=True):
-                see(kept)
-                writer.add(kept)
-            findings.extend([*tally.findings, *said(files.key)])
-            rows = writer.rows if number < training else rows
-        if has_errors(findings):
-            raise UsageError(sort_findings(findings))
-        writer.finish(rows)
-        if not place.is_dir():
-            part.rename(place)
-    except BaseException:
-        writer.close()
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-def _ignore(kept: KeptRows) -> None:
-    """Nothing is wrong with any text."""
-
-
-def _nothing(key: str) -> list[Finding]:
-    return []
-
-
-def _digest(config: RunConfig, found: list[SourceFiles], training: int) -> str:
-    """Name of the index that these sources, filters and files give."""
-    described = [
-        {
-            "source": files.source.model_dump(mode="json"),
-            "files": [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files.files],
-        }
-        for files in found
-    ]
-    whole = json.dumps([VERSION, config.task, training, described], sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
-
 
 # The training rows of a run as texts, in memory or streamed from their files.
 
 
 @dataclass(frozen=True, slots=True)
 class TextRows:
-    """All rows of a text task, and which of them train and which evaluate."""
+    """All rows of a run, and which of them train and which evaluate."""
 
     texts: TextStore
-    """Text, prompt or source of each row."""
+    """Text, prompt, source or sequence of each row."""
     targets: TextStore | None
     """Response or target of each row, of the same length as `texts`; None where rows have none."""
     train: np.ndarray
@@ -174,57 +66,206 @@ class TextRows:
 
 
 def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
-    """Read every source of a causal-lm or seq2seq run; relative paths are from `folder`, the run folder.
+    """Read every source of a run; relative paths are from `folder`, the run folder.
 
-    Rows have the same numbers with and without data.streaming. Streamed rows stay where they are;
-    an index of them is written once to `folder`/.rows, where further processes and a resumed run
-    find it, unless a source, a filter or a file has changed. A hub data set that is not in the local
-    cache is downloaded. Raises UsageError with all that is wrong with any source, CannotRunError
-    where the index cannot be written.
+    Rows have the same numbers with and without data.streaming. Streamed ones get an index, written once to
+    `folder`/.rows, where further processes and a resumed run find it, unless a source, a filter or a file has
+    changed. Proteins in memory are cut to sequence_length - 2 letters. A hub data set that is not in the local
+    cache is downloaded. Raises UsageError with all that is wrong with any source, CannotRunError where the
+    index cannot be written.
     """
     train, held = all_sources(config)
-    found, findings = _find(config.task, [*train, *held], folder)
-    findings = [*target_findings(config), *findings]
+    found: list[SourceFiles] = []
+    findings = target_findings(config)
+    for key, source in (*train, *held):
+        try:
+            found.append(find_files(source, key, folder, task=config.task, fetch=True))
+        except UsageError as error:
+            findings.extend(error.findings)
     if findings:
         raise UsageError(sort_findings(findings))
     if config.data.streaming:
-        rows, numbers = streamed_rows(config, found, len(train), folder)
-        return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), rows.place)
-    texts, targets, training = _read(config, found, len(train))
-    if held:
-        return TextRows(texts, targets, np.arange(training), np.arange(training, len(texts)))
-    return TextRows(texts, targets, *split_rows(training, held_out_count(training, config.data), config.training.seed))
+        return _streamed(config, found, len(train), folder)
+    writers = [TextWriter() for _ in range(1 + _has_targets(config, found))]
+    letters = config.batch.sequence_length - SPECIAL_TOKENS
+
+    def keep(files: SourceFiles, kept: KeptRows) -> None:
+        for writer, side in zip(writers, kept.sides, strict=False):
+            writer.add(pc.utf8_slice_codeunits(side, 0, letters) if config.task == "masked-lm" else side)
+
+    training = _read(config, found, len(train), keep)
+    texts, *targets = (writer.finish() for writer in writers)
+    return TextRows(texts, targets[0] if targets else None, *_split(config, training, len(texts)))
 
 
-def _has_targets(config: RunConfig) -> bool:
-    return config.task == "seq2seq" or any(source.target_column is not None for source in config.data.sources)
+def _has_targets(config: RunConfig, found: list[SourceFiles]) -> bool:
+    return any(has_target(files.source, config.task) for files in found)
 
 
-def _find(task: Task, sources: list[tuple[str, DataSource]], folder: Path) -> tuple[list[SourceFiles], list[Finding]]:
-    found: list[SourceFiles] = []
+def _split(config: RunConfig, training: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows that train, rows for evaluation): those of their own sources, which come last, or held out of the others."""
+    if config.data.validation_sources:
+        return np.arange(training), np.arange(training, rows)
+    return split_rows(training, held_out_count(training, config.data), config.training.seed)
+
+
+def _read(
+    config: RunConfig, found: list[SourceFiles], training: int, keep: Callable[[SourceFiles, KeptRows], None]
+) -> int:
+    """Hand all rows to `keep`, in order; how many of them are of the first `training` sources. Raises UsageError with
+    all that is wrong with any source."""
     findings: list[Finding] = []
-    for key, source in sources:
-        try:
-            found.append(find_files(source, key, folder, task=task, fetch=True))
-        except UsageError as error:
-            findings.extend(error.findings)
-    return found, findings
-
-
-def _read(config: RunConfig, found: list[SourceFiles], training: int) -> tuple[TextStore, TextStore | None, int]:
-    """Texts and targets in memory, and how many of them are of data.sources."""
-    texts, targets = TextWriter(), TextWriter() if _has_targets(config) else None
-    findings: list[Finding] = []
-    rows = 0
+    rows = rows_that_train = 0
     for number, files in enumerate(found):
-        tally = SourceTally()
+        tally, letters = SourceTally(), LetterCheck()
         for kept in read_rows(files, tally, config.task):
-            texts.add(kept.texts)
-            if targets is not None and kept.targets is not None:
-                targets.add(kept.targets)
-        findings.extend(tally.findings)
-        if number < training:
-            rows = texts.rows
+            if config.task == "masked-lm":
+                letters.add(kept)
+            keep(files, kept)
+            rows += len(kept.texts)
+        findings.extend([*tally.findings, *letters.findings(files.key)])
+        rows_that_train = rows if number < training else rows_that_train
     if has_errors(findings):
         raise UsageError(sort_findings(findings))
-    return texts.finish(), None if targets is None else targets.finish(), rows
+    return rows_that_train
+
+
+# The index of streamed rows: how many each piece of a file gives. Written in one pass, with the texts of files that are copied.
+
+UNIT_BYTES = 32 << 20
+"""A unit ends with the batch of rows that fills it. Most row groups are smaller, and one unit."""
+BYTES_PER_ROW = 2 * (LENGTH.itemsize + 8)
+"""Lengths of both sides, and where both begin in a copy."""
+TOKEN_BYTES = 4
+"""Of texts that are joined: their tokens are written once."""
+
+
+def index_bytes(files: Sequence[Path], kind: str | None, rows: int, text_bytes: int) -> int:
+    """At most so much beside the run for streamed rows of these files, which hold `text_bytes` of texts."""
+    sizes = [((kind or format_of(path)) == "parquet", path.stat().st_size) for path in files if path.is_file()]
+    copied = sum(size for in_place, size in sizes if not in_place)
+    return rows * BYTES_PER_ROW + int(copied / max(sum(size for _, size in sizes), 1) * text_bytes)
+
+
+class IndexWriter:
+    """Takes the kept rows in order and writes an index folder."""
+
+    def __init__(self, folder: Path, task: Task, *, targets: bool) -> None:
+        """`folder` exists and is empty. Raises OSError, as all methods do when the disk is full."""
+        self.rows = 0
+        self._folder = folder
+        self._task = task
+        self._parts: list[dict[str, Any]] = []
+        self._group_ends: np.ndarray | None = None
+        self._files: SourceFiles | None = None
+        self._lengths = [(folder / name).open("wb") for name in LENGTHS[: 1 + targets]]
+        self._copies = [TextWriter(folder / name) for name in COPIES[: 1 + targets]]
+
+    def add(self, files: SourceFiles, kept: KeptRows) -> None:
+        if self._files is not files or self._parts[-1]["path"] != str(kept.path):
+            self._begin_part(files, kept)
+        units = self._parts[-1]["units"]
+        group = len(units)
+        if self._group_ends is not None:
+            group = int(np.searchsorted(self._group_ends, kept.positions[0]))
+        full = not units or units[-1][1] >= UNIT_BYTES
+        if full or (self._group_ends is not None and units[-1][2] != group):
+            units.append([0, 0, group, int(kept.positions[0])])
+        for number, side in enumerate(kept.sides):
+            lengths = np.diff(np.frombuffer(side.buffers()[1], np.int64)[side.offset : side.offset + len(side) + 1])
+            self._lengths[number].write(lengths.astype(LENGTH).tobytes())
+            units[-1][1] += int(lengths.sum())
+            if self._group_ends is None:
+                self._copies[number].add(side)
+        units[-1][0] += len(kept.texts)
+        self.rows += len(kept.texts)
+
+    def _begin_part(self, files: SourceFiles, kept: KeptRows) -> None:
+        reader, wanted = open_columns(kept.path, files, self._task)
+        self._group_ends = reader.group_ends() if isinstance(reader, ParquetReader) else None
+        self._files = files
+        self._parts.append(
+            {
+                "path": str(kept.path),
+                "source": files.source.model_dump(mode="json"),
+                "wanted": wanted,
+                "copied": None if self._group_ends is not None else self._copies[0].rows,
+                "units": [],
+            }
+        )
+
+    def finish(self, training_rows: int) -> None:
+        """`training_rows`: rows of data.sources; those of data.validation_sources follow them."""
+        self.close()
+        document = {"task": self._task, "training_rows": training_rows, "parts": self._parts}
+        (self._folder / INDEX_JSON).write_text(json.dumps(document), encoding="utf-8")
+
+    def close(self) -> None:
+        for file in self._lengths:
+            file.close()
+        for writer in self._copies:
+            writer.close()
+
+
+# From the sources of a run to its StreamedRows: the index is made by whichever process comes first.
+
+VERSION = 4
+"""Part of the key of a kept index: raised when the same files would give other rows."""
+
+
+def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder: Path) -> TextRows:
+    """Of which the first `training` sources train."""
+    place = folder / ROWS / _digest(config, found, training)
+    try:
+        with file_lock(folder / ROWS / "lock") as alone:
+            if not place.is_dir():
+                if alone:
+                    _clear(place.parent)
+                _build(config, found, training, place)
+            rows = StreamedRows(place)
+            numbers = _split(config, rows.training_rows, len(rows))
+            if not config.data.validation_sources:
+                rows.set_aside(numbers[1])
+            return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), place)
+    except OSError as error:
+        message = tr(
+            "the rows cannot be kept in {folder}: {reason}; free some space there, or read them into memory with "
+            "data.streaming: false.",
+            folder=folder / ROWS,
+            reason=os_reason(error),
+        )
+        raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
+
+
+def _clear(folder: Path) -> None:
+    """Remove the index of an earlier version of the data, and what a killed process left half written."""
+    for old in folder.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old)
+
+
+def _build(config: RunConfig, found: list[SourceFiles], training: int, place: Path) -> None:
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    part.mkdir()
+    writer = IndexWriter(part, config.task, targets=_has_targets(config, found))
+    try:
+        writer.finish(_read(config, found, training, writer.add))
+        if not place.is_dir():
+            part.rename(place)
+    except BaseException:
+        writer.close()
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _digest(config: RunConfig, found: list[SourceFiles], training: int) -> str:
+    """Name of the index that these sources, filters and files give."""
+    described = [
+        {
+            "source": files.source.model_dump(mode="json"),
+            "files": [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files.files],
+        }
+        for files in found
+    ]
+    whole = json.dumps([VERSION, config.task, training, described], sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]

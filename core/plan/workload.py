@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import joins_texts, longest_generation, packs_rows, padded_length
-from trainwiz.core.data.streamed.rows import WINDOW_BYTES
+from trainwiz.core.data.streamed import WINDOW_BYTES
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.host import LOG_BYTES, HostNeeds, disk_needs, host_ram

@@ -15,9 +15,12 @@ from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.run.identity import PARTS
 from trainwiz.core.supervise.ties import hold_to_parent
-from trainwiz.core.training.disk_guard import let_output_be_dropped
-from trainwiz.core.training.failure import exit_after_failure, rank_of_this_process
-from trainwiz.core.training.phases import StopRequest
+from trainwiz.core.training.process import (
+    StopRequest,
+    exit_after_failure,
+    let_output_be_dropped,
+    rank_of_this_process,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.supervise.by_hand import KeptByHand

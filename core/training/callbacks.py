@@ -1,23 +1,27 @@
-"""What happens beside the steps, and the reporters."""
+"""What happens beside the steps: reporters, stops, losses that are no numbers, traces."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
+from torch.profiler import ProfilerActivity, profile
 from trainwiz.core.catalog.hub import is_offline
-from trainwiz.core.errors import EXIT_TRAINING_FAILED, usage_error
+from trainwiz.core.errors import EXIT_TRAINING_FAILED, Finding, TrainwizError, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import FolderPlace, RunFolder, write_json_atomic
 from trainwiz.core.training.batches import EpochSampler
 from trainwiz.core.training.engine import read_engine, refuse_unshared
-from trainwiz.core.training.phases import StopRequest
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trainwiz.core.training.events import Moment, RunCallback, any_process
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.process import StopRequest, phases
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 # Reporters (TensorBoard, Weights & Biases, ...): none of them may end a training.
@@ -26,7 +30,7 @@ OFFLINE: Mapping[str, Mapping[str, str]] = {"wandb": {"WANDB_MODE": "offline"}}
 """What makes a reporter write into the run folder instead of to its server."""
 
 
-class GuardedReporter(TrainerCallback):
+class GuardedReporter(RunCallback):
     """Passes every event on. What fails is said once in the log, and the training goes on without it.
 
     A reporter that fails at the start and can write into the run folder instead does so.
@@ -38,12 +42,10 @@ class GuardedReporter(TrainerCallback):
         self._inner: TrainerCallback | None = None
         self._attempt(self._create)
 
-    def pass_on(
-        self, event: str, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def happens(self, event: str, now: Moment) -> None:
         def call() -> None:
             if self._inner is not None:
-                getattr(self._inner, event)(args, state, control, **kwargs)
+                getattr(self._inner, event)(now.args, now.state, now.control, **now.values)
 
         self._attempt(call, first=event == "on_train_begin")
 
@@ -74,110 +76,92 @@ class GuardedReporter(TrainerCallback):
         print(f"{self._name} failed and reports no more: {type(problem).__name__}: {problem}", flush=True)
 
 
-def _passing_on(event: str) -> Callable[..., None]:
-    def handle(
-        self: GuardedReporter, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.pass_on(event, args, state, control, **kwargs)
-
-    return handle
-
-
-for _event in dir(TrainerCallback):
-    if _event.startswith("on_"):
-        setattr(GuardedReporter, _event, _passing_on(_event))
-
-
 def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     """The reporters of `args`, which names none afterwards, so that the Trainer adds none of its own.
 
     Offline (HF_HUB_OFFLINE) they write into the run folder. Raises UsageError for a name that is not known.
     """
     names = [args.report_to] if isinstance(args.report_to, str) else list(args.report_to or [])
-    names = [name for name in names if name != "none"]
+    names = [name for name in dict.fromkeys(names) if name != "none"]
     unknown = [name for name in names if name not in INTEGRATION_TO_CALLBACK]
     if unknown:
-        known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-        raise usage_error(
-            "reporter_not_supported",
-            "logging.report_to",
-            tr(
-                "There is no reporter {names}; transformers reports to {known}, or none (logging.report_to).",
-                names=", ".join(unknown),
-                known=known,
-            ),
+        message = tr(
+            "There is no reporter {names}; transformers reports to {known}, or none (logging.report_to).",
+            names=", ".join(unknown),
+            known=", ".join(sorted(INTEGRATION_TO_CALLBACK)),
         )
+        raise usage_error("reporter_not_supported", "logging.report_to", message)
     args.report_to = []
-    if is_offline():
-        for name in names:
-            for key, value in OFFLINE.get(name, {}).items():
-                os.environ.setdefault(key, value)
-    return [_class_of(name)(name, INTEGRATION_TO_CALLBACK[name]) for name in dict.fromkeys(names)]
+    for name in names if is_offline() else ():
+        for key, value in OFFLINE.get(name, {}).items():
+            os.environ.setdefault(key, value)
+    # A class for each: the Trainer warns of two callbacks of the same one.
+    kinds = {name: type(f"{GuardedReporter.__name__}_{name}", (GuardedReporter,), {}) for name in names}
+    return [kind(name, INTEGRATION_TO_CALLBACK[name]) for name, kind in kinds.items()]
 
 
-def _class_of(name: str) -> type[GuardedReporter]:
-    """A class for each: the Trainer warns of two callbacks of the same one."""
-    return type(f"{GuardedReporter.__name__}_{name}", (GuardedReporter,), {})
+# Small callbacks: the epoch of the sampler, the phase, the place of the run folder, the engine file.
 
 
-def add_reporters(trainer: Trainer, reporters: list[GuardedReporter]) -> None:
-    for reporter in reporters:
-        trainer.add_callback(reporter)
-
-
-# Small callbacks: the epoch of the sampler, the engine file, a stop that all processes agree on.
-
-
-class EpochCallback(TrainerCallback):
+class EpochCallback(RunCallback):
     """Tells the sampler which epoch begins, in the first run and in a resumed one."""
 
     def __init__(self, sampler: EpochSampler) -> None:
         self._sampler = sampler
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._sampler.start_epoch(int(state.epoch or 0))
+    def epoch_begin(self, now: Moment) -> None:
+        self._sampler.start_epoch(int(now.state.epoch or 0))
 
 
-class PlaceCallback(TrainerCallback):
+class PhaseCallback(RunCallback):
+    """Training begins, and with torch.compile its first step compiles."""
+
+    def __init__(self, compiles: bool) -> None:
+        self._compiles = compiles
+
+    def train_begin(self, now: Moment) -> None:
+        phases.enter("compiling" if self._compiles else "training", now.state.global_step)
+
+    def step_end(self, now: Moment) -> None:
+        phases.step = now.state.global_step
+        if phases.now == "compiling":
+            phases.enter("training")
+
+
+class PlaceCallback(RunCallback):
     """Ends the process once its run folder is another one than it began in: what stands there now is not of this run."""
 
     def __init__(self, place: FolderPlace) -> None:
         self._place = place
 
-    def check(self) -> None:
+    def check(self, _: Moment | None = None) -> None:
         """Nothing is written on the way out but a line of the log, which moved with the folder."""
         if not self._place.holds():
             print(f"{self._place.path} was moved away or replaced while the run went on: it ends here", flush=True)
             os._exit(EXIT_TRAINING_FAILED)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.check()
-
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.check()
+    step_end = log = check
 
 
-class EngineCallback(TrainerCallback):
+class EngineCallback(RunCallback):
     """Writes engine.json once the model is wrapped; a run that would train with another engine ends there."""
 
-    def __init__(self, folder: RunFolder, strategy: str | None, checkpoints_kept: int | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, strategy: str | None, trainer: Trainer, checkpoints_kept: int | None = None
+    ) -> None:
         self._folder = folder
         self._strategy = strategy
+        self._trainer = trainer
         self._checkpoints_kept = checkpoints_kept
-        self.trainer: Trainer | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if self.trainer is None:
-            return
-        engine = read_engine(self.trainer)
-        if state.is_world_process_zero:
+    def train_begin(self, now: Moment) -> None:
+        engine = read_engine(self._trainer)
+        if now.state.is_world_process_zero:
             write_json_atomic(self._folder.engine_json, {**engine, "checkpoints_kept": self._checkpoints_kept})
         refuse_unshared(self._strategy, engine)
 
+
+# A stop that all processes agree on.
 
 ASK_EVERY_S = 2.0
 """Several processes leave an evaluation together: they ask each other as often."""
@@ -185,7 +169,7 @@ MOST_BATCHES = 64
 """And at least after so many batches."""
 
 
-class StopCallback(TrainerCallback):
+class StopCallback(RunCallback):
     """Ends the training with a checkpoint when any process was asked to stop.
 
     With several processes the flag is shared at the end of each optimizer step, within evaluations and
@@ -206,7 +190,7 @@ class StopCallback(TrainerCallback):
 
     def agreed(self) -> bool:
         """Whether any process was asked; every process must call it at the same place."""
-        return self._sums(float(self._request.requested))[0] > 0
+        return any_process(self._accelerator, self._request.requested)
 
     def leaves_evaluation(self, batches: int) -> bool:
         """Whether all processes leave the evaluation now, after `batches` of it."""
@@ -218,58 +202,192 @@ class StopCallback(TrainerCallback):
         asked_at, asked_s = self._asked
         batch_s = (now - asked_s) / max(1, batches - asked_at)
         # The time is shared too: the processes must come to the same next batch.
-        requested, batches_s = self._sums(float(self._request.requested), batch_s)
+        mine = torch.tensor([float(self._request.requested), batch_s], device=self._accelerator.device)
+        requested, batches_s = self._accelerator.reduce(mine, reduction="sum").tolist()
         each_s = max(batches_s / self._accelerator.num_processes, 1e-6)
         self._ask_at = batches + (max(1, min(MOST_BATCHES, int(ASK_EVERY_S / each_s))) if batches else 1)
         self._asked = (batches, now)
-        return requested > 0
-
-    def _sums(self, *values: float) -> list[float]:
-        """The sums of each value over all processes."""
-        if self._accelerator.num_processes == 1:
-            return list(values)
-        mine = torch.tensor(values, dtype=torch.float32, device=self._accelerator.device)
-        sums: list[float] = self._accelerator.reduce(mine, reduction="sum").tolist()
-        return sums
+        return bool(requested > 0)
 
     def drops_window(self) -> bool:
         """Whether no more micro-batches of the window under way are wanted."""
         return self._accelerator.num_processes == 1 and self._request.requested
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if state.global_step < state.max_steps and self.agreed():
-            self._stop(state, control)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def epoch_begin(self, now: Moment) -> None:
         # The last step ends the run by itself.
-        if state.global_step < state.max_steps and self.agreed():
-            self._stop(state, control)
-            control.should_log = True
+        if now.state.global_step < now.state.max_steps and self.agreed():
+            self._stop(now)
 
-    def on_substep_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    evaluate = save = epoch_begin
+
+    def step_end(self, now: Moment) -> None:
+        if now.state.global_step < now.state.max_steps and self.agreed():
+            self._stop(now)
+            now.control.should_log = True
+
+    def substep_end(self, now: Moment) -> None:
         if self.drops_window():
-            self._stop(state, control)
+            self._stop(now)
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step < state.max_steps and self.agreed():
-            self._stop(state, control)
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step < state.max_steps and self.agreed():
-            self._stop(state, control)
-
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def epoch_end(self, now: Moment) -> None:
         if self.stopped:
-            control.should_evaluate = False
+            now.control.should_evaluate = False
 
-    def _stop(self, state: TrainerState, control: TrainerControl) -> None:
+    def _stop(self, now: Moment) -> None:
         self.stopped = True
-        control.should_training_stop = True
-        control.should_evaluate = False
-        control.should_save = state.global_step > 0 and state.global_step not in self._saved
+        step = now.state.global_step
+        now.control.should_training_stop = True
+        now.control.should_evaluate = False
+        now.control.should_save = step > 0 and step not in self._saved
+
+
+# LossGuard: no step with a loss that is no number goes unseen, and weights that are none are never saved.
+
+MOST_SKIPPED = 25
+"""fp16 leaves out a step whose gradients overflow and halves its scale, from 65,536 down to 1 in 16 steps.
+A loss that is no number for this many steps in a row does not come from the scale."""
+
+
+class NonFiniteLoss(TrainwizError):
+    """The training is over: its loss or its weights are no numbers. The weights in memory are lost."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Finding("nan_loss", "error", "training", message), EXIT_TRAINING_FAILED)
+
+
+class LossGuard(RunCallback):
+    """Watches the loss of every micro-batch of every process; all processes come to the same verdict at the same step.
+
+    A window with a bad loss ends the run (`on_nan` "stop"), unless its optimizer step was left out,
+    as fp16 does after an overflow: the weights are then what they were. With "continue" the run goes
+    on, and only saving weights that are no numbers is refused.
+    """
+
+    def __init__(self, on_nan: Literal["stop", "continue"], accelerator: Accelerator, folder: RunFolder) -> None:
+        self._stops = on_nan == "stop"
+        self._accelerator = accelerator
+        self._folder = folder
+        self._bad: torch.Tensor | None = None
+        self._in_a_row = 0
+
+    def see(self, loss: torch.Tensor) -> None:
+        """The loss of one micro-batch. Kept on the device and read once a step: no synchronisation here."""
+        bad = ~torch.isfinite(loss.detach()).all()
+        self._bad = bad if self._bad is None else self._bad | bad
+
+    def optimizer_step(self, now: Moment) -> None:
+        """Raises NonFiniteLoss. Comes before anything of this step can be saved."""
+        bad, self._bad = self._bad, None
+        if not self._stops:
+            return
+        if bad is None or not any_process(self._accelerator, bad):
+            self._in_a_row = 0
+            return
+        self._in_a_row += 1
+        step = f"{now.state.global_step + 1:,}"
+        if not self._accelerator.optimizer_step_was_skipped:
+            raise self._failure(tr("The loss is not a number at step {step}.", step=step))
+        if self._in_a_row >= MOST_SKIPPED:
+            raise self._failure(
+                tr("The loss was not a number in {n} steps in a row, up to step {step}.", n=self._in_a_row, step=step)
+            )
+
+    def may_save(self, model: torch.nn.Module, step: int) -> bool:
+        """Whether the weights are numbers; every process must call it. Raises NonFiniteLoss where that ends the run."""
+        if not any_process(self._accelerator, _any_not_finite(model, self._accelerator.device)):
+            return True
+        message = tr("The weights are no numbers any more at step {step}: they are not saved.", step=f"{step:,}")
+        if self._stops:
+            raise self._failure(message)
+        if self._accelerator.is_main_process:
+            print(message, flush=True)
+        return False
+
+    def refuse_final(self, model: Any, step: int) -> None:
+        """final_model is made of numbers or not at all, whatever `on_nan` says. Raises NonFiniteLoss."""
+        if not self.may_save(model, step):
+            raise self._failure(tr("The weights are no numbers at the end, so that there is no final_model."))
+
+    def _failure(self, what: str) -> NonFiniteLoss:
+        """With what is still good; nothing after the last save was kept."""
+        newest = newest_complete(self._folder)
+        if newest is None:
+            return NonFiniteLoss(tr("{what} There is no checkpoint from before.", what=what))
+        return NonFiniteLoss(tr("{what} The last good checkpoint is {name}.", what=what, name=newest.name))
+
+
+def _any_not_finite(model: torch.nn.Module, device: torch.device) -> torch.Tensor:
+    """Bool scalar: whether a weight that trains is no number, of those that this process holds."""
+    bad = torch.zeros((), dtype=torch.bool, device=device)
+    with torch.no_grad():
+        for weight in _own_weights(model.parameters()):
+            if weight.is_floating_point() and weight.numel():
+                # Copies nothing, unlike isfinite of each: a sum is no number when one of its summands is none.
+                bad |= ~torch.isfinite(weight.sum(dtype=torch.float32)).to(device)
+    return bad
+
+
+def _own_weights(parameters: Iterable[torch.nn.Parameter]) -> Iterable[torch.Tensor]:
+    """What this process holds of each: ZeRO-3 and FSDP share them out."""
+    for parameter in parameters:
+        if not parameter.requires_grad:
+            continue
+        shard: Any = getattr(parameter, "ds_tensor", None)
+        local: Callable[[], torch.Tensor] | None = getattr(parameter, "to_local", None)
+        yield shard if shard is not None else parameter if local is None else local()
+
+
+# Profiler traces of a few steps, for chrome://tracing or https://ui.perfetto.dev.
+
+WARM_UP_STEPS = 2
+"""Steps before the trace: the first ones fill caches, pick kernels and compile."""
+LONGEST_TABLE = 30
+
+
+class TraceCallback(RunCallback):
+    """Rank 0 records `steps` optimizer steps and writes two files into RUN/trace.
+
+    steps-<first>-<last>.json.gz is the trace (Chrome's format), steps-<first>-<last>.txt the
+    operations that took longest. A stop in the middle writes what there is.
+    """
+
+    def __init__(self, folder: RunFolder, steps: int, meter: StepMeter) -> None:
+        self._folder = folder.trace
+        self._steps = steps
+        self._meter = meter
+        self._first: int | None = None
+        self._profiler: Any = None
+
+    def train_begin(self, now: Moment) -> None:
+        if now.state.is_world_process_zero:
+            warm = now.state.global_step + WARM_UP_STEPS + 1
+            self._first = max(now.state.global_step + 1, min(warm, now.state.max_steps - self._steps + 1))
+
+    def step_begin(self, now: Moment) -> None:
+        if self._first is None or self._profiler is not None or now.state.global_step + 1 != self._first:
+            return
+        on_gpu = [ProfilerActivity.CUDA] if now.args.device.type == "cuda" else []
+        self._profiler = profile(activities=[ProfilerActivity.CPU, *on_gpu], profile_memory=True, record_shapes=True)
+        self._profiler.start()
+
+    def step_end(self, now: Moment) -> None:
+        if self._first is not None and now.state.global_step >= self._first + self._steps - 1:
+            self.train_end(now)
+
+    def train_end(self, now: Moment) -> None:
+        profiler, first, self._profiler, self._first = self._profiler, self._first, None, None
+        if profiler is not None:
+            with self._meter.paused():
+                self._export(profiler, f"steps-{first}-{now.state.global_step}")
+
+    def _export(self, profiler: Any, name: str) -> None:
+        started = time.perf_counter()
+        profiler.stop()
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / f"{name}.json.gz"
+        profiler.export_chrome_trace(str(path))
+        on_gpu = torch.cuda.is_available() and ProfilerActivity.CUDA in profiler.activities
+        order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+        table = profiler.key_averages().table(sort_by=order, row_limit=LONGEST_TABLE, max_name_column_width=60)
+        (self._folder / f"{name}.txt").write_text(f"{table}\n", encoding="utf-8")
+        print(f"trace in {path}, written in {time.perf_counter() - started:.1f} s", flush=True)

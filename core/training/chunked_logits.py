@@ -33,7 +33,7 @@ from trainwiz.core.language import tr
 # model's. It gets the logits themselves without `chunk`, else a VocabularyProduct. Without a reader
 # the model is as it was, so `generate`, `state_dict` and tied weights are untouched.
 #
-# `core.training.loss.StepLoss` and `core.training.evaluation.batch_sums` are the readers of a run.
+# `core.training.evaluation.StepLoss` and `core.training.evaluation.batch_sums` are the readers of a run.
 
 READER = "logits_reader"
 """Keyword of the model's forward pass."""
@@ -96,34 +96,6 @@ class VocabularyProduct:
         flat = kept.reshape(-1) if kept.ndim > 1 else kept
         return replace(self._with(lambda logits: operation(logits, flat)), constants=(*self.constants, flat))
 
-    def __add__(self, other: Any) -> VocabularyProduct:
-        return self._combined(operator.add, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> VocabularyProduct:
-        return self._combined(operator.sub, other)
-
-    def __mul__(self, other: Any) -> VocabularyProduct:
-        return self._combined(operator.mul, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> VocabularyProduct:
-        return self._combined(operator.truediv, other)
-
-    def float(self) -> VocabularyProduct:
-        return self._with(torch.Tensor.float)
-
-    def tanh(self) -> VocabularyProduct:
-        return self._with(torch.tanh)
-
-    def to(self, *args: Any, **kwargs: Any) -> VocabularyProduct:
-        return self._with(lambda logits: logits.to(*args, **kwargs))
-
-    def contiguous(self) -> VocabularyProduct:
-        return self
-
     def __getitem__(self, key: Any) -> VocabularyProduct:
         """logits[..., :n]: some of the vocabulary for all positions, as models do that pad it."""
         if not isinstance(key, tuple) or len(key) != 2 or key[0] is not Ellipsis or not isinstance(key[1], slice):
@@ -138,17 +110,33 @@ class VocabularyProduct:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> VocabularyProduct:
         """torch.tanh(logits) and tensor * logits, where the tensor stands first."""
         product = next(value for value in args if isinstance(value, cls))
-        name = {"mul": "__mul__", "add": "__add__", "tanh": "tanh"}.get(getattr(function, "__name__", "").strip("_r"))
-        if name is None or kwargs:
+        name = getattr(function, "__name__", "").strip("_r")
+        if name not in ("mul", "add", "tanh") or kwargs:
             raise not_sliceable(product.head)
         others = [value for value in args if value is not product]
-        changed: VocabularyProduct = getattr(product, name)(*others)
+        changed: VocabularyProduct = getattr(product, name if name == "tanh" else f"__{name}__")(*others)
         return changed
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         raise not_sliceable(self.head)
+
+
+def _combining(operation: Callable[[Any, Any], torch.Tensor]) -> Callable[..., VocabularyProduct]:
+    return lambda product, other: product._combined(operation, other)
+
+
+def _changing(name: str) -> Callable[..., VocabularyProduct]:
+    return lambda product, *args, **kwargs: product._with(lambda logits: getattr(logits, name)(*args, **kwargs))
+
+
+for _sign in ("add", "sub", "mul", "truediv"):
+    setattr(VocabularyProduct, f"__{_sign}__", _combining(getattr(operator, _sign)))
+for _sign in ("add", "mul"):
+    setattr(VocabularyProduct, f"__r{_sign}__", _combining(getattr(operator, _sign)))
+for _name in ("float", "tanh", "to", "contiguous"):
+    setattr(VocabularyProduct, _name, _changing(_name))
 
 
 def not_sliceable(what: object) -> Exception:
@@ -248,16 +236,12 @@ def sliced_loss(
         # An adapter on the last layer, say.
         total = rows.new_zeros((), dtype=torch.float32)
         for some, their in zip(torch.split(rows, product.chunk), torch.split(targets, product.chunk), strict=True):
-            total = total + checkpoint(_slice_loss, product, some, their, smoothing, use_reentrant=False)
+            total = total + checkpoint(
+                lambda some, their: _summed(product.logits_of(some), their, smoothing), some, their, use_reentrant=False
+            )
         return total
 
     return product.read(product.rows()[positions], compute)
-
-
-def _slice_loss(
-    product: VocabularyProduct, rows: torch.Tensor, targets: torch.Tensor, smoothing: float
-) -> torch.Tensor:
-    return _summed(product.logits_of(rows), targets, smoothing)
 
 
 def _summed(logits: torch.Tensor, targets: torch.Tensor, smoothing: float) -> torch.Tensor:

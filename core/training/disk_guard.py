@@ -1,17 +1,15 @@
-"""A disk that fills up, and which checkpoints are kept."""
+"""Which checkpoints are kept, and a disk that fills up."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,85 +18,12 @@ import torch
 from accelerate import Accelerator
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
-from trainwiz.core.errors import NO_ROOM, CannotRunError, Finding, os_reason
+from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ADVICE_JSONL
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
-from trainwiz.core.training.phases import phases
-
-# What a training says while its disk is full: never a reason to end. Room for checkpoints is another matter (DiskGuard).
-
-MOST_KEPT_LINES = 100_000
-
-
-class LastingOutput(io.RawIOBase):
-    """A file descriptor; what it has no room for is dropped."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
-
-    def write(self, data: object) -> int:
-        content = bytes(data)  # type: ignore[call-overload]
-        left = content
-        while left:
-            try:
-                left = left[os.write(self._descriptor, left) :]
-            except OSError as error:
-                if error.errno not in NO_ROOM:
-                    raise
-                break
-        return len(content)
-
-
-def let_output_be_dropped() -> None:
-    """train.log may lie on a full disk: a line that finds no room there is lost, and the training goes on."""
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        raw = LastingOutput(descriptor)
-        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
-        setattr(sys, name, text)
-
-
-class LastingLines:
-    """Lines at the end of a file. What finds no room is kept in memory and written, in order, before the next one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._kept: list[str] = []
-
-    def write(self, line: str) -> None:
-        """`line` without its end. Raises OSError for every reason but lack of room."""
-        self._kept = [*self._kept, line][-MOST_KEPT_LINES:]
-        self.flush()
-
-    def flush(self) -> None:
-        """Try again to write what was kept. Raises OSError as `write` does."""
-        if not self._kept:
-            return
-        content = "".join(f"{one}\n" for one in self._kept).encode()
-        try:
-            with self._path.open("ab", buffering=0) as file:
-                whole = file.seek(0, os.SEEK_END)
-                written = file.write(content)
-                if written < len(content):
-                    # Half a line would spoil the one after it.
-                    file.truncate(whole)
-                    return
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            return
-        self._kept = []
-
+from trainwiz.core.training.process import LastingLines, phases
 
 # Which checkpoints stay: the newest ones, or those with the best scores and the newest for resuming.
 
@@ -234,9 +159,6 @@ def best_checkpoints(
 
 # DiskGuard: room for a checkpoint before it is written; without it fewer are kept, then the training waits.
 
-POLL_S = 2.0
-RETRY_AFTER_S = 30.0
-"""After a write that failed although there seemed to be room (a quota, another writer) it is tried again this late."""
 HEADROOM_BYTES = 4 << 20
 """For logs and state while the checkpoint is written."""
 FEWEST_FILES = 64
@@ -267,37 +189,30 @@ class Room:
         return self.has_files and self.free_bytes >= needed_bytes + HEADROOM_BYTES
 
 
+@dataclass
 class DiskGuard:
     """Of one training process; every process of the run calls `make_room` at the same place.
 
     Rank 0 looks at the disk and decides, and the others learn it in a short collective every
-    `POLL_S`, so that no timeout of the process group runs out while the training waits.
+    `poll_s`, so that no timeout of the process group runs out while the training waits.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        accelerator: Accelerator,
-        retention: NewestCheckpoints,
-        *,
-        wait_s: float,
-        stop_requested: Callable[[], bool],
-        room: Callable[[Path], Room] = Room.of,
-        poll_s: float = POLL_S,
-        retry_after_s: float = RETRY_AFTER_S,
-    ) -> None:
-        self._folder = folder
-        self._lines = LastingLines(folder.file(ADVICE_JSONL))
-        self._accelerator = accelerator
-        self._retention = retention
-        self._wait_s = wait_s
-        self._stop_requested = stop_requested
-        self._room = room
-        self._poll_s = poll_s
-        self._retry_after_s = retry_after_s
-        self._waits_since: float | None = None
-        self._has_failed = False
-        self._not_before = 0.0
+    folder: RunFolder
+    accelerator: Accelerator
+    retention: NewestCheckpoints
+    _: KW_ONLY
+    wait_s: float
+    stop_requested: Callable[[], bool]
+    room: Callable[[Path], Room] = Room.of
+    poll_s: float = 2.0
+    retry_after_s: float = 30.0
+    """After a write that failed although there seemed to be room (a quota, another writer) it is tried again this late."""
+    _waits_since: float | None = None
+    _has_failed: bool = False
+    _not_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._lines = LastingLines(self.folder.file(ADVICE_JSONL))
 
     def make_room(self, needed_bytes: int, step: int) -> bool:
         """Whether `needed_bytes` can be written now; False when a stop was asked for while it could not.
@@ -315,7 +230,7 @@ class DiskGuard:
                     self._say_stopped(step)
                     return False
                 self._say_again()
-                time.sleep(self._poll_s)
+                time.sleep(self.poll_s)
                 verdict, stops = self._agree(needed_bytes, step)
         return True
 
@@ -328,51 +243,47 @@ class DiskGuard:
 
     def saved(self) -> None:
         """The save is over: a wait, if there was one, too."""
-        if self._waits_since is not None and self._accelerator.is_main_process:
+        if self._waits_since is not None and self.accelerator.is_main_process:
             print("there is room on the disk again: the training goes on", flush=True)
             self._advise({"severity": "cleared"})
         self._waits_since, self._not_before = None, 0.0
 
     def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
         """What rank 0 decides, and whether any process was asked to stop."""
-        mine = self._decide(needed_bytes, step) if self._accelerator.is_main_process else _Verdict.WAIT
-        stop = self._stop_requested()
-        if self._accelerator.num_processes == 1:
+        mine = self._decide(needed_bytes, step) if self.accelerator.is_main_process else _Verdict.WAIT
+        stop = self.stop_requested()
+        if self.accelerator.num_processes == 1:
             return mine, stop
-        votes = torch.tensor([int(mine), int(stop)], device=self._accelerator.device)
-        verdict, stops = self._accelerator.reduce(votes, reduction="sum").tolist()
+        votes = torch.tensor([int(mine), int(stop)], device=self.accelerator.device)
+        verdict, stops = self.accelerator.reduce(votes, reduction="sum").tolist()
         return _Verdict(verdict), stops > 0
 
     def _decide(self, needed_bytes: int, step: int) -> _Verdict:
-        if self._has_failed:
-            self._has_failed = False
-            if not self._tighten(needed_bytes, at_least=1):
-                self._not_before = time.monotonic() + self._retry_after_s
-                self._begin_wait(needed_bytes, step)
-                if self._is_over():
-                    return _Verdict.GIVE_UP
+        failed, self._has_failed = self._has_failed, False
+        if failed and not self._tighten(needed_bytes, at_least=1):
+            self._not_before = time.monotonic() + self.retry_after_s
+            if self._waited(needed_bytes, step) == _Verdict.GIVE_UP:
+                return _Verdict.GIVE_UP
         if time.monotonic() >= self._not_before:
             if not self._fits(needed_bytes):
                 self._tighten(needed_bytes)
             if self._fits(needed_bytes):
                 return _Verdict.GO
-        self._begin_wait(needed_bytes, step)
-        return _Verdict.GIVE_UP if self._is_over() else _Verdict.WAIT
+        return self._waited(needed_bytes, step)
 
-    def _begin_wait(self, needed_bytes: int, step: int) -> None:
+    def _waited(self, needed_bytes: int, step: int) -> _Verdict:
+        """Whether to wait on; the first time it is said."""
         if self._waits_since is None:
             self._waits_since = time.monotonic()
             self._say_waiting(needed_bytes, step)
-
-    def _is_over(self) -> bool:
-        return self._waits_since is not None and time.monotonic() - self._waits_since >= self._wait_s
+        return _Verdict.GIVE_UP if time.monotonic() - self._waits_since >= self.wait_s else _Verdict.WAIT
 
     def _fits(self, needed_bytes: int) -> bool:
-        return self._room(self._folder.path).fits(needed_bytes)
+        return self.room(self.folder.path).fits(needed_bytes)
 
     def _tighten(self, needed_bytes: int, at_least: int = 0) -> bool:
         """Whether older checkpoints went."""
-        deleted = self._retention.tighten(lambda: self._fits(needed_bytes), at_least)
+        deleted = self.retention.tighten(lambda: self._fits(needed_bytes), at_least)
         if deleted:
             names = ", ".join(path.name for path in deleted)
             print(f"the disk is nearly full: {names} removed to make room for the next checkpoint", flush=True)
@@ -386,8 +297,8 @@ class DiskGuard:
             ),
             "remedy": tr(
                 "Free space on the disk of {path}: the run goes on by itself. It waits {minutes} minutes at most.",
-                path=self._folder.path,
-                minutes=f"{self._wait_s / 60:,.0f}",
+                path=self.folder.path,
+                minutes=f"{self.wait_s / 60:,.0f}",
             ),
         }
         print(f"{advice['text']} {advice['remedy']}", flush=True)
@@ -400,17 +311,17 @@ class DiskGuard:
             self._lines.flush()
 
     def _say_stopped(self, step: int) -> None:
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             print(f"stop at step {step} without a new checkpoint: the disk has no room for it", flush=True)
             self._advise({"severity": "cleared"})
 
     def _give_up(self, needed_bytes: int, step: int) -> NoReturn:
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             self._advise({"severity": "cleared"})
-        raise disk_full(self._folder, step, self._shortage(needed_bytes))
+        raise disk_full(self.folder, step, self._shortage(needed_bytes))
 
     def _shortage(self, needed_bytes: int) -> str:
-        room = self._room(self._folder.path)
+        room = self.room(self.folder.path)
         if not room.has_files:
             return tr("the disk can take no more files")
         if room.fits(needed_bytes):

@@ -2,28 +2,103 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
 from peft import PeftModel
+from torch.utils.file_baton import FileBaton
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.export.training_arguments import processes, runs_on_cpu, uses_deepspeed
 from trainwiz.core.hardware.host import count_cores
 from trainwiz.core.language import mark, tr
-from trainwiz.core.training.extension_lock import use_kernel_locks
-from trainwiz.core.training.phases import multiplies_in_tf32
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer_utils import SaveStrategy
+
+# Locks of C++ extensions that end with the process which holds them.
+#
+# DeepSpeed builds its optimizers and its CPU communication when they are first needed. torch keeps
+# others from the same folder by a file that a killed process leaves behind: every later run would
+# wait for it for ever, without a word (torch 2.13, torch/utils/file_baton.py).
+
+MARK = b"flock"
+"""Content of a lock that is also locked by the kernel; others leave theirs empty."""
+LONGEST_BUILD_S = 1800.0
+"""A lock of another program is left behind when it is older."""
+
+
+class KernelBaton(FileBaton):
+    """The same file, with a kernel's lock on it that no dead process has."""
+
+    fd: int | None  # type: ignore[assignment]
+
+    def try_acquire(self) -> bool:
+        """Whether this process builds; False while another one does."""
+        try:
+            descriptor = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return self._take_over()
+        return self._lock(descriptor)
+
+    def wait(self) -> None:
+        """Until the other one is done. Raises RuntimeError where it ended before."""
+        while Path(self.lock_file_path).exists():
+            time.sleep(self.wait_seconds)
+            if self._take_over():
+                self.release()
+                folder = Path(self.lock_file_path).parent
+                raise RuntimeError(tr("The build of {path} was ended by another run; start again.", path=folder))
+
+    def release(self) -> None:
+        """Removed before another can take it over."""
+        Path(self.lock_file_path).unlink(missing_ok=True)
+        if self.fd is not None:
+            os.close(self.fd)
+
+    def _take_over(self) -> bool:
+        try:
+            descriptor = os.open(self.lock_file_path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        if os.read(descriptor, len(MARK)) != MARK and time.time() - os.fstat(descriptor).st_mtime < LONGEST_BUILD_S:
+            os.close(descriptor)
+            return False
+        return self._lock(descriptor)
+
+    def _lock(self, descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = os.path.samestat(os.fstat(descriptor), Path(self.lock_file_path).stat())
+        except OSError:
+            mine = False
+        if not mine:
+            # Held by a living process, or released in between.
+            os.close(descriptor)
+            return False
+        os.pwrite(descriptor, MARK, 0)
+        self.fd = descriptor
+        return True
+
+
+def use_kernel_locks() -> None:
+    """For all C++ extensions that this process builds."""
+    # It takes setuptools and a third of a second, which only these runs need.
+    from torch.utils import cpp_extension
+
+    cpp_extension.FileBaton = KernelBaton  # type: ignore[attr-defined]
+
 
 # What DeepSpeed needs before it starts: locks that end, the process group where accelerate makes none; and its end.
 
@@ -62,6 +137,16 @@ def leave_processes() -> None:
     """End the process group: its threads, left to the end of the interpreter, abort the process now and then."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def allow_any_length(config: RunConfig) -> None:
+    """Let torch.compile find out that lengths change; called before the Trainer reads its environment.
+
+    `accelerate launch` exports `dynamic=False`, which compiles anew for each padded length and after
+    eight of them computes uncompiled, with only a warning (torch 2.13, accelerate 1.15).
+    """
+    if config.engine.compile:
+        os.environ.pop("ACCELERATE_DYNAMO_USE_DYNAMIC", None)
 
 
 # Which modules FSDP shares out by themselves: the blocks of the model, by the names of their classes.
@@ -182,6 +267,7 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
 
     `actual` names it in one word as plans do: single, ddp, fsdp[+offload], zero<stage>[+offload].
     """
+    args = trainer.args
     wrapped, compiled = _without_compiler(trainer.model_wrapped)
     inner = trainer.accelerator.unwrap_model(wrapped, keep_torch_compile=False)
     base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
@@ -191,15 +277,15 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
     return {
         "actual": _name(wrapped, stage, offload),
         "precision": _precision(trainer, wrapped, inner),
-        "device": str(trainer.args.device),
-        "device_name": torch.cuda.get_device_name() if trainer.args.device.type == "cuda" else None,
-        "world_size": trainer.args.world_size,
+        "device": str(args.device),
+        "device_name": torch.cuda.get_device_name() if args.device.type == "cuda" else None,
+        "world_size": args.world_size,
         "optimizer": _optimizer(trainer, wrapped),
         "attention": getattr(inner.config, "_attn_implementation", None),
         "wrapper": type(wrapped).__name__,
         # fully_shard makes a class of its own of the model's.
         "model": type(base).__name__.removeprefix("FSDP"),
-        "adapter": _adapter(inner),
+        "adapter": str(inner.active_peft_config.peft_type.value).lower() if isinstance(inner, PeftModel) else None,
         "compile": compiled,
         "distributed_type": str(trainer.accelerator.distributed_type.value),
         "zero_stage": stage,
@@ -207,18 +293,17 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "weights_dtype": str(next(inner.parameters()).dtype).removeprefix("torch."),
         "activation_checkpointing": bool(getattr(inner, "is_activation_checkpointing", False)),
         "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else None,
-        "micro_batch_size": trainer.args.per_device_train_batch_size,
-        "gradient_accumulation_steps": trainer.args.gradient_accumulation_steps,
+        "micro_batch_size": args.per_device_train_batch_size,
+        "gradient_accumulation_steps": args.gradient_accumulation_steps,
         "max_steps": trainer.state.max_steps,
         "parameters": sum(numbers_in(parameter) for parameter in inner.parameters()),
-        "trainable_parameters": sum(
-            numbers_in(parameter) for parameter in inner.parameters() if parameter.requires_grad
-        ),
-        "workers": trainer.args.dataloader_num_workers,
-        "prefetch": trainer.args.dataloader_prefetch_factor,
-        "pin_memory": trainer.args.dataloader_pin_memory and trainer.args.device.type == "cuda",
+        "trainable_parameters": sum(numbers_in(part) for part in inner.parameters() if part.requires_grad),
+        "workers": args.dataloader_num_workers,
+        "prefetch": args.dataloader_prefetch_factor,
+        "pin_memory": args.dataloader_pin_memory and args.device.type == "cuda",
         "cpu_cores": count_cores(),
-        "save_every_steps": _save_every(trainer),
+        # As the trainer solved a share of the run.
+        "save_every_steps": trainer.state.save_steps if args.save_strategy == SaveStrategy.STEPS else None,
         "torch": torch.__version__,
     }
 
@@ -243,22 +328,10 @@ def refuse_unshared(strategy: str | None, engine: dict[str, Any]) -> None:
     raise CannotRunError(Finding("engine_not_as_planned", "error", "engine.strategy", message))
 
 
-def _save_every(trainer: Trainer) -> int | None:
-    """Optimizer steps between two checkpoints, as the trainer solved a share of the run."""
-    return trainer.state.save_steps if trainer.args.save_strategy == SaveStrategy.STEPS else None
-
-
 def _without_compiler(wrapped: Any) -> tuple[Any, bool]:
     """What torch.compile wraps, and whether it does."""
     inner = getattr(wrapped, "_orig_mod", None)
     return (wrapped, bool(getattr(wrapped, "_compiled_call_impl", None))) if inner is None else (inner, True)
-
-
-def _adapter(inner: Any) -> str | None:
-    """The kind of adapters that train ("lora"); None where all weights do."""
-    if not isinstance(inner, PeftModel):
-        return None
-    return str(inner.active_peft_config.peft_type.value).lower()
 
 
 def _zero(wrapped: Any) -> tuple[int | None, str | None]:
@@ -307,6 +380,15 @@ def _precision(trainer: Trainer, wrapped: Any, inner: torch.nn.Module) -> str:
     if next(inner.parameters()).dtype == torch.bfloat16:
         return "bf16-true"
     return "tf32" if multiplies_in_tf32(trainer.args.device) else "fp32"
+
+
+def multiplies_in_tf32(device: torch.device) -> bool:
+    """Of `device`. From torch 2.9 on transformers sets `fp32_precision`, and the older `allow_tf32` cannot be read then."""
+    if device.type != "cuda":
+        return False
+    products = torch.backends.cuda.matmul
+    precision = getattr(products, "fp32_precision", None)
+    return bool(products.allow_tf32) if precision is None else precision == "tf32"
 
 
 def _optimizer(trainer: Trainer, wrapped: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +29,11 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import json_line
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.chunked_logits import READER, VocabularyProduct, sliced_loss
-from trainwiz.core.training.disk_guard import LastingLines
 from trainwiz.core.training.engine import forward_needs_all
+from trainwiz.core.training.events import Moment, RunCallback, any_process
+from trainwiz.core.training.process import LastingLines
 from trainwiz.core.training.tokenizer import forced_first_token
-from transformers import (
-    GenerationConfig,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -63,7 +57,7 @@ class StepLoss:
         loss(outputs, labels, num_items_in_batch)
 
     With `chunk` the loss is computed inside the model's forward pass in slices of that many
-    positions (see core.training.vocabulary, whose let_logits_be_read the model needs first);
+    positions (see core.training.chunked_logits, whose let_logits_be_read the model needs first);
     without, from the logits that come out. `positions` is the one step that depends on the values
     of the labels: a trace, whose tensors have none, brings its own.
     """
@@ -153,7 +147,7 @@ def ends_epoch(state: TrainerState) -> bool:
     return state.epoch is not None and float(state.epoch).is_integer()
 
 
-class ScheduleCallback(TrainerCallback):
+class ScheduleCallback(RunCallback):
     """Evaluates by the schedule in place of the Trainer's own rule, which knows steps or epochs but not both.
 
     Always at the end of a step and before its save, so that the checkpoint holds the score, and
@@ -164,13 +158,12 @@ class ScheduleCallback(TrainerCallback):
         """None: nothing is held out, and nothing is evaluated."""
         self._schedule = schedule
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        control.should_evaluate = self._schedule is not None and self._schedule.due(state, saves=control.should_save)
+    def step_end(self, now: Moment) -> None:
+        schedule, control = self._schedule, now.control
+        control.should_evaluate = schedule is not None and schedule.due(now.state, saves=control.should_save)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        control.should_evaluate = False
+    def epoch_end(self, now: Moment) -> None:
+        now.control.should_evaluate = False
 
 
 # BLEU of generated texts (Papineni et al. 2002), by sacrebleu.
@@ -232,11 +225,6 @@ class GenerationRequest:
     step: int
     stopped: Callable[[], bool]
     """Whether this process was asked to stop."""
-
-    def all_stop(self) -> bool:
-        """Whether any process was asked to stop; every process must ask at the same place."""
-        asked = torch.tensor([int(self.stopped())], device=self.accelerator.device)
-        return bool(self.accelerator.reduce(asked, reduction="sum").item() > 0)
 
 
 class Generator:
@@ -315,7 +303,7 @@ class Generator:
         together = forward_needs_all(request.model)
         longest_share = -(-len(self._numbers) // request.accelerator.num_processes)
         for start in range(0, longest_share if together else len(encoded), self._batch):
-            if request.all_stop() if together else request.stopped():
+            if any_process(request.accelerator, request.stopped()) if together else request.stopped():
                 break
             batch = encoded[start : start + self._batch]
             if not batch:
@@ -375,7 +363,7 @@ def batch_sums(
     mask_token: int,
     positions: Positions = labelled_positions,
 ) -> torch.Tensor:
-    """`token_sums` of one batch, read inside the model's forward pass (see core.training.vocabulary)."""
+    """`token_sums` of one batch, read inside the model's forward pass (see core.training.chunked_logits)."""
 
     def reader(logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
         return token_sums(inputs["input_ids"], logits, labels, mask_token, positions)
@@ -404,28 +392,25 @@ def token_sums(
         input_ids.flatten()[where] == mask_token if mask_token >= 0 else torch.zeros_like(targets, dtype=torch.bool)
     )
     if isinstance(logits, VocabularyProduct):
-        product = logits
-        return product.read(
-            product.rows()[where],
-            lambda rows: _sums(
-                (
-                    (slice(start, start + product.chunk), product.logits_of(rows[start : start + product.chunk]))
-                    for start in range(0, len(rows), product.chunk)
-                ),
-                targets,
-                hidden,
-            ),
-        )
+        product, rows = logits, logits.rows()[where]
+        return product.read(rows, lambda rows: _sums(rows, product.chunk, product.logits_of, targets, hidden))
     flat, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
-    parts = (slice(start, start + step) for start in range(0, len(where), step))
-    return _sums(((part, flat[where[part]]) for part in parts), targets, hidden)
+    return _sums(where, step, lambda places: flat[places], targets, hidden)
 
 
-def _sums(slices: Iterable[tuple[slice, torch.Tensor]], targets: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """`token_sums` of (part of the targets, its logits), one slice after the other."""
+def _sums(
+    rows: torch.Tensor,
+    step: int,
+    logits_of: Callable[[torch.Tensor], torch.Tensor],
+    targets: torch.Tensor,
+    hidden: torch.Tensor,
+) -> torch.Tensor:
+    """`token_sums` of the logits of `rows`, `step` of them after the other."""
     loss, hidden_loss = (torch.zeros((), dtype=torch.float32, device=targets.device) for _ in range(2))
     right = torch.zeros((), dtype=torch.int64, device=targets.device)
-    for part, some in slices:
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        some = logits_of(rows[part])
         losses = cross_entropy(some.float(), targets[part], reduction="none")
         loss += losses.sum()
         right += (some.argmax(dim=-1) == targets[part]).sum()

@@ -26,8 +26,8 @@ from trainwiz.core.run.identity import (
     settings_now,
     touched,
 )
-from trainwiz.core.training.datasets import TaskParts
-from trainwiz.core.training.failure import rank_of_this_process
+from trainwiz.core.training.process import rank_of_this_process
+from trainwiz.core.training.tasks import TaskParts
 from transformers import PreTrainedTokenizerBase
 
 ROWS_THAT_TRAIN, ROWS_HELD_OUT = mark("rows that train"), mark("rows held out")

@@ -18,9 +18,8 @@ from accelerate import Accelerator
 from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED
-from trainwiz.core.training.disk_guard import LastingLines
-from trainwiz.core.training.failure import note_step
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trainwiz.core.training.events import Moment, RunCallback
+from trainwiz.core.training.process import LastingLines
 
 # StepMeter: tokens, time and waiting of this process, measured where they happen.
 
@@ -44,15 +43,10 @@ class StepMeter:
     """
 
     def __init__(self) -> None:
-        self.tokens = 0
-        self.real_tokens = 0
-        self.target_tokens = 0
-        self.real_target_tokens = 0
         self.counts_targets = False
-        self._fetched_tokens = 0
-        self._fetched_targets = 0
-        self._fetched_real: list[torch.Tensor | int] = []
-        self._fetched_real_targets: list[torch.Tensor] = []
+        self._done: dict[str, int] = {}
+        self._fetched: list[tuple[str, torch.Tensor | int]] = []
+        """Counts of the window under way; summed on the device and read when its step is done: no synchronisation here."""
         self._steps = 0
         self._wait_s = 0.0
         self._paused_s = 0.0
@@ -69,31 +63,29 @@ class StepMeter:
             except StopIteration:
                 return
             self._wait_s += time.perf_counter() - start
-            self._fetched_tokens += batch["input_ids"].numel()
-            # Summed on the device and read at the next log: no synchronisation here.
-            mask, fillers = batch.get("attention_mask"), batch.pop(FILLER_TOKENS, 0)
+            tokens, mask = batch["input_ids"].numel(), batch.get("attention_mask")
             # Rows end to end have no mask: all of them is real.
-            self._fetched_real.append((mask.sum() if mask is not None else batch["input_ids"].numel()) - fillers)
+            real = (mask.sum() if mask is not None else tokens) - batch.pop(FILLER_TOKENS, 0)
+            self._fetched += [("tokens", tokens), ("real_tokens", real)]
             if self.counts_targets:
-                self._fetched_targets += batch["labels"].numel()
-                self._fetched_real_targets.append((batch["labels"] != IGNORED).sum())
+                labels = batch["labels"]
+                self._fetched += [
+                    ("target_tokens", labels.numel()),
+                    ("real_target_tokens", (labels != IGNORED).sum()),
+                ]
             yield batch
 
     def step_done(self) -> None:
         self._steps += 1
-        self.tokens += self._fetched_tokens
-        self.real_tokens += sum(int(count) for count in self._fetched_real)
-        self.target_tokens += self._fetched_targets
-        self.real_target_tokens += sum(int(count) for count in self._fetched_real_targets)
-        self._fetched_tokens = self._fetched_targets = 0
-        self._fetched_real, self._fetched_real_targets = [], []
+        self._done = self.counts()
+        for name, count in self._fetched:
+            self._done[name] += int(count)
+        self._fetched = []
 
     def counts(self) -> dict[str, int]:
         """Name in metrics.jsonl -> tokens of this process in the steps that are done."""
-        counts = {"tokens": self.tokens, "real_tokens": self.real_tokens}
-        if self.counts_targets:
-            counts |= {"target_tokens": self.target_tokens, "real_target_tokens": self.real_target_tokens}
-        return counts
+        names = ("tokens", "real_tokens", *(("target_tokens", "real_target_tokens") if self.counts_targets else ()))
+        return {name: self._done.get(name, 0) for name in names}
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -119,7 +111,11 @@ class StepMeter:
 DEVICE_KEYS = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_device_used_bytes")
 
 
-class MemoryCallback(TrainerCallback):
+def _head(now: Moment) -> dict[str, Any]:
+    return {"time_s": time.time(), "step": now.state.global_step, "epoch": now.state.epoch}
+
+
+class MemoryCallback(RunCallback):
     """One line every `every` steps: time_s, step, epoch and bytes at the end of the step.
 
     memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes
@@ -132,11 +128,11 @@ class MemoryCallback(TrainerCallback):
         self._every = every
         self._accelerator = accelerator
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step % self._every == 0:
+    def step_end(self, now: Moment) -> None:
+        if now.state.global_step % self._every == 0:
             figures = self._figures()
             if self._accelerator.is_main_process:
-                line = {"time_s": time.time(), "step": state.global_step, "epoch": state.epoch, **figures}
+                line = {**_head(now), **figures}
                 self._lines.write(json.dumps(line, allow_nan=False))
 
     def _figures(self) -> dict[str, int | None]:
@@ -179,7 +175,7 @@ def json_number(value: Any) -> Any:
     return value
 
 
-class MetricsCallback(TrainerCallback):
+class MetricsCallback(RunCallback):
     """Writes the lines and remembers the first and the last loss.
 
     Keys of a training line: time_s (Unix seconds), step, epoch, loss (mean nats a labelled token
@@ -239,33 +235,24 @@ class MetricsCallback(TrainerCallback):
             }
             write_json_atomic(checkpoint / PROGRESS_JSON, progress)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def step_end(self, now: Moment) -> None:
         self._meter.step_done()
-        note_step(state.global_step)
-        if state.global_step >= state.max_steps:
-            control.should_log = True
+        if now.state.global_step >= now.state.max_steps:
+            now.control.should_log = True
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        logs = logs or {}
-        head = {"time_s": time.time(), "step": state.global_step, "epoch": state.epoch}
+    def log(self, now: Moment) -> None:
+        logs = now.values.get("logs") or {}
+        evaluation = {name: value for name, value in logs.items() if name.startswith("eval_")}
         if "loss" in logs:
-            line = {**head, **self._training_line(logs)}
-        elif any(name.startswith("eval_") for name in logs):
-            self.last_evaluation = {name: value for name, value in logs.items() if name.startswith("eval_")}
-            self.evaluated_step = state.global_step
-            line = {**head, **self.last_evaluation}
+            line = {**_head(now), **self._training_line(logs)}
+        elif evaluation:
+            self.last_evaluation, self.evaluated_step = evaluation, now.state.global_step
+            line = {**_head(now), **evaluation}
         else:
             return
         if self._accelerator.is_main_process:
             self._write({name: json_number(value) for name, value in line.items()})
-            print(_shown(line, state.max_steps), flush=True)
+            print(_shown(line, now.state.max_steps), flush=True)
 
     def _training_line(self, logs: dict[str, Any]) -> dict[str, Any]:
         self.last_loss = logs["loss"]

@@ -20,7 +20,6 @@ from trainwiz.core.training.weights import (
     MODEL_CLASSES,
     base_of_run,
     check_esm,
-    esm_tokenizer,
     free_name,
     load_weights,
     loading_options,
@@ -66,8 +65,6 @@ def decoder_inputs(labels: torch.Tensor, model: Any) -> torch.Tensor:
 
 # The model of a run: from scratch, from weights that exist, or from a checkpoint; with adapters where asked.
 
-__all__ = ["build_esm", "build_model", "esm_tokenizer"]
-
 
 def build_model(
     config: RunConfig, checkpoint: Path | None, folder: Path, tokenizer: PreTrainedTokenizerBase | None
@@ -111,11 +108,6 @@ def may_skip_weights(model: PreTrainedModel) -> bool:
     """
     architecture, _ = read_architecture(model.config.to_dict())
     return architecture is None or architecture.kind == "encoder"
-
-
-def build_esm(config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
-    """The ESM-2 model with its masked-LM head; relative paths are from the working folder. Raises UsageError."""
-    return build_model(config, checkpoint, Path(), None)
 
 
 def _base(config: RunConfig, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:

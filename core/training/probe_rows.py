@@ -1,26 +1,34 @@
-"""The rows of a probe, and which of them a step takes."""
+"""The rows of a probe and its parts: the run's model with random weights, its rows or generated ones, its loss."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
+import torch
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.lengths import StepShape, joins_texts
-from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE, PAD
-from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.data.lengths import StepShape, packs_rows
+from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE
+from trainwiz.core.errors import UsageError
+from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
-from trainwiz.core.training.batches import EpochSampler, PaddedBatch, RowKey, mask_sequence, sample_generator
-from trainwiz.core.training.datasets import BlockDataset, TextDataset, load_protein_rows
-from trainwiz.core.training.tasks import MaskedProteins
-from trainwiz.core.training.tokenizer import build_tokenizer
-from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, join_tokens, row_lengths
+from trainwiz.core.training.batches import (
+    EpochSampler,
+    PackedBatch,
+    PaddedBatch,
+    RowKey,
+    length_order,
+    mask_sequence,
+    sample_generator,
+)
+from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder, random_model
+from trainwiz.core.training.tasks import RowDataset, TaskParts, load_task_rows
+from trainwiz.core.training.tokens import TokenRow
 
 # SpreadSampler: of each step of the plan, a few micro-batches that stand for all of it.
 
@@ -28,34 +36,15 @@ GOLDEN = (5**0.5 - 1) / 2
 """Multiples of it, less their whole part, fill the range from 0 to 1 evenly (Kronecker sequence)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The rounds of one step of the plan: the longest row of each, in any unit."""
-
-    measured: tuple[float, ...]
-    """Of those that the probe computes, in their order."""
-    missing: tuple[float, ...]
-
-    @property
-    def whole(self) -> float:
-        """Tokens of all rounds over those of the measured ones."""
-        measured = sum(self.measured)
-        return (measured + sum(self.missing)) / measured if measured else 1.0
-
-
 class SpreadSampler(EpochSampler):
     """The rows of an EpochSampler, of each step only some rounds (a micro-batch for each process), evenly spread.
 
-    Where a step is arranged by length its first micro-batches are its longest.
+    Where a step is arranged by length its first micro-batches are its longest, so that the first ones alone would
+    stand for none of the others.
     """
 
-    def __init__(
-        self, sampler: EpochSampler, step: StepShape, rounds: int, lengths: Callable[[], np.ndarray] | None = None
-    ) -> None:
-        """`step` of the plan; `rounds` of a probe's own step; `lengths` (rows,) of all rows, where they decide the order."""
-        self.parts: deque[Part] = deque()
-        """Of the steps that were handed out, the oldest first; empty where all are whole. The clock takes them away."""
-        self._lengths_of_rows = lengths
+    def __init__(self, sampler: EpochSampler, step: StepShape, rounds: int) -> None:
+        """`step` of the plan; `rounds` of a probe's own step."""
         self._sampler = sampler
         self._together = step.micro_batch * step.processes
         self._accumulation = max(1, step.rows // self._together)
@@ -77,73 +66,25 @@ class SpreadSampler(EpochSampler):
         if len(self) == len(self._sampler):
             yield from self._sampler
             return
-        self.parts.clear()
         rows, spacing = iter(self._sampler), self._accumulation / self._rounds
         for step in range(len(self._sampler) // (self._together * self._accumulation)):
             # From step to step at other places between two of them: the longest micro-batches are far apart.
             shift = (0.5 + step * GOLDEN) % 1
-            chosen = {int((one + shift) * spacing) for one in range(self._rounds)}
+            chosen = [int((number + shift) * spacing) for number in range(self._rounds)]
+            # The last one, in whose time the optimizer's step lies, is the middle one: the others stand for all.
+            chosen.append(chosen.pop(len(chosen) // 2))
             rounds = [list(islice(rows, self._together)) for _ in range(self._accumulation)]
-            longest = self._longest(rounds)
-            self.parts.append(
-                Part(
-                    tuple(each for number, each in enumerate(longest) if number in chosen),
-                    tuple(each for number, each in enumerate(longest) if number not in chosen),
-                )
-            )
-            for number in sorted(chosen):
+            for number in chosen:
                 yield from rounds[number]
 
-    def _longest(self, rounds: list[list[RowKey]]) -> list[float]:
-        """Of each round; all alike where lengths do not decide the order."""
-        if self._lengths_of_rows is None:
-            return [1.0] * len(rounds)
-        lengths = self._lengths_of_rows()
-        return [float(max((lengths[row] for _, row in rows if row >= 0), default=0)) for rows in rounds]
 
+# Generated rows, where those of the data cannot be read: never the tokens decide the pace.
 
-# Rows of a probe: those of the data, or generated ones of given lengths. Never the tokens decide the pace.
-
-Row = tuple[np.ndarray, np.ndarray]
-"""(tokens, labels), (n,) int64 each."""
-Collate = Callable[[Sequence[Row]], dict[str, Any]]
 GENERATED_ROWS = 4096
+Collate = Callable[[Sequence[TokenRow]], dict[str, Any]]
 
 
-Lengths = Callable[[], np.ndarray]
-"""Gives (n,) int: of each row, in any unit."""
-
-
-def data_rows(config: RunConfig, folder: Path) -> tuple[Dataset[Any], Collate, Lengths]:
-    """The training rows of the run itself, how they become a batch, and how long they are. Raises UsageError."""
-    if config.task == "masked-lm":
-        proteins = load_protein_rows(config, folder)
-        training = config.training
-        rows = MaskedProteins(proteins.proteins, proteins.train, training.mask_probability, training.seed)
-        return rows, PaddedBatch.of(config, PAD), lambda: proteins.proteins.lengths[proteins.train]
-    texts = load_text_rows(config, folder)
-    tokenizer = build_tokenizer(config, folder, texts)
-    padding = PaddedBatch.of(config, int(str(tokenizer.pad_token_id or 0)))
-    length = config.batch.sequence_length
-    if config.task == "seq2seq":
-        pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
-        return (
-            TextDataset(texts, texts.train, pairs.row),
-            padding,
-            lambda: row_lengths(texts, texts.train, config.task, pairs),
-        )
-    encoder = CausalEncoder(tokenizer, length)
-    if not joins_texts(config):
-        return (
-            TextDataset(texts, texts.train, encoder.row),
-            padding,
-            lambda: row_lengths(texts, texts.train, config.task, encoder),
-        )
-    blocks = BlockDataset(join_tokens(texts, texts.train, encoder, tokenizer), encoder.length)
-    return blocks, padding, lambda: np.ones(len(blocks))
-
-
-class GeneratedRows(Dataset[Row]):
+class GeneratedRows(RowDataset):
     """Random tokens in rows of given lengths; item (epoch, row) is always the same."""
 
     def __init__(self, task: str, vocabulary: int, lengths: np.ndarray, targets: np.ndarray | None, seed: int) -> None:
@@ -161,17 +102,16 @@ class GeneratedRows(Dataset[Row]):
     def lengths(self) -> np.ndarray:
         return self._lengths if self._targets is None else np.maximum(self._lengths, self._targets)
 
-    def __getitem__(self, key: RowKey) -> Row:
-        epoch, index = key
-        generator = sample_generator(self._seed, epoch, max(index, 0))
-        length = int(self._lengths[max(index, 0)])
+    def item(self, epoch: int, index: int) -> TokenRow:
+        generator = sample_generator(self._seed, epoch, index)
+        length = int(self._lengths[index])
         if self._task == "masked-lm":
             letters = generator.integers(FIRST_RESIDUE, LAST_RESIDUE + 1, size=max(1, length - 2))
             return mask_sequence(letters, 0.15, generator)
         tokens = self._tokens(generator, length)
         if self._targets is None:
             return tokens, np.append(tokens[1:], self._tokens(generator, 1))
-        return tokens, self._tokens(generator, int(self._targets[max(index, 0)]))
+        return tokens, self._tokens(generator, int(self._targets[index]))
 
     def _tokens(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """The first numbers of a vocabulary are padding, ends and other signs that a model may treat apart."""
@@ -206,3 +146,48 @@ def _drawn(lengths: Sequence[int], longest: int, generator: np.random.Generator)
     drawn: np.ndarray = generator.choice(np.asarray(lengths, dtype=np.int64), size=GENERATED_ROWS)
     clipped: np.ndarray = np.clip(drawn, 1, longest)
     return clipped
+
+
+# The parts of a probe: the run's model with random weights, its rows, its loss.
+
+INPUTS: dict[str, ModelInputs] = {"masked-lm": batch_alone, "causal-lm": decoder_only, "seq2seq": encoder_decoder}
+
+
+def probe_parts(
+    config: RunConfig, folder: Path, order: ProbeOrder, device: torch.device, say: Callable[..., None]
+) -> TaskParts:
+    """Rows that cannot be read here are generated; `say` is told so. Raises UsageError for a model that cannot be built."""
+    # A large model is filled with random numbers where that is quick; ZeRO-3 shares it out while it is made.
+    on_device = device if device.type == "cuda" and not uses_deepspeed(config) else nullcontext()
+    with on_device:
+        model = random_model(config)
+    rows: RowDataset | None = None
+    padding = 0
+    if order.rows == "data":
+        try:
+            task = load_task_rows(config, folder)
+            rows, padding, lengths = task.train, task.padding, task.train_lengths
+        except UsageError as error:
+            say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
+    if rows is None:
+        generated = generated_rows(order, config.task, vocabulary_of(model), config.training.seed)
+        rows, lengths = generated, lambda: generated.lengths
+    # Arranged as in a step of the plan, which may have more micro-batches than one of the probe.
+    planned = config.with_values({"batch.gradient_accumulation_steps": order.accumulation}, "solved")
+    count, micro = processes(config), config.batch.micro_batch_size or 1
+    sampler = EpochSampler(len(rows), config.training.seed, lengths=length_order(planned, lengths, count))
+    shape = StepShape(micro * count * order.accumulation, micro, count)
+    nothing_saved: Any = None
+    return TaskParts(
+        model=model,
+        tokenizer=nothing_saved,
+        train=rows,
+        evaluation=None,
+        collate=PaddedBatch.of(config, padding),
+        sampler=SpreadSampler(sampler, shape, config.batch.gradient_accumulation_steps or 1),
+        loss=StepLoss.of(config),
+        schedule=EvaluationSchedule.of(config, with_saves=False),
+        inputs=INPUTS[config.task],
+        counts_targets=config.task == "seq2seq",
+        train_collate=PackedBatch() if packs_rows(config) else None,
+    )

@@ -1,13 +1,14 @@
-"""The trainer of a probe: passes and memory."""
+"""The trainer of a probe: its clock, its memory, its search for the largest micro-batch."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,55 +16,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.files import read_small
+from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
-from trainwiz.core.training.packing import ROW_LENGTHS, first_rows
-from trainwiz.core.training.probe_rows import Part, SpreadSampler
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
+from trainwiz.core.training.callbacks import EpochCallback
+from trainwiz.core.training.engine import allow_any_length, join_processes
+from trainwiz.core.training.events import Moment, RunCallback, any_process
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.model import may_skip_weights
+from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, probe_parts, vocabulary_of
+from trainwiz.core.training.session import read_config
+from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
-# Passes: how long a micro-batch takes by its length, from those that were measured.
-
-
-class Passes:
-    """A line through all passes so far (least squares): seconds by the length of the longest row."""
-
-    def __init__(self) -> None:
-        self._lengths: list[float] = []
-        self._seconds: list[float] = []
-
-    def missing_s(self, seconds: Sequence[float] | np.ndarray, part: Part | None, missing: int) -> float:
-        """Seconds of the rounds of a step that were not computed.
-
-        `seconds` (n,) of its first passes: the last one has the optimizer's step in it. The rounds of a
-        step that is arranged by length get shorter, so the mean of the first ones would be too much.
-        Without `part` the `missing` rounds take what the measured ones take.
-        """
-        if not len(seconds):
-            return 0.0
-        if part is None or len(part.measured) <= len(seconds):
-            return missing * float(np.mean(seconds))
-        lengths = np.asarray(part.measured[: len(seconds)])
-        self._lengths += lengths.tolist()
-        self._seconds += [float(one) for one in seconds]
-        slope, start = self._line()
-        fitted = (start + slope * lengths).sum()
-        wanted = (start + slope * np.asarray(part.missing)).sum()
-        # The shape is that of all steps, the pace that of this one.
-        return float(np.sum(seconds) * wanted / fitted) if fitted > 0 else missing * float(np.mean(seconds))
-
-    def _line(self) -> tuple[float, float]:
-        """(seconds for each unit of length, seconds at none); flat where all are of one length.
-
-        Never below 0 at none: attention bends the line, and the short rounds are beyond its measured end.
-        """
-        lengths, seconds = np.asarray(self._lengths), np.asarray(self._seconds)
-        spread = lengths - lengths.mean()
-        variance = float((spread**2).sum())
-        slope = max(0.0, float((spread * seconds).sum()) / variance) if variance > 0 else 0.0
-        start = float(seconds.mean()) - slope * float(lengths.mean())
-        return (slope, start) if start >= 0 else (float((lengths * seconds).sum() / (lengths**2).sum()), 0.0)
-
+from transformers import PrinterCallback, ProgressCallback, TrainerState, TrainingArguments, set_seed
+from transformers.utils.logging import disable_progress_bar
 
 # What one training process holds: RAM at its most, and the GPU's memory as nvidia-smi counts it.
 
@@ -153,11 +122,6 @@ class ProbeTrainer(RunTrainer):
     step_loss: torch.Tensor | float = 0.0
     """Of the micro-batches since the clock last took it, as this process adds them up."""
 
-    def next_part(self) -> Part | None:
-        """Of the step that has just been done; None where the rows are those of whole steps."""
-        sampler = self._parts.sampler
-        return sampler.parts.popleft() if isinstance(sampler, SpreadSampler) and sampler.parts else None
-
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor | int | None]:
@@ -202,11 +166,11 @@ class ProbeTrainer(RunTrainer):
         return {name: value[: self.micro_batch] for name, value in batch.items()}
 
 
-class ProbeClock(TrainerCallback):
+class ProbeClock(RunCallback):
     """Times each step, says so, and ends the training when enough is known.
 
     A step of the plan has `order.accumulation` micro-batches; of a measured one with fewer, the time
-    of a micro-batch that does no optimizer step is added for each that is missing, by its length.
+    of a micro-batch that does no optimizer step is added for each that is missing.
     """
 
     def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, memory: Callable[[], None]) -> None:
@@ -218,46 +182,46 @@ class ProbeClock(TrainerCallback):
         self._answers = answers
         self._memory = memory
         self._cuda = trainer.args.device.type == "cuda"
+        # In the last pass several processes also add up their gradients, and DeepSpeed does the optimizer's step.
+        self._marks_last = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
         self._end = time.perf_counter()
         self._begin = self._end
         self._marks: list[float] = []
-        self._passes = Passes()
         self._stops_s: float | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def train_begin(self, now: Moment) -> None:
         self._answers.say("ready")
-        self._wait_for_turn(state)
-        self._end = self._now()
+        self._wait_for_turn(now.state)
+        self._end = self._clock()
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._begin, self._marks = self._now(), []
+    def step_begin(self, now: Moment) -> None:
+        self._begin, self._marks = self._clock(), []
 
-    def on_substep_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._marks.append(self._now())
+    def substep_end(self, now: Moment) -> None:
+        self._marks.append(self._clock())
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        end = self._now()
+    def pre_optimizer_step(self, now: Moment) -> None:
+        if self._marks_last:
+            self._marks.append(self._clock())
+
+    def step_end(self, now: Moment) -> None:
+        end = self._clock()
         self.last_s = end - self._end
-        loss, self._trainer.step_loss = float(self._trainer.step_loss), 0.0
-        learned = {"step": state.global_step, "loss": loss}
-        if state.global_step <= self._trainer.warm:
-            self._warm_step(state)
-        elif len(self._marks) + 1 == args.gradient_accumulation_steps:
+        step, rounds = now.state.global_step, now.args.gradient_accumulation_steps
+        learned = {"step": step, "loss": float(self._trainer.step_loss)}
+        self._trainer.step_loss = 0.0
+        if step <= self._trainer.warm:
+            self._warm_step(now.state)
+        elif len(self._marks) + (not self._marks_last) == rounds:
             self.steps += 1
-            self._answers.say("step", **learned, **self._whole_step(end, args))
+            self._answers.say("step", **learned, **self._whole_step(end, now.args))
         else:
             self._answers.say("short", **learned, seconds=self.last_s)
         if self._order.in_turns:
-            self._wait_for_turn(state)
+            self._wait_for_turn(now.state)
         elif self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
-            control.should_training_stop = True
-        self._end = self._now()
+            now.control.should_training_stop = True
+        self._end = self._clock()
 
     def _warm_step(self, state: TrainerState) -> None:
         left = self._order.ends_s - time.monotonic()
@@ -271,17 +235,14 @@ class ProbeClock(TrainerCallback):
 
     def _whole_step(self, end: float, args: TrainingArguments) -> dict[str, Any]:
         """Seconds of a step of the plan, and tokens of it over all processes, padding included."""
-        done = args.gradient_accumulation_steps
-        missing = self._order.accumulation - done
+        done, missing = args.gradient_accumulation_steps, self._order.accumulation - args.gradient_accumulation_steps
         seconds = end - self._end
-        whole = self._order.accumulation / done
         if missing > 0:
-            part = self._trainer.next_part()
-            whole = part.whole if part is not None else whole
             # Waiting for rows, and a forward and backward pass without the optimizer.
             waiting = (self._begin - self._end) / done
-            seconds += missing * waiting + self._passes.missing_s(np.diff([self._begin, *self._marks]), part, missing)
-        tokens = self._trainer.window_tokens * args.world_size * whole
+            passes = np.diff([self._begin, *self._marks])
+            seconds += missing * (waiting + (float(passes.mean()) if len(passes) else 0.0))
+        tokens = self._trainer.window_tokens * args.world_size * self._order.accumulation / done
         return {"seconds": seconds, "tokens": tokens, "micro_batch": self._trainer.micro_batch}
 
     def _wait_for_turn(self, state: TrainerState) -> None:
@@ -290,7 +251,7 @@ class ProbeClock(TrainerCallback):
         while self._order.in_turns and _allowed(file) <= state.global_step:
             time.sleep(LOOK_EVERY_S)
 
-    def _now(self) -> float:
+    def _clock(self) -> float:
         if self._cuda:
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -298,10 +259,7 @@ class ProbeClock(TrainerCallback):
     def _agreed(self, mine: bool) -> bool:
         """What the first process says: every process must stop at the same step."""
         accelerator = self._trainer.accelerator
-        if accelerator.num_processes == 1:
-            return mine
-        flag = torch.tensor([int(mine and accelerator.is_main_process)], device=accelerator.device)
-        return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
+        return any_process(accelerator, mine and accelerator.is_main_process)
 
 
 def _allowed(file: Path) -> int:
@@ -310,3 +268,213 @@ def _allowed(file: Path) -> int:
         return int(read_small(file).decode())
     except (OSError, ValueError):
         return 0
+
+
+# The time in which one process makes one micro-batch: reads, cuts, masks and pads its rows.
+
+LOADING_S = 2.0
+"""Of the probe's time."""
+
+
+def say_loading(
+    parts: TaskParts, micro_batch: int, rounds: int, processes: int, order: ProbeOrder, answers: Answers
+) -> None:
+    """`micro_batch`: what fitted, which may be less than ordered. `rounds`: micro-batches of each process in a step of the
+    probe, whose rows are those of the first steps.
+
+    Nothing is said of generated rows, which cost what no data does. A loader worker does the same work on one core;
+    it is measured after the steps, when nothing else of the probe wants the cores.
+    """
+    if isinstance(parts.train, GeneratedRows):
+        return
+    collate = parts.train_collate or parts.collate
+    ends_s = min(time.monotonic() + LOADING_S, order.ends_s)
+    keys, spent, made = iter(parts.sampler), 0.0, 0
+    for number in range(1 + 2 * rounds):
+        of_round = list(islice(keys, micro_batch * processes))[:micro_batch]
+        if len(of_round) < micro_batch or time.monotonic() > ends_s:
+            break
+        start = time.perf_counter()
+        collate([parts.train[key] for key in of_round])
+        if number:
+            # The first one makes what is made once, such as a tokenizer's caches.
+            spent, made = spent + time.perf_counter() - start, made + 1
+    if made:
+        answers.say("loading", seconds=spent / made)
+
+
+# The largest micro-batch that fits: doubling on the longest batch, then halving the gap.
+
+LARGEST = 4096
+BISECTIONS = 3
+TIME_MARGIN = 1.3
+RAM_SHARE = 0.8
+"""Of the RAM that is free: the kernel ends programs before all of it is gone."""
+ROUND = 2
+"""Micro-batches of a trial: the second meets the gradients of the first."""
+
+
+class MicroBatchSearch:
+    """After the training has ended: tries micro-batches on the trained model, each with an optimizer step.
+
+    On a GPU the memory decides, by running out of it; on a CPU the RAM that is left and what the
+    trials so far took of it, because a machine without RAM takes everybody's programs down.
+    """
+
+    def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, first_s: float) -> None:
+        """`first_s`: seconds of a trial at the micro-batch of the plan, as far as it is known."""
+        self._trainer = trainer
+        self._order = order
+        self._answers = answers
+        self._cuda = trainer.args.device.type == "cuda"
+        self._trial_s = first_s
+        self._rss: list[tuple[int, int]] = [(trainer.micro_batch, peak_rss_bytes())]
+
+    def run(self) -> None:
+        """Says `largest` with the micro-batch and what ended the search."""
+        fits = self._trainer.micro_batch
+        fails = self._trainer.out_of_memory_at
+        why = tr("it does not fit") if fails is not None else ""
+        while fails is None and not why:
+            wanted = 2 * fits
+            why = self._reason_against(wanted, fits)
+            if why:
+                break
+            if self._fits(wanted):
+                fits = wanted
+            else:
+                fails, why = wanted, tr("{n} does not fit", n=wanted)
+        for _ in range(BISECTIONS):
+            if fails is None or fails - fits <= max(1, fits // 8) or not self._may_go_on():
+                break
+            middle = (fits + fails) // 2
+            if self._reason_against(middle, fits):
+                break
+            if self._fits(middle):
+                fits = middle
+            else:
+                fails, why = middle, tr("{n} does not fit", n=middle)
+        self._answers.say("largest", micro_batch=fits, why=why, fails=fails)
+
+    def _may_go_on(self) -> bool:
+        # An engine that shards is left in the middle of its communication.
+        return self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
+
+    def _reason_against(self, micro_batch: int, before: int) -> str:
+        """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
+        too_late = time.monotonic() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
+        limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
+        if micro_batch > LARGEST:
+            return tr("no more than {n} are looked for", n=LARGEST)
+        if any_process(self._trainer.accelerator, too_late):
+            return tr("the time was up")
+        if any_process(self._trainer.accelerator, not self._cuda and self._rss_of(micro_batch) > limit):
+            return tr("{n} would need more RAM than is free", n=micro_batch)
+        return ""
+
+    def _rss_of(self, micro_batch: int) -> float:
+        """Expected peak: the line through the last two trials, or all of the process for the first."""
+        size, peak = self._rss[-1]
+        if len(self._rss) < 2:
+            return peak * micro_batch / size
+        other_size, other = self._rss[-2]
+        return peak + (peak - other) / (size - other_size) * (micro_batch - size)
+
+    def _fits(self, micro_batch: int) -> bool:
+        started = time.perf_counter()
+        fits = not any_process(self._trainer.accelerator, not _survives(lambda: self._step(micro_batch)))
+        if not fits:
+            self._forget()
+        if self._cuda:
+            torch.cuda.synchronize()
+        self._trial_s = time.perf_counter() - started
+        peak = int(torch.cuda.max_memory_allocated()) if self._cuda else None
+        if fits and not self._cuda:
+            self._rss.append((micro_batch, peak_rss_bytes()))
+        self._answers.say("trial", micro_batch=micro_batch, fits=fits, seconds=self._trial_s, allocated_bytes=peak)
+        return fits
+
+    def _step(self, micro_batch: int) -> None:
+        trainer = self._trainer
+        trainer.micro_batch = micro_batch
+        if self._cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        model: Any = trainer.model_wrapped
+        model.train()
+        batch = trainer.longest(micro_batch)
+        rounds = min(ROUND, self._order.accumulation)
+        for number in range(rounds):
+            trainer.accelerator.gradient_state._set_sync_gradients(number == rounds - 1)
+            trainer.training_step(model, dict(batch))
+        optimizer: Any = trainer.optimizer
+        optimizer.step()
+        model.zero_grad()
+
+    def _forget(self) -> None:
+        model: Any = self._trainer.model_wrapped
+        model.zero_grad(set_to_none=True)
+        gc.collect()
+        if self._cuda:
+            torch.cuda.empty_cache()
+
+
+def _survives(step: Callable[[], None]) -> bool:
+    try:
+        step()
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True
+
+
+# A probe from its order to its last answer.
+
+
+def run_probe(folder: Path) -> None:
+    config, order = read_config(RunFolder(folder)), ProbeOrder.read(folder)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    set_seed(config.training.seed)
+    allow_any_length(config)
+    args = TrainingArguments(**(training_arguments(config) | join_processes(config)))
+    args.eval_strategy = args.save_strategy = "no"
+    args.report_to = []
+    args.logging_first_step = False
+    answers = Answers(folder, args.process_index == 0)
+    parts = probe_parts(config, folder, order, args.device, answers.say)
+    args.ddp_find_unused_parameters = may_skip_weights(parts.model)
+    trainer = ProbeTrainer(args, parts, StepMeter())
+    vocabulary = vocabulary_of(parts.model)
+    trainer.longest = lambda rows: longest_batch(
+        order, config.task, vocabulary, rows, parts.train_collate or PaddedBatch(0)
+    )
+    trainer.micro_batch = order.micro_batch
+    trainer.halves = not order.in_turns
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+
+    def say_memory() -> None:
+        mine = memory_figures(args.device)
+        values = torch.tensor([-1 if value is None else value for value in mine.values()], device=args.device)
+        every = trainer.accelerator.gather(values).reshape(-1, len(mine)).max(dim=0).values.tolist()
+        fullest: dict[str, Any] = {
+            name: None if value < 0 else int(value) for name, value in zip(mine, every, strict=True)
+        }
+        answers.say("memory", **fullest)
+
+    clock = ProbeClock(trainer, order, answers, say_memory)
+    for callback in (EpochCallback(parts.sampler), clock):
+        trainer.add_callback(callback)
+    if args.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        trainer.train()
+    finally:
+        trainer.shield.over()
+    if not order.in_turns:
+        say_loading(parts, trainer.micro_batch, args.gradient_accumulation_steps, args.world_size, order, answers)
+    if order.search:
+        rounds = min(2, order.accumulation)
+        MicroBatchSearch(trainer, order, answers, clock.last_s / args.gradient_accumulation_steps * rounds).run()
+    answers.say("end")

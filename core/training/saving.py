@@ -18,6 +18,7 @@ from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoi
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints, disk_full
 from trainwiz.core.training.engine import numbers_in
+from trainwiz.core.training.events import any_process
 
 FILE_SIZE_LIMIT = mark(
     "{name} would be larger than this process may write (ulimit -f), which is not a full disk: raise the limit, then resume."
@@ -89,7 +90,7 @@ class CheckpointSaver:
                 # The others wait in a collective of the save itself: this one can only end, and they with it.
                 shutil.rmtree(checkpoint, ignore_errors=True)
                 raise disk_full(self._folder, step, _reason(error)) from error
-        if not self._any(failed):
+        if not any_process(self._accelerator, failed):
             return True
         if self._accelerator.is_main_process:
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -98,14 +99,8 @@ class CheckpointSaver:
         self._guard.failed()
         return False
 
-    def _any(self, mine: bool) -> bool:
-        if self._accelerator.num_processes == 1:
-            return mine
-        flag = torch.tensor([int(mine)], device=self._accelerator.device)
-        return bool(self._accelerator.reduce(flag, reduction="sum").item() > 0)
-
     def _settle(self, checkpoint: Path, step: int) -> None:
-        """After the last file of the last process (`_any` has waited for all)."""
+        """After the last file of the last process (`any_process` has waited for all)."""
         if not self._accelerator.is_main_process:
             return
         try:

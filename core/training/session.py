@@ -30,21 +30,26 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.training.callbacks import (
     EngineCallback,
     EpochCallback,
+    LossGuard,
+    PhaseCallback,
     PlaceCallback,
     StopCallback,
-    add_reporters,
+    TraceCallback,
     take_reporters,
 )
-from trainwiz.core.training.datasets import TaskParts
 from trainwiz.core.training.disk_guard import DiskGuard
-from trainwiz.core.training.engine import compare_weights, join_processes, leave_processes, name_blocks
-from trainwiz.core.training.failure import LossGuard
+from trainwiz.core.training.engine import (
+    allow_any_length,
+    compare_weights,
+    join_processes,
+    leave_processes,
+    name_blocks,
+)
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MemoryCallback, MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
-from trainwiz.core.training.phases import PhaseCallback, StopRequest, allow_any_length, phases
-from trainwiz.core.training.tasks import build_task
-from trainwiz.core.training.trace import TraceCallback
+from trainwiz.core.training.process import StopRequest, phases
+from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import SaveStrategy
@@ -93,38 +98,32 @@ class TrainingSession:
         meter = StepMeter()
         reporters = take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
+        accelerator = trainer.accelerator
         name_blocks(trainer)
-        trainer.stop_requested = lambda: self.stop.requested
-        add_reporters(trainer, reporters)
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
-        metrics = MetricsCallback(self.folder, meter, trainer.accelerator)
-        engine = EngineCallback(
-            self.folder, config.engine.strategy, config.checkpoint.keep + int(config.checkpoint.keep_best)
-        )
-        engine.trainer = trainer
-        stopping = StopCallback(self.stop, trainer.accelerator, trainer.saved_steps)
-        trainer.metrics_callback = metrics
-        trainer.stopping = stopping
-        guard = LossGuard(config.recovery.on_nan, trainer.accelerator, self.folder)
-        trainer.loss_guard = guard
-        trainer.saves = config.mode.saves
-        trainer.identity = identity
+        metrics = MetricsCallback(self.folder, meter, accelerator)
+        stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
+        guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
+        place = PlaceCallback(self.place)
+        kept = config.checkpoint.keep + int(config.checkpoint.keep_best)
+        trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
+        trainer.saves, trainer.identity, trainer.check_place = config.mode.saves, identity, place.check
+        trainer.stop_requested = lambda: self.stop.requested
         trainer.disk_guard = DiskGuard(
             self.folder,
-            trainer.accelerator,
+            accelerator,
             trainer.retention,
             wait_s=config.recovery.disk_wait_s,
             stop_requested=trainer.stop_requested,
         )
-        place = PlaceCallback(self.place)
-        trainer.check_place = place.check
         for callback in (
+            *reporters,
             place,
             EpochCallback(parts.sampler),
             PhaseCallback(config.engine.compile),
             guard,
-            engine,
+            EngineCallback(self.folder, config.engine.strategy, trainer, kept),
             metrics,
             stopping,
             *self._extras(config, trainer, meter),

@@ -1,24 +1,28 @@
-"""What each task learns from its rows: labels, masks, heads."""
+"""What each task learns from: its rows as tokens, and all that the Trainer is handed."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
-from trainwiz.core.data.proteins import MASK, PAD, EncodedProteins
-from trainwiz.core.data.streamed.rows import StreamedProteins
+from trainwiz.core.data.proteins import MASK, PAD, SPECIAL_TOKENS, ProteinStore
+from trainwiz.core.data.streamed import Windows
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.language import tr
 from trainwiz.core.training.batches import (
     FILLER,
     IGNORED,
     EpochSampler,
     FillerRow,
+    PackedBatch,
     PaddedBatch,
     RowKey,
     length_order,
@@ -26,34 +30,49 @@ from trainwiz.core.training.batches import (
     overfit_items,
     sample_generator,
 )
-from trainwiz.core.training.datasets import (
-    BlockDataset,
-    TaskParts,
-    TextDataset,
-    load_protein_rows,
-    refuse_empty,
-    text_parts,
-)
-from trainwiz.core.training.disk_guard import best_checkpoints
-from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
-from trainwiz.core.training.model import build_model, decoder_only, encoder_decoder, esm_tokenizer
-from trainwiz.core.training.packing import PackedBatch
+from trainwiz.core.training.disk_guard import BestCheckpoints, best_checkpoints
+from trainwiz.core.training.evaluation import EvaluationSchedule, Generator, StepLoss
+from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokenizer import build_tokenizer
-from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, TokenRow, join_tokens, row_lengths
-from transformers import PreTrainedTokenizerBase
+from trainwiz.core.training.tokens import (
+    CausalEncoder,
+    PairEncoder,
+    TokenRow,
+    TokenStore,
+    join_tokens,
+    next_tokens,
+    row_lengths,
+)
+from trainwiz.core.training.weights import esm_tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Dataset of masked protein sequences.
-
-MaskedRow = tuple[np.ndarray, np.ndarray]
-"""(tokens, labels), (n,) int64 each."""
+# Rows as the Trainer asks for them.
 
 
-class MaskedProteins(Dataset[MaskedRow]):
-    """Some rows of the proteins; an item is asked for with its epoch, on which its mask depends."""
+class RowDataset(Dataset[TokenRow]):
+    """Rows, each made into tokens when it is asked for: in the loader's workers, streamed or not.
 
-    def __init__(
-        self, proteins: EncodedProteins | StreamedProteins, rows: np.ndarray, probability: float, seed: int
-    ) -> None:
+    An item is asked for with its epoch, on which masks depend; number FILLER is one that fills up.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of items."""
+
+    @abstractmethod
+    def item(self, epoch: int, index: int) -> TokenRow:
+        """(tokens, labels), (n,) int64 each."""
+
+    def __getitem__(self, key: RowKey) -> TokenRow:
+        epoch, index = key
+        tokens, labels = self.item(epoch, max(index, 0))
+        return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
+
+
+class MaskedProteins(RowDataset):
+    """Some rows of the proteins; the mask of a row depends on its number and the epoch."""
+
+    def __init__(self, proteins: ProteinStore, rows: np.ndarray, probability: float, seed: int) -> None:
         self._proteins = proteins
         self._rows = rows
         self._probability = probability
@@ -62,146 +81,233 @@ class MaskedProteins(Dataset[MaskedRow]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, key: RowKey) -> MaskedRow:
-        epoch, index = key
-        row = int(self._rows[max(index, 0)])
-        letters = self._proteins.letters(row)
-        tokens, labels = mask_sequence(letters, self._probability, sample_generator(self._seed, epoch, row))
-        return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
+    def item(self, epoch: int, index: int) -> TokenRow:
+        row = int(self._rows[index])
+        generator = sample_generator(self._seed, epoch, row)
+        return mask_sequence(self._proteins.letters(row), self._probability, generator)
 
 
-# Masked-LM training of ESM-2 on protein sequences.
+class TextDataset(RowDataset):
+    """Some rows of text."""
+
+    def __init__(self, rows: TextRows, numbers: np.ndarray, encode: Callable[[str, str], TokenRow]) -> None:
+        """`numbers` (n,) int64: the rows of the set. `encode` gets the target as None where rows have none."""
+        self._texts = rows.texts
+        self._targets = rows.targets
+        self._numbers = numbers
+        self._encode: Callable[..., TokenRow] = encode
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def item(self, epoch: int, index: int) -> TokenRow:
+        number = int(self._numbers[index])
+        return self._encode(self._texts[number], None if self._targets is None else self._targets[number])
 
 
-def build_masked_lm(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
-    """Read the rows and build the model. Raises UsageError."""
-    rows = load_protein_rows(config, folder)
-    evaluates = len(rows.held_out) > 0
-    findings: list[Finding] = []
-    retention = best_checkpoints(config, folder, findings, evaluates=evaluates)
-    if findings:
-        raise UsageError(findings)
+class BlockDataset(RowDataset):
+    """Joined texts cut into sequences of `length` tokens; what is left over at the end is dropped.
+
+    Texts that are shorter than one sequence altogether give a single short one.
+    """
+
+    def __init__(self, tokens: TokenStore, length: int) -> None:
+        self._tokens = tokens
+        self._length = length
+        self._blocks = len(tokens) // length or int(len(tokens) > 1)
+
+    def __len__(self) -> int:
+        return self._blocks
+
+    def item(self, epoch: int, index: int) -> TokenRow:
+        tokens, labelled = self._tokens.read(index * self._length, self._length)
+        return tokens, next_tokens(tokens, labelled)
+
+
+class Chosen(RowDataset):
+    """Some items of another set, as an overfitting run repeats them."""
+
+    def __init__(self, whole: RowDataset, chosen: np.ndarray) -> None:
+        self._whole = whole
+        self._chosen = chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def item(self, epoch: int, index: int) -> TokenRow:
+        return self._whole.item(epoch, int(self._chosen[index]))
+
+
+# The rows of each task: what a probe of the run computes with too.
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """What a run learns from, before there is a model."""
+
+    rows: TextRows
+    tokenizer: PreTrainedTokenizerBase
+    padding: int
+    train: RowDataset
+    evaluation: RowDataset | None
+    inputs: ModelInputs
+    lengths: Callable[[np.ndarray], np.ndarray]
+    """Rows of the data (n,) int64 -> (n,) int, in any unit: how long they are."""
+    encode_source: Callable[[str], list[int]] | None = None
+    """The tokens that an answer is generated from."""
+    joined: bool = False
+    """The items are no rows of the data but pieces of all of them, of one length."""
+
+    def train_lengths(self) -> np.ndarray:
+        """(n,) int: of the items of `train`."""
+        return np.ones(len(self.train)) if self.joined else self.lengths(self.rows.train)
+
+    def evaluation_lengths(self) -> np.ndarray | None:
+        """See TaskParts."""
+        return None if self.joined or self.rows.in_pieces else self.lengths(self.rows.held_out)
+
+    def windows(self) -> Windows | None:
+        """Over the items of `train`, where they are read while training."""
+        return None if self.joined else self.rows.windows_of_training()
+
+
+def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
+    """Read the rows and get the tokenizer. Raises UsageError."""
+    rows = load_text_rows(config, folder)
+    task_rows = (_proteins if config.task == "masked-lm" else _texts)(config, folder, rows)
+    if len(task_rows.train) == 0:
+        names = ", ".join(source.name for source in config.data.sources)
+        message = tr("{names} leaves no row to train on.", names=names)
+        raise UsageError(Finding("empty_data", "error", "data.sources", message))
+    return task_rows
+
+
+def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
+    """Masked-LM training of ESM-2 on protein sequences."""
+    proteins = ProteinStore(rows.texts, config.batch.sequence_length - SPECIAL_TOKENS)
     probability, seed = config.training.mask_probability, config.training.seed
-    overfits = config.mode.kind == "overfit"
-    train = overfit_rows(rows.train, config, processes) if overfits else rows.train
-    return TaskParts(
-        model=build_model(config, checkpoint, folder, None),
-        tokenizer=esm_tokenizer(),
-        train=MaskedProteins(rows.proteins, train, probability, seed),
-        evaluation=MaskedProteins(rows.proteins, rows.held_out, probability, seed) if evaluates else None,
-        collate=PaddedBatch.of(config, PAD),
-        sampler=EpochSampler(
-            len(train),
-            seed,
-            repeat_first_epoch=overfits,
-            windows=None if overfits else rows.windows_of_training(),
-            lengths=length_order(config, lambda: rows.proteins.lengths[train], processes),
-        ),
-        loss=StepLoss.of(config),
-        schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
-        mask_token=MASK,
-        evaluation_lengths=None if rows.in_pieces else rows.proteins.lengths[rows.held_out],
-        retention=retention,
-    )
-
-
-def overfit_rows(rows: np.ndarray, config: RunConfig, processes: int) -> np.ndarray:
-    """Those of `rows` that an overfit run repeats."""
-    chosen: np.ndarray = rows[overfit_items(len(rows), config, processes)]
-    return chosen
-
-
-# Causal language models: on joined texts, on texts one by one, or on prompts with their responses.
-
-
-def build_causal_lm(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
-    """Read the rows, get the tokenizer and build the model. Raises UsageError."""
-    rows = load_text_rows(config, folder)
-    tokenizer = build_tokenizer(config, folder, rows)
-    encoder = CausalEncoder(tokenizer, config.batch.sequence_length)
-    train, evaluation = _sets(config, rows, encoder, tokenizer)
-    refuse_empty(train, config)
-    return text_parts(
-        config,
-        folder,
-        checkpoint,
-        processes,
+    train, held_out = (MaskedProteins(proteins, numbers, probability, seed) for numbers in (rows.train, rows.held_out))
+    return TaskRows(
         rows=rows,
-        tokenizer=tokenizer,
+        tokenizer=esm_tokenizer(),
+        padding=PAD,
         train=train,
-        evaluation=evaluation,
-        inputs=decoder_only,
-        encode_source=lambda text: encoder.prompt(text, prompt_room(config)),
-        windows=None if joins_texts(config) else rows.windows_of_training(),
-        lengths=lambda: _lengths(config, rows, train, encoder),
-        evaluation_lengths=None
-        if rows.in_pieces or joins_texts(config)
-        else row_lengths(rows, rows.held_out, config.task, encoder),
+        evaluation=held_out if len(held_out) else None,
+        inputs=batch_alone,
+        lengths=lambda numbers: proteins.lengths[numbers],
     )
 
 
-def _lengths(config: RunConfig, rows: TextRows, train: Dataset[TokenRow], encoder: CausalEncoder) -> np.ndarray:
-    """Of the items that train; joined texts are of one length."""
-    if joins_texts(config):
-        return np.ones(len(train))  # type: ignore[arg-type]
-    return row_lengths(rows, rows.train, config.task, encoder)
-
-
-def _sets(
-    config: RunConfig, rows: TextRows, encoder: CausalEncoder, tokenizer: PreTrainedTokenizerBase
-) -> tuple[Dataset[TokenRow], Dataset[TokenRow] | None]:
-    """The rows that train, and those that evaluate where any are held out."""
-    if not joins_texts(config):
-        held_out = TextDataset(rows, rows.held_out, encoder.row) if len(rows.held_out) else None
-        return TextDataset(rows, rows.train, encoder.row), held_out
-    train, held = (
-        BlockDataset(join_tokens(rows, numbers, encoder, tokenizer), encoder.length)
-        for numbers in (rows.train, rows.held_out)
-    )
-    return train, held if len(held) else None
-
-
-# Encoder-decoder models on pairs of texts.
-
-
-def build_seq2seq(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
-    """Read the pairs, get the tokenizer and build the model. Raises UsageError."""
-    rows = load_text_rows(config, folder)
+def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
+    """Causal language models on joined texts, texts one by one, or prompts with their responses; pairs of texts."""
     tokenizer = build_tokenizer(config, folder, rows)
     length = config.batch.sequence_length
-    encoder = PairEncoder(tokenizer, length, config.batch.target_length or length)
-    train = TextDataset(rows, rows.train, encoder.row)
-    refuse_empty(train, config)
-    return text_parts(
-        config,
-        folder,
-        checkpoint,
-        processes,
+    encoder: CausalEncoder | PairEncoder
+    if config.task == "seq2seq":
+        encoder = pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
+        encode_source: Callable[[str], list[int]] = pairs.source
+    else:
+        encoder = causal = CausalEncoder(tokenizer, length)
+        encode_source = lambda text: causal.prompt(text, prompt_room(config))  # noqa: E731
+    joined = joins_texts(config)
+    train, held_out = (
+        BlockDataset(join_tokens(rows, numbers, causal, tokenizer), length)
+        if joined
+        else TextDataset(rows, numbers, encoder.row)
+        for numbers in (rows.train, rows.held_out)
+    )
+    padding = tokenizer.pad_token_id
+    assert isinstance(padding, int)
+    return TaskRows(
         rows=rows,
         tokenizer=tokenizer,
+        padding=padding,
         train=train,
-        evaluation=TextDataset(rows, rows.held_out, encoder.row) if len(rows.held_out) else None,
-        inputs=encoder_decoder,
-        encode_source=encoder.source,
-        windows=rows.windows_of_training(),
-        lengths=lambda: row_lengths(rows, rows.train, config.task, encoder),
-        evaluation_lengths=None if rows.in_pieces else row_lengths(rows, rows.held_out, config.task, encoder),
+        evaluation=held_out if len(held_out) else None,
+        inputs=encoder_decoder if config.task == "seq2seq" else decoder_only,
+        lengths=lambda numbers: row_lengths(rows, numbers, config.task, encoder),
+        encode_source=encode_source,
+        joined=joined,
     )
 
 
-# The tasks that can be trained: each makes the parts that the Trainer needs.
+# TaskParts: what a task hands to the Trainer.
 
-TaskBuilder = Callable[[RunConfig, Path, Path | None, int], TaskParts]
-"""(config, run folder, checkpoint to resume from, processes) -> parts."""
 
-TASKS: dict[str, TaskBuilder] = {
-    "masked-lm": build_masked_lm,
-    "causal-lm": build_causal_lm,
-    "seq2seq": build_seq2seq,
-}
+@dataclass(frozen=True, slots=True)
+class TaskParts:
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    """Saved beside the weights."""
+    train: Dataset[Any]
+    evaluation: Dataset[Any] | None
+    collate: Callable[..., dict[str, Any]]
+    """Rows -> one batch with input_ids, attention_mask and labels."""
+    sampler: EpochSampler
+    loss: StepLoss
+    schedule: EvaluationSchedule
+    mask_token: int = -1
+    """Token that hides a letter in the input; -1 for a task that hides none."""
+    inputs: ModelInputs = batch_alone
+    generator: Generator | None = None
+    """Writes texts in evaluation, for BLEU."""
+    retention: BestCheckpoints | None = None
+    """None keeps the newest checkpoints."""
+    evaluation_lengths: np.ndarray | None = None
+    """(n,) int, in any unit: of the rows of `evaluation`, which are then evaluated the longest first. None for rows
+    that are read piece by piece, in the order of their files, and for those of one length."""
+    train_collate: Callable[..., dict[str, Any]] | None = None
+    """Of the rows that train, where they lie end to end; None pads them as those that are evaluated."""
+    counts_targets: bool = False
+    """The labels are a text of their own, whose tokens are counted too."""
 
 
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
-    """The parts of the configured task. Raises UsageError with all that is wrong with its data, tokenizer or model."""
-    parts = TASKS[config.task](config, folder, checkpoint, processes)
-    return replace(parts, train_collate=PackedBatch()) if packs_rows(config) else parts
+    """The parts of the configured task. The model comes last, when all else is known to be right.
+
+    Raises UsageError with all that is wrong with its data, tokenizer or model.
+    """
+    task = load_task_rows(config, folder)
+    findings: list[Finding] = []
+    generates = task.evaluation is not None and config.evaluation.generate
+    if generates and task.encode_source is not None and task.rows.targets is None:
+        message = tr(
+            "BLEU compares generated texts with targets, and the data has none: name their column "
+            "(data.sources.0.target_column), or leave evaluation.generate off."
+        )
+        findings.append(Finding("nothing_to_compare", "error", "evaluation.generate", message))
+    retention = best_checkpoints(config, folder, findings, evaluates=task.evaluation is not None)
+    if findings:
+        raise UsageError(findings)
+    generator = None
+    if generates and task.encode_source is not None:
+        generator = Generator(config, folder, task.rows, task.tokenizer, task.encode_source)
+    train, lengths, windows = task.train, task.train_lengths, task.windows()
+    overfits = config.mode.kind == "overfit"
+    if overfits:
+        chosen = overfit_items(len(train), config, processes)
+        train, lengths, windows = Chosen(train, chosen), lambda: task.train_lengths()[chosen], None
+    masks = config.task == "masked-lm"
+    return TaskParts(
+        model=build_model(config, checkpoint, folder, None if masks else task.tokenizer),
+        tokenizer=task.tokenizer,
+        train=train,
+        evaluation=task.evaluation,
+        collate=PaddedBatch.of(config, task.padding),
+        sampler=EpochSampler(
+            len(train),
+            config.training.seed,
+            repeat_first_epoch=overfits,
+            windows=windows,
+            lengths=length_order(config, lengths, processes),
+        ),
+        loss=StepLoss.of(config),
+        schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
+        mask_token=MASK if masks else -1,
+        inputs=task.inputs,
+        generator=generator,
+        retention=retention,
+        counts_targets=config.task == "seq2seq",
+        evaluation_lengths=task.evaluation_lengths(),
+        train_collate=PackedBatch() if packs_rows(config) else None,
+    )

@@ -22,7 +22,7 @@ from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.phases import phases
+from trainwiz.core.training.process import phases
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # Languages of a multilingual tokenizer (NLLB, M2M100, mBART): a token in front of each text names its language.

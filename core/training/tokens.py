@@ -8,19 +8,18 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.streamed.parts import FilesByPlace
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
-from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock
+from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.phases import phases
+from trainwiz.core.training.process import phases
 from trainwiz.core.training.tokenizer import parallel_tokenizing
 from transformers import PreTrainedTokenizerBase
 
@@ -76,12 +75,7 @@ MOST_ROWS, MOST_BYTES = 200_000, 64 * 1024**2
 """Of more rows, or longer texts with their targets, the bytes count: each process counts, each time that it starts."""
 
 
-class Counts(Protocol):
-    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        """Tokens of each row."""
-
-
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: Counts) -> np.ndarray:
+def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: CausalEncoder | PairEncoder) -> np.ndarray:
     """(n,) int64 of the rows `numbers` (n,) int64: the same on every process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
@@ -259,8 +253,12 @@ class TokenStore:
     def __init__(self, tokens: np.ndarray | Path) -> None:
         """(n,) int32 in memory, or a file of them. Raises OSError."""
         self._source = tokens
-        self._files = FilesByPlace()
-        self._count = tokens.stat().st_size // KIND.itemsize if isinstance(tokens, Path) else len(tokens)
+        self._file: int | None = None
+        if isinstance(tokens, Path):
+            self._file = open_to_read(self, tokens)
+            self._count = os.fstat(self._file).st_size // KIND.itemsize
+        else:
+            self._count = len(tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned loader worker opens the file itself.
@@ -276,9 +274,9 @@ class TokenStore:
         return np.where(labelled, stored, -1 - stored), labelled
 
     def _stored(self, start: int, count: int) -> np.ndarray:
-        if isinstance(self._source, Path):
-            return np.frombuffer(self._files.read(self._source, start * KIND.itemsize, count * KIND.itemsize), KIND)
-        return self._source[start : start + count]
+        if self._file is not None:
+            return np.frombuffer(os.pread(self._file, count * KIND.itemsize, start * KIND.itemsize), KIND)
+        return self._source[start : start + count]  # type: ignore[index]
 
 
 def join_tokens(

@@ -11,19 +11,24 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
-from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED, EvaluationSampler, LoaderShield, out_of_shared_memory
-from trainwiz.core.training.callbacks import StopCallback
+from trainwiz.core.training.batches import (
+    FILLER_TOKENS,
+    IGNORED,
+    EvaluationSampler,
+    LoaderShield,
+    for_attention,
+    out_of_shared_memory,
+)
+from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
-from trainwiz.core.training.datasets import TaskParts
 from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints
 from trainwiz.core.training.evaluation import SUMS, GenerationRequest, ScheduleCallback, batch_sums, token_metrics
-from trainwiz.core.training.failure import LossGuard
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone
-from trainwiz.core.training.packing import for_attention
-from trainwiz.core.training.phases import phases
+from trainwiz.core.training.process import phases
 from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
+from trainwiz.core.training.tasks import TaskParts
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -54,9 +59,9 @@ class RunTrainer(Trainer):
             compute_loss_func=parts.loss,
         )
         self.saves = True
+        """Whether checkpoints are written: a benchmark leaves none, a stop included."""
         self.check_place: Callable[[], None] = lambda: None
         """Ends the process where its run folder was replaced."""
-        """Whether checkpoints are written: a benchmark leaves none, a stop included."""
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
         self.loss_guard: LossGuard | None = None
@@ -80,10 +85,6 @@ class RunTrainer(Trainer):
         args.save_total_limit = None
         self.disk_guard: DiskGuard | None = None
         self.identity: IdentityCheck | None = None
-
-    @property
-    def parts(self) -> TaskParts:
-        return self._parts
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""

@@ -23,7 +23,7 @@ from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
-from trainwiz.core.training.failure import rank_of_this_process
+from trainwiz.core.training.process import rank_of_this_process
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

@@ -13,7 +13,7 @@ from typing import Any
 from trainwiz.core.processes import wait_briefly
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.phases import StopRequest
+from trainwiz.core.training.process import StopRequest
 from trainwiz.core.training.session import TrainingSession
 from transformers import TrainerCallback
 

@@ -22,7 +22,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.training import trainer as whole_trainer
 from trainwiz.core.training.batches import EpochSampler, PaddedBatch
-from trainwiz.core.training.datasets import TextDataset
+from trainwiz.core.training.tasks import TextDataset
 from trainwiz.core.training.tokens import PairEncoder, TokenRow
 from transformers import PreTrainedTokenizerFast
 

@@ -10,7 +10,6 @@ from trainwiz.core.data import rows, sources
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
-from tests.each import each
 
 
 def _messages(*paths: Path | str, **source: object) -> list[str]:
@@ -27,29 +26,10 @@ def _message(*paths: Path | str, **source: object) -> str:
     return messages[0]
 
 
-def test_missing_column_lists_the_columns(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", id=["x"], sequence=["MKT"], length=[3])
-    message = _message(path, text_column="sequnce")
-    assert str(path) in message and "did you mean 'sequence'" in message and "id, sequence, length (int64)" in message
-    assert "no column at position 7" in _message(path, text_column=7)
-    assert "holds int64, not text" in _message(path, text_column="length")
-
-
-def test_no_guess_between_two_text_columns(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", prompt=["MKT"], response=["MKT"])
-    assert "its columns: prompt, response" in _message(path)
-
-
 def test_empty_files(tmp_path: Path) -> None:
     assert "is empty (0 bytes)" in _message(write(tmp_path / "a.csv", ""))
     assert "holds no rows" in _message(write(tmp_path / "b.csv", "id,sequence\n"))
     assert "all 2 rows" in _message(write(tmp_path / "d.csv", "id,sequence\na,\nb,\n"))
-
-
-def test_truncated_parquet(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS * 100)
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "not a complete parquet file" in _message(path)
 
 
 def test_damaged_page_of_a_parquet_file(tmp_path: Path) -> None:
@@ -86,24 +66,10 @@ def test_not_utf8_in_parquet_names_the_row(tmp_path: Path) -> None:
     assert "a.parquet, row 2: the text is not UTF-8 (byte 0xff)" in _message(path)
 
 
-def test_utf16_says_so(tmp_path: Path) -> None:
-    assert "UTF-16" in _message(write(tmp_path / "a.txt", "MKT".encode("utf-16")))
-
-
-def test_letters_outside_the_alphabet(tmp_path: Path) -> None:
-    message = _message(write(tmp_path / "a.txt", "MKT\nMK1T\nM K\n"))
-    assert "a.txt, line 2 and 1 more row: letters outside the protein alphabet: '1'" in message
-
-
 def test_j_is_read_as_unknown_with_a_warning(tmp_path: Path) -> None:
     summary = summary_of(write(tmp_path / "a.txt", "MKJJT\n"))
     assert [finding.severity for finding in summary.findings] == ["warning"]
     assert "2 letters J" in summary.findings[0].message
-
-
-def test_all_rows_filtered_away(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "\n".join(PROTEINS))
-    assert "all 4 rows" in _message(path, min_characters=500) and "500" in _message(path, min_characters=500)
 
 
 def test_lfs_pointer_and_web_page(tmp_path: Path) -> None:
@@ -124,27 +90,8 @@ def test_folder_without_data_and_with_two_formats(tmp_path: Path) -> None:
     assert summary_of(tmp_path / "two", format="csv").rows == 1
 
 
-def test_wrong_json(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"sequence": "MKT"}\n{"sequence": "MK\n')
-    assert "a.jsonl, line 2 is not a JSON object on one line" in _message(path)
-    assert "line 1 holds a number" in _message(write(tmp_path / "b.jsonl", "1\n"))
-    assert "row 1 holds a number" in _message(write(tmp_path / "b.json", "[1, 2]\n"))
-    late = "\n".join(['{"sequence": "MKT"}'] * 150 + ['{"other": 1}'])
-    assert "line 151: the row has no 'sequence'" in _message(write(tmp_path / "c.jsonl", late))
-
-
-def test_short_row_of_a_csv(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "id,sequence\na,MKT\nb\n")
-    assert "line 3: the row has 1 of 2 columns" in _message(path)
-
-
 def test_text_before_the_first_header_is_no_fasta(tmp_path: Path) -> None:
     assert "line 1: text stands before the first '>'" in _message(write(tmp_path / "a.fasta", "MKT\n"))
-
-
-def test_parquet_under_another_name(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS).rename(tmp_path / "a.csv")
-    assert "is a parquet file, not csv" in _message(path)
 
 
 def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
@@ -166,22 +113,6 @@ def test_unreadable_file_is_a_sentence(tmp_path: Path) -> None:
     loop = tmp_path / "loop.csv"
     loop.symlink_to(loop)
     assert "loop.csv" in _message(loop)
-
-
-@each(
-    ("name", "text", "place"),
-    [
-        ("a.fasta", ">a\nMKT\n>b\n\nMKTA\nMK;T\n", "line 6"),
-        ("b.fasta", ">a\nMKT\nM\u00e9T\n", "line 3"),
-        ("a.txt", "MKT\n\nMK;T\n", "line 3"),
-        ("a.csv", "id,sequence\n1,MKT\n\n2,MK;T\n", "line 4"),
-        ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "line 3"),
-    ],
-)
-def test_a_letter_outside_the_alphabet_is_named_with_its_own_line(
-    tmp_path: Path, name: str, text: str, place: str
-) -> None:
-    assert f"{name}, {place}: letters outside" in _message(write(tmp_path / name, text.encode()))
 
 
 def test_of_many_broken_files_some_are_named_and_the_others_counted(tmp_path: Path) -> None:
@@ -207,11 +138,6 @@ def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_pat
     assert summary_of(path).texts == 1
     write(path, ("M" * (12 << 20) + "\n") * 6)
     assert 4 <= summary_of(path).texts <= 9
-
-
-def test_a_position_is_written_in_plain_digits(tmp_path: Path) -> None:
-    path = write(tmp_path / "two.csv", "a,b\nMKV,MKV\n")
-    assert "has no column '²'" in _message(path, text_column="²")
 
 
 def test_a_link_to_itself_is_a_missing_file(tmp_path: Path) -> None:

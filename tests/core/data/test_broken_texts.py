@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import summarize_data
@@ -113,21 +111,6 @@ def test_tsv(tmp_path: Path) -> None:
     assert "line 2: the row has 1 of 2 columns" in short
 
 
-def test_csv_files_that_are_right(tmp_path: Path) -> None:
-    """What looks ragged and is not."""
-    for content in (
-        "prompt,response\na,b,,\n",
-        "prompt,response,note\na,b\n",
-        'prompt,response\na,"two\nlines, and a ""quote"""\n',
-        "prompt;response\na;b\n",
-        "prompt\tresponse\na\tb\n",
-        "prompt,response\ra,b\r",
-    ):
-        rows = load_text_rows(_config(write(tmp_path / "a.csv", content), "seq2seq"), tmp_path)
-        assert rows.targets is not None
-        assert rows.texts[0] == "a" and rows.targets[0] in ("b", 'two\nlines, and a "quote"')
-
-
 @each(
     ("column", "words"),
     [
@@ -141,18 +124,6 @@ def test_csv_files_that_are_right(tmp_path: Path) -> None:
 )
 def test_parquet(tmp_path: Path, column: pa.Array, words: str) -> None:
     assert words in _message(parquet(tmp_path / "a.parquet", text=column), "causal-lm")
-
-
-def test_parquet_files_of_other_kinds(tmp_path: Path) -> None:
-    twice = tmp_path / "twice.parquet"
-    pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), twice)
-    assert "has several columns 'text'; rename all but one" in _message(twice, "causal-lm")
-    whole = parquet(tmp_path / "a.parquet", text=["a"] * 100)
-    packed = tmp_path / "a.parquet.gz"
-    packed.write_bytes(gzip.compress(whole.read_bytes()))
-    assert "gzip data around a parquet file" in _message(packed, "causal-lm")
-    whole.write_bytes(whole.read_bytes()[:-4])
-    assert "not a complete parquet file" in _message(whole, "causal-lm")
 
 
 def test_text_files(tmp_path: Path) -> None:
@@ -177,45 +148,13 @@ def test_a_row_that_would_fill_the_memory(tmp_path: Path, name: str, before: str
     assert place in message and f"{LONGEST_LINE:,} characters or more" in message
 
 
-def test_one_long_row_is_a_warning_with_its_place(tmp_path: Path) -> None:
-    long = "x" * 2_000_000
-    for path, place in (
-        (write(tmp_path / "a.txt", f"a\n{long}\n"), "line 2"),
-        (parquet(tmp_path / "a.parquet", text=["a", "b", long]), "row 3"),
-    ):
-        (finding,) = summarize_data(_config(path, "causal-lm")).findings
-        assert finding.severity == "warning"
-        assert f"{path.name}, {place} holds 2,000,000 characters in one row" in finding.message
-        assert not summarize_data(_config(path, "causal-lm", max_characters=10)).findings
-
-
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.txt"
     os.mkfifo(pipe)
     assert "no regular file" in _message(pipe, "causal-lm")
 
 
-def test_each_broken_file_of_a_folder_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    write(folder / "1.jsonl", GOOD)
-    write(folder / "2.jsonl", '{"x": 1}\n')
-    write(folder / "3.jsonl", b"\xff\n")
-    messages = _messages(_config(folder, "seq2seq"), tmp_path / "run")
-    assert ["2.jsonl" in messages[0], "3.jsonl, line 1" in messages[1], len(messages)] == [True, True, 2]
-
-
 def test_no_row_within_the_limits_on_both_sides(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", prompt=["long enough", "x"], response=["y", "long enough"])
     message = _message(path, min_characters=5, max_characters=400)
     assert "all 2 rows of" in message and "none has 5 to 400 characters" in message
-
-
-def test_both_columns_that_are_unknown_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "de,fr,it\na,b,c\n")
-    message = _message(path)
-    assert "which columns hold the text and the target; its columns: de, fr, it" in message
-    assert "Set data.sources.0.text_column and data.sources.0.target_column to" in message
-    messages = _messages(_config(path, "seq2seq", text_column="zh", target_column="en"), tmp_path / "run")
-    assert len(messages) == 2
-    assert "no column 'en'" in messages[0] + messages[1] and "no column 'zh'" in messages[0] + messages[1]

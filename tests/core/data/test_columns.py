@@ -83,19 +83,6 @@ def test_a_struct_that_is_null_is_an_empty_row(tmp_path: Path) -> None:
         assert finding.message.startswith("2 empty rows") and finding.message.endswith(" 2).")
 
 
-def test_tatoeba_by_position_has_no_header(shared_data: Path, tmp_path: Path) -> None:
-    rows = _rows(tmp_path, shared_data / "tatoeba_zh_en.tsv", text_column=1, target_column="0")
-    assert rows.targets is not None
-    assert (rows.texts[0], rows.targets[0], len(rows.texts)) == ("嗨。", "Hi.", 24_026)
-
-
-def test_the_other_of_two_columns_is_the_target(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "zh\ten\n你好。\tHello.\n")
-    rows = _rows(tmp_path, path, text_column="zh")
-    assert rows.targets is not None
-    assert list(rows.targets) == ["Hello."]
-
-
 def test_what_is_refused(tmp_path: Path) -> None:
     pair = parquet(tmp_path / "a.parquet", zh=ZH, en=EN)
     assert "same column 'zh'" in _message(pair, text_column="zh", target_column=0)
@@ -138,18 +125,3 @@ def test_what_is_in_doubt_stays_open(tmp_path: Path, task: str) -> None:
         assert detect_columns(config) == config
     named = _config(parquet(tmp_path / "b.parquet", prompt=ZH, response=EN), task, text_column="response")
     assert detect_columns(named).data.sources[0].text_column == "response"
-
-
-def test_samples_need_no_column_names(tmp_path: Path) -> None:
-    for name, task in (("sample-chat", "seq2seq"), ("sample-pairs", "seq2seq"), ("sample-text", "causal-lm")):
-        assert summarize_data(_config(name, task)).rows >= 1000
-    chat = detect_columns(_config("sample-chat", "causal-lm")).data.sources[0]
-    assert (chat.text_column, chat.target_column) == ("prompt", "response")
-
-
-def test_many_and_endless_names_stay_one_short_sentence(tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(24)] + ["x" * 41, "y" * 40]
-    path = write(tmp_path / "a.tsv", "\t".join(reversed(names)) + "\n" + "\t".join("a" * 26) + "\n")
-    message = _message(path, text_column="nothing", target_column="c1")
-    assert "y" * 40 + ", " + "x" * 39 + "\u2026, c23" in message
-    assert "c6, and 6 more. Set" in message and "did you mean" not in message

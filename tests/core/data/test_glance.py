@@ -9,7 +9,7 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at
 
-from tests.core.data.builders import PROTEINS, fasta_text, parquet, write
+from tests.core.data.builders import parquet, write
 
 
 def glance(path: Path | str, task: str = "seq2seq", **source: object) -> Glance | None:
@@ -41,11 +41,6 @@ def test_an_empty_target_is_not_a_missing_one(tmp_path: Path, kind: str) -> None
     assert (result.text, result.target, result.has_target) == (0, 1, True)
 
 
-def test_an_empty_cell_of_a_csv_is_empty(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "prompt,response\nx,\n,y\n")
-    assert found(path).rows == (("x", ""), ("", "y"))
-
-
 def test_columns_that_nobody_named_are_shown_all_the_same(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"first": "x", "second": "y", "n": 1})
     result = found(path)
@@ -63,21 +58,6 @@ def test_rows_before_a_broken_one_are_shown(tmp_path: Path) -> None:
     assert found(cells, "causal-lm").rows == (("one",), ("two",))
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"{broken\n", b"\xff\xfea\0"])
-def test_what_cannot_be_read_at_all_is_none(tmp_path: Path, content: bytes) -> None:
-    assert glance(write(tmp_path / "a.jsonl", content)) is None
-    assert glance(tmp_path / "missing.jsonl") is None
-    assert glance("nobody/knows-this") is None, "the hub is not asked"
-
-
-def test_a_source_of_several_files(tmp_path: Path) -> None:
-    for number in range(3):
-        write(tmp_path / f"{number}.fasta", fasta_text())
-    result = found(tmp_path, "masked-lm")
-    assert (result.files, result.path.name, result.text) == (3, "0.fasta", 2)
-    assert result.rows[0][2] == PROTEINS[0]
-
-
 def test_huge_cells_are_cut_and_rows_are_few(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"text": "x" * 100_000} for _ in range(40)))
     rows = found(path, "causal-lm").rows
@@ -90,9 +70,3 @@ def test_a_column_is_named_by_its_position_where_its_name_could_mean_another(tmp
     assert [headless.setting_of(place) for place in (0, 1)] == ["0", "1"]
     named = found(parquet(tmp_path / "a.parquet", prompt=["a"], response=["b"]))
     assert [named.setting_of(place) for place in (0, 1)] == ["prompt", "response"]
-
-
-def test_real_pairs_without_a_header(shared_data: Path) -> None:
-    result = found(shared_data / "tatoeba_zh_en.tsv", text_column="1", target_column="0")
-    assert (result.text, result.target) == (1, 0)
-    assert len(result.rows) == GLANCE_ROWS

@@ -7,13 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.hub import hub_cache_folder
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
+from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.errors import UsageError
 
-from tests.core.data.builders import parquet, summary_of
+from tests.core.data.builders import parquet
 
 
 def _cached(folder: Path) -> dict[str, str]:
@@ -33,12 +32,6 @@ def test_the_split_in_the_cache_is_used(tmp_path: Path) -> None:
         assert path.name.startswith(split)
     with pytest.raises(UsageError, match="no split 'nothing'"):
         hub_files(HubSplit("some/proteins", "nothing"), environment)
-
-
-def test_the_cache_is_found_through_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in _cached(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    assert summary_of("some/proteins").lengths == (5,)
 
 
 def test_offline_says_at_once_what_works() -> None:
@@ -72,14 +65,6 @@ def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
             silent.accept()
 
 
-def test_what_is_a_hub_id() -> None:
-    assert looks_like_hub_id("agemagician/uniref50")
-    assert not any(
-        looks_like_hub_id(name)
-        for name in ("sample-proteins", "/abs/path", "a/b/c", "./data", "../x", "a/..", "a/b..c")
-    )
-
-
 def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> None:
     class Portal(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -96,16 +81,3 @@ def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> Non
         with pytest.raises(UsageError, match="the hub cannot be reached"):
             hub_files(HubSplit("some/proteins", "train"), environment)
         server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("variables", "folder"),
-    [
-        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
-        ({"HUGGINGFACE_HUB_CACHE": "/old"}, "/old"),
-        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
-        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
-    ],
-)
-def test_the_cache_lies_where_the_library_puts_it(variables: dict[str, str], folder: str) -> None:
-    assert hub_cache_folder(variables) == Path(folder)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,17 +12,6 @@ from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.builders import parquet
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
-
-LOAD = """
-import sys
-from pathlib import Path
-from trainwiz.core.config import RunConfig
-from trainwiz.core.data.texts import load_text_rows
-source = {"name": "some/pairs", "subset": "zh-en", "text_column": "translation.zh", "target_column": "translation.en"}
-config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [source], "validation_rows": 1}})
-rows = load_text_rows(config, Path(sys.argv[1]))
-print(sorted(rows.texts), sorted(rows.targets))
-"""
 
 
 @pytest.fixture
@@ -72,18 +59,6 @@ def test_planning_warns_with_number_and_size_of_the_files(hub: HubStandIn, tmp_p
     assert len(hub.asked) == 1, "the hub is not asked again at each key press"
 
 
-def test_the_command_fetches_the_folder_of_the_split_alone(hub: HubStandIn, tmp_path: Path) -> None:
-    hub.files["some/folders"] = {"a/train-1.jsonl": b"{}", "b/train-2.jsonl": b"{}"}
-    hub.files["some/flat"] = {"train.jsonl": b"{}" * 10**6}
-    commands = []
-    for wanted in (HubSplit("some/pairs", subset="zh-en"), HubSplit("some/flat"), HubSplit("some/folders", subset="a")):
-        finding = _finding(hub, tmp_path / "c", wanted)
-        commands.append(str(finding.remedies[0].command).partition("dataset ")[2])
-    assert commands == ['some/pairs --include "zh-en/*"', "some/flat", 'some/folders --include "a/*"']
-    flat = _finding(hub, tmp_path / "c", HubSplit("some/flat"))
-    assert "1 file, 2.0 MB, is downloaded" in flat.message
-
-
 def test_the_snapshot_that_main_names_comes_before_a_newer_one(tmp_path: Path) -> None:
     root = tmp_path / "datasets--some--pairs"
     for number, name in enumerate(("old", "main", "new")):
@@ -114,20 +89,6 @@ def test_what_the_hub_does_not_have_is_an_error_at_once(
 ) -> None:
     finding = _finding(hub, tmp_path / "c", wanted)
     assert finding.severity == "error" and words in finding.message
-
-
-def test_two_processes_download_when_the_run_starts(hub: HubStandIn, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    environment |= _environment(hub, tmp_path / "cache") | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    command = [sys.executable, "-c", LOAD, str(tmp_path)]
-    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=60)[0].strip() for process in both]
-    assert outputs == ["['你好', '再见'] ['Bye', 'Hello']"] * 2
-    fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
-    assert all("zh-en/train" in line or "README" in line for line in fetched), "only the files of the split"
-    offline = environment | {"HF_HUB_OFFLINE": "1"}
-    again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=60)
-    assert again.stdout.strip() == outputs[0]
 
 
 def test_a_split_that_is_only_partly_here_is_not_taken_for_the_whole(tmp_path: Path) -> None:

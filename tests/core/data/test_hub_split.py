@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainwiz.core.data.hub import SplitError, card_of, missing_shards, split_files
+from trainwiz.core.data.hub import SplitError, card_of, split_files
 
 from tests.each import each
 
@@ -51,42 +51,10 @@ def test_every_form_of_a_card(data_files: object) -> None:
     assert split_files("a/b", ["data/a.jsonl", "other.jsonl"], card, "train", None) == ("data/a.jsonl",)
 
 
-def test_the_default_subset_and_its_folder() -> None:
-    entries = [
-        {"config_name": "small", "data_files": "a.csv", "data_dir": "s"},
-        {"config_name": "large", "data_files": "a.csv", "data_dir": "l", "default": True},
-    ]
-    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", None) == ("l/a.csv",)
-    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", "small") == ("s/a.csv",)
-
-
 @pytest.mark.parametrize("card", [{"configs": 7}, {"configs": ["x", {"config_name": "y"}]}, {"configs": None}])
 def test_a_card_without_files_is_as_none(card: dict[str, object]) -> None:
     assert split_files("a/b", ["data.jsonl", "notes.txt"], card, "train", None) == ("data.jsonl",)
 
 
-@each("readme", ["", "# No head", "---\n[broken\n---\n", "---\n- a list\n---\n", "---\nnever closed"])
-def test_a_readme_without_a_head_is_an_empty_card(readme: str) -> None:
-    assert card_of(readme) == {}
-
-
 def test_a_card_never_makes_python_objects() -> None:
     assert card_of("---\na: !!python/object/apply:os.getcwd []\n---\n") == {}
-
-
-def test_shards_that_are_missing() -> None:
-    assert missing_shards(PARTS) == 0
-    assert missing_shards(PARTS[1:]) == 1
-    assert missing_shards(["train.jsonl", "x-00000-of-00002.parquet", "y-00001-of-00002.parquet"]) == 2
-
-
-def test_words_inside_words_are_no_splits() -> None:
-    names = ["training_notes.jsonl", "data/train-00000-of-00001.jsonl", "constraint/test.jsonl"]
-    assert split_files("a/b", names, {}, "train", None) == (names[1],)
-
-
-def test_files_that_cannot_be_read() -> None:
-    assert "needs its loading script" in _problem(["set.py", "README.md"], {})
-    assert "has no data file that can be read (.md, .tar)" in _problem(["a.tar", "README.md"], {})
-    card = {"configs": [{"config_name": "default", "data_files": "*.zip"}]}
-    assert "holds .zip files, which cannot be read" in _problem(["a.zip"], card)

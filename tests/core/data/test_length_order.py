@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from trainwiz.core.data.lengths import POOL_ROWS, LengthOrder, StepShape, pool_steps
-from trainwiz.core.data.streamed.rows import Windows
+from trainwiz.core.data.streamed import Windows
 
 from tests.each import each
 
@@ -23,12 +23,6 @@ def grouped(lengths: np.ndarray, step_rows: int) -> LengthOrder:
 
 def order_of(windows: Windows, groups: LengthOrder, epoch: int) -> np.ndarray:
     return np.concatenate(list(groups.arranged(windows.orders(SEED, epoch), SEED, epoch)))
-
-
-def padded(lengths: np.ndarray, micro_batch: int) -> int:
-    return sum(
-        int(batch.max()) * len(batch) for batch in np.split(lengths, np.arange(micro_batch, len(lengths), micro_batch))
-    )
 
 
 def windows_of(rows: int, units: int) -> Windows:
@@ -63,43 +57,6 @@ def test_a_step_larger_than_a_pool_has_the_rows_that_it_would_have_without(units
         assert np.count_nonzero(np.diff(lengths[step].astype(int)) > 0) <= (units > 1)
 
 
-def test_the_steps_of_each_pool_come_in_an_order_of_their_own() -> None:
-    rows, step_rows = 4 * POOL_ROWS, 32
-    lengths = lengths_of(rows)
-    order = order_of(windows_of(rows, 1), grouped(lengths, step_rows), 0)
-    longest = lengths[order].reshape(4, POOL_ROWS // step_rows, step_rows).max(axis=2)
-    assert len({tuple(np.argsort(pool, kind="stable")) for pool in longest}) == 4
-    first, second = (np.argsort(np.argsort(pool, kind="stable")) for pool in longest[:2])
-    assert np.corrcoef(first, second)[0, 1] < 0.5
-
-
-@pytest.mark.parametrize("units", [1, 9])
-def test_steps_smaller_than_a_pool_have_rows_of_like_length_each(units: int) -> None:
-    """Of nine units three make a window, which ends in the middle of a step; the steps after it begin where they do."""
-    rows, step_rows = 9000, 32
-    lengths = lengths_of(rows)
-    order = order_of(windows_of(rows, units), grouped(lengths, step_rows), 0)
-    spread = [np.ptp(lengths[order[start : start + step_rows]]) for start in range(0, rows - step_rows, step_rows)]
-    assert np.quantile(spread, 0.8) < 0.05 * np.ptp(lengths)
-    # The pool after the window's end begins in the middle of a step, and ends where it would without the window.
-    after = [np.ptp(lengths[order[start : start + step_rows]]) for start in range(3008, 2 * POOL_ROWS, step_rows)]
-    assert np.quantile(after, 0.8) < 0.05 * np.ptp(lengths)
-    firsts = [int(lengths[order[start]]) for start in range(0, POOL_ROWS, step_rows)]
-    assert firsts != sorted(firsts) and firsts != sorted(firsts, reverse=True)
-
-
-@pytest.mark.parametrize("micro_batch", [4, 16])
-@pytest.mark.parametrize("units", [1, 5])
-def test_there_is_less_padding(micro_batch: int, units: int) -> None:
-    rows, step_rows = 10_000, 64
-    lengths, windows = lengths_of(rows), windows_of(rows, units)
-    plain = np.concatenate(list(windows.orders(SEED, 0)))
-    arranged = order_of(windows, grouped(lengths, step_rows), 0)
-    real = int(lengths.sum())
-    assert padded(lengths[plain], micro_batch) > 1.6 * real
-    assert padded(lengths[arranged], micro_batch) < 1.06 * real
-
-
 def test_no_row_leaves_its_window() -> None:
     windows = windows_of(9000, 9)
     groups = grouped(lengths_of(9000), 50)
@@ -108,14 +65,6 @@ def test_no_row_leaves_its_window() -> None:
     for window in windows.orders(SEED, 2):
         assert set(order[place : place + len(window)]) == set(window)
         place += len(window)
-
-
-def test_a_pool_is_a_quarter_of_an_epoch_at_most() -> None:
-    assert pool_steps(32, 10**6) == POOL_ROWS // 32
-    assert pool_steps(32, 32 * 40) == 10
-    assert pool_steps(32, 100) == 1
-    assert pool_steps(10_000, 10**6) == 1
-    assert pool_steps(1, 10**6) == POOL_ROWS
 
 
 @each(("micro_batch", "processes"), [(4, 1), (4, 2), (1, 3), (8, 3)])

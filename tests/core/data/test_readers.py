@@ -58,11 +58,6 @@ def test_a_folder_of_parts_is_one_source_and_its_readme_is_left_aside(tmp_path: 
     assert summary_of(folder).lengths == LENGTHS
 
 
-def test_several_sources_are_added_up(tmp_path: Path) -> None:
-    files = _files(tmp_path)
-    assert summary_of(files["csv"], files["fasta"]).rows == 2 * len(PROTEINS)
-
-
 def test_columns_by_position_in_a_file_without_header(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "Hi there.\tMKT\nBye now!\tGAVL\n")
     assert summary_of(path, text_column=1).lengths == (5, 6)
@@ -76,17 +71,6 @@ def test_quotes_in_a_tsv_are_letters_and_in_a_csv_they_join_lines(tmp_path: Path
     batch = next(csv.batches([0]))
     assert batch.values[0].to_pylist() == ["two\nlines", "plain"]
     assert batch.positions.tolist() == [3, 4]
-
-
-def test_filters_and_max_rows(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", sequence=[*PROTEINS, "", None, "  MK*  "])
-    assert summary_of(path, min_characters=9, max_characters=10).lengths == (12, 11)
-    assert summary_of(path, max_rows=2).lengths == LENGTHS[:2]
-    everything = summary_of(path)
-    assert everything.lengths == (*LENGTHS, 4)
-    assert [finding.message for finding in everything.findings] == [
-        f"2 empty rows of {path} are left out (the first: {path}, row 5)."
-    ]
 
 
 def test_content_decides_where_the_name_says_nothing(tmp_path: Path) -> None:

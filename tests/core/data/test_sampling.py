@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data import rows as rows_module
-from trainwiz.core.data.blocks import sample_blocks, spread
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
+from trainwiz.core.data.reader import spread
 from trainwiz.core.data.summary import SAMPLE_ROWS, TOKENIZED_ROWS, DataSummary, summarize_data
+from trainwiz.core.data.text_file import sample_blocks
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import summary_of
@@ -76,12 +77,6 @@ def test_a_sorted_parquet_file(tmp_path: Path, group: int) -> None:
     assert sum(found.lengths) / len(found.lengths) == pytest.approx(MEAN, rel=0.1)
 
 
-def test_a_sample_is_the_same_each_time(tmp_path: Path) -> None:
-    path = tmp_path / "rows.txt"
-    path.write_text("".join(map(TEXTS["txt"], sequences())), encoding="utf-8")
-    assert summary_of(path).lengths == summary_of(path).lengths
-
-
 def test_blocks_hold_whole_lines_and_say_where(tmp_path: Path) -> None:
     path = tmp_path / "rows.txt"
     lines = [f"{'é' * (number % 50)} {number}" for number in range(200_000)]
@@ -95,17 +90,6 @@ def test_blocks_hold_whole_lines_and_say_where(tmp_path: Path) -> None:
             assert raw[position - 1 :].startswith(line.encode())
             assert position == 1 or raw[position - 2 : position - 1] == b"\n"
     assert block.share < 1
-
-
-def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    good = "".join(map(TEXTS["jsonl"], sequences()))
-    path.write_text(good + '{"sequence": "MKT\n' * 400_000, encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
-        summary_of(path)
-    message = caught.value.findings[0].message
-    byte = int(message.split("byte ")[1].split(" ")[0])
-    assert byte > len(good) and path.read_bytes()[byte - 1 :].startswith(b'{"sequence": "MKT\n')
 
 
 def test_quoted_cells_with_line_ends_are_read_in_order(tmp_path: Path) -> None:
@@ -128,14 +112,6 @@ def test_a_record_longer_than_a_block(tmp_path: Path) -> None:
     found = summary_of(path)
     assert set(found.lengths) == {320_000 + SPECIAL_TOKENS}
     assert found.rows == pytest.approx(40, rel=0.5)
-
-
-def test_the_first_rows_are_what_a_limit_takes(tmp_path: Path) -> None:
-    """Training reads the first ones of a file: so does its sample."""
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(map(TEXTS["jsonl"], sequences())), encoding="utf-8")
-    found = summary_of(path, max_rows=500)
-    assert found.rows == 500 and found.lengths == tuple(length + SPECIAL_TOKENS for length in LENGTHS[:500])
 
 
 @pytest.mark.parametrize("kind", ["parquet", "txt"])
@@ -197,7 +173,12 @@ def _texts(path: Path, tokenizer: Path) -> DataSummary:
     )
 
 
-def test_a_spread_has_one_of_each_part() -> None:
-    assert spread(5, 16) == [0, 1, 2, 3, 4]
-    chosen = spread(1000, 10)
-    assert [number // 100 for number in chosen] == list(range(10))
+def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = "".join(map(TEXTS["jsonl"], sequences()))
+    path.write_text(good + '{"sequence": "MKT\n' * 400_000, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        summary_of(path)
+    message = caught.value.findings[0].message
+    byte = int(message.split("byte ")[1].split(" ")[0])
+    assert byte > len(good) and path.read_bytes()[byte - 1 :].startswith(b'{"sequence": "MKT\n')

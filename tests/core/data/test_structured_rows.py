@@ -108,14 +108,6 @@ def test_a_list_that_is_named_leads_in_no_circle(tmp_path: Path) -> None:
     assert "is a list, not a text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
 
 
-def test_by_its_name_is_said_where_it_was_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("prompt,verse\n" + "write,roses are red\n" * 30)
-    plan = planned(path, **{"model.name": "opus-mt-tiny"})
-    reasons = {choice.key.rpartition(".")[2]: choice.reason for choice in plan.choices if "_column" in choice.key}
-    assert "by its name" in reasons["text_column"] and "by its name" not in reasons["target_column"]
-
-
 def test_the_recipes_of_the_docs_make_files_that_train(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "data.md").read_text()
     programs = re.findall(r"<<'EOF'\n(.*?)EOF", page, re.DOTALL)

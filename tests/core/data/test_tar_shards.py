@@ -78,25 +78,6 @@ def test_a_field_of_lines_has_a_row_on_each(tmp_path: Path) -> None:
         assert texts == [f"p{n}" for n in range(30)] * 2 and targets == [f"r{n}" for n in range(30)] * 2
 
 
-def test_columns_of_a_field_of_lines_and_of_another_one_are_refused(tmp_path: Path) -> None:
-    lines = '{"q": "x"}\n{"q": "y"}\n'
-    # In one sample, and each in samples of its own.
-    for members in ({"x.jsonl": lines, "x.txt": "z"}, {"x.jsonl": lines, "y.txt": "z"}):
-        path = shard(tmp_path / "a.tar", members)
-        for streaming in (False, True):
-            with pytest.raises(UsageError, match=r"the columns jsonl\.q, txt are not of one field"):
-                rows(path, tmp_path, streaming=streaming, text_column="jsonl.q", target_column="txt")
-
-
-def test_a_folder_of_shards_is_one_source(tmp_path: Path) -> None:
-    (tmp_path / "shards").mkdir()
-    for number in range(3):
-        shard(tmp_path / "shards" / f"{number}.tar", {f"{number}.txt": f"row {number}"})
-    (tmp_path / "shards" / "README.txt").write_text("about these")
-    for streaming in (False, True):
-        assert rows(tmp_path / "shards", tmp_path, streaming=streaming)[0] == ["row 0", "row 1", "row 2"]
-
-
 def test_names_that_climb_are_keys_and_no_paths(tmp_path: Path) -> None:
     path = shard(tmp_path / "a.tar", {"../../evil.txt": "one", "/etc/passwd.txt": "two", "no_dot": "x", ".hidden": "y"})
     before = sorted(tmp_path.rglob("*"))
@@ -171,13 +152,6 @@ def test_a_sample_with_a_file_twice_is_refused(tmp_path: Path) -> None:
             tar.addfile(member, io.BytesIO(text))
     with pytest.raises(UsageError, match=r"a\.tar, file x/1\.txt in it: a file of this sample is there twice"):
         rows(path, tmp_path, streaming=True)
-
-
-def test_a_mark_of_utf_8_is_no_letter(tmp_path: Path) -> None:
-    path = shard(tmp_path / "a.tar", {"1.json": b'\xef\xbb\xbf{"text": "a"}', "1.txt": b"\xef\xbb\xbfb"})
-    for streaming in (False, True):
-        found = rows(path, tmp_path, streaming=streaming, text_column="json.text", target_column="txt")
-        assert found == (["a"], ["b"])
 
 
 def test_json_that_is_none_and_text_that_is_not_utf8(tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.streamed.rows import StreamedTexts
+from trainwiz.core.data.streamed import StreamedTexts
 from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError, UsageError
@@ -49,28 +47,6 @@ def test_streamed_rows_are_the_rows_in_memory(tmp_path: Path, task: str, source:
     assert targets is None or len(targets) == len(texts)
 
 
-def test_real_chats_streamed_and_in_memory(shared_data: Path, tmp_path: Path) -> None:
-    config = _config(
-        "seq2seq",
-        {"name": str(shared_data / "chat_zh_train_3k.parquet")},
-        validation_sources=[{"name": str(shared_data / "chat_zh_valid_1k.parquet"), "max_rows": 50}],
-    )
-    memory, streamed = _both(config, tmp_path)
-    assert memory == streamed
-    assert memory[2] == list(range(3000)) and memory[3] == list(range(3000, 3050))
-
-
-def test_validation_sources_are_held_out_whole(tmp_path: Path) -> None:
-    write(tmp_path / "train.txt", "a\nb\nc\n")
-    write(tmp_path / "more.txt", "d\n")
-    write(tmp_path / "held.txt", "e\nf\n")
-    config = _config(
-        "causal-lm", {"name": "train.txt"}, {"name": "more.txt"}, validation_sources=[{"name": "held.txt"}]
-    )
-    memory, streamed = _both(config, tmp_path)
-    assert memory == streamed == (["a", "b", "c", "d", "e", "f"], None, [0, 1, 2, 3], [4, 5])
-
-
 def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
     texts = ["", "a", "你好", "x" * 5000, "\u0000 \U0001f600"]
     path = parquet(tmp_path / "a.parquet", text=[text or "-" for text in texts])
@@ -85,19 +61,6 @@ def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
         for number in (-1, 5):
             with pytest.raises(IndexError):
                 store[number]
-
-
-def test_reading_a_row_from_a_file_moves_no_position_that_processes_share(tmp_path: Path) -> None:
-    rows = load_text_rows(_config("seq2seq", {"name": "sample-pairs"}, streaming=True), tmp_path)
-    expected = list(rows.texts)
-    children = []
-    for start in range(3):
-        child = os.fork()
-        if child == 0:
-            right = all(rows.texts[number] == expected[number] for number in range(start, len(expected), 3))
-            os._exit(0 if right else 1)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 
 
 def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tmp_path: Path) -> None:
@@ -162,16 +125,6 @@ def test_sources_are_mixed_with_limits_of_their_own_and_of_all(tmp_path: Path) -
     assert list(load_text_rows(config, tmp_path).texts)[:3] == ["ab", "abcd", "abcde"], "the target is too short"
 
 
-def test_held_out_rows_come_from_all_sources_by_the_seed(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{name}.txt", f"{name}\n" * 500) for name in ("aa", "bb")]
-    config = _config("causal-lm", *({"name": str(path)} for path in files), validation_rows=100)
-    rows = load_text_rows(config, tmp_path)
-    held = [rows.texts[number] for number in rows.held_out.tolist()]
-    assert 30 < held.count("aa") < 70 and held.count("aa") + held.count("bb") == 100
-    config.training.seed += 1
-    assert load_text_rows(config, tmp_path).held_out.tolist() != rows.held_out.tolist()
-
-
 def test_targets_in_some_sources_only_are_refused(tmp_path: Path) -> None:
     config = _config("causal-lm", {"name": "sample-chat", **CHAT}, {"name": "sample-text"})
     with pytest.raises(UsageError, match=r"data\.sources\.1 has no target_column"):
@@ -203,19 +156,3 @@ def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
     rows, grown_kib = map(int, done.stdout.split())
     assert rows == 148_500
     assert grown_kib < 100_000, "150 MB of text were read"
-
-
-def test_threads_share_a_store(tmp_path: Path) -> None:
-    rows = load_text_rows(_config("seq2seq", {"name": "sample-pairs"}, streaming=True), tmp_path)
-    expected = list(rows.texts)
-    wrong: list[int] = []
-
-    def read(start: int) -> None:
-        wrong.extend(n for n in range(start, len(expected), 4) if rows.texts[n] != expected[n])
-
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong

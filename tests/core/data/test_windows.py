@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
-from trainwiz.core.data.streamed.rows import SHUFFLED_AS_ONE, Windows
+from trainwiz.core.data.streamed import SHUFFLED_AS_ONE, Windows
 from trainwiz.core.training.batches import EpochSampler
 
 from tests.each import each
@@ -21,33 +21,11 @@ def _orders(windows: Windows, epoch: int = 0, seed: int = 7) -> list[list[int]]:
     return [order.tolist() for order in windows.orders(seed, epoch)]
 
 
-@each("budget", [1, 10, 35, 400, 10_000])
-def test_each_row_comes_once_and_a_window_holds_what_its_budget_allows(budget: int) -> None:
-    orders = _orders(_windows(budget))
-    assert sorted(row for order in orders for row in order) == list(range(1000))
-    units = [len({row // 25 for row in order}) for order in orders]
-    assert units[:-1] == [max(budget // 10, 1)] * (len(units) - 1)
-    assert units[-1] <= max(budget // 10, 1)
-
-
-def test_the_order_is_a_function_of_seed_and_epoch() -> None:
-    windows = _windows(50)
-    assert _orders(windows) == _orders(_windows(50))
-    assert len({str(_orders(windows, epoch, seed)) for epoch in (0, 1) for seed in (1, 2)}) == 4
-
-
 def test_a_window_of_the_same_rows_has_another_order_in_each_epoch_and_under_each_seed() -> None:
     one_run = _windows(50, run=40)
     orders = [_orders(one_run, epoch, seed)[1] for epoch, seed in ((0, 1), (1, 1), (0, 2))]
     assert len({frozenset(order) for order in orders}) == 1
     assert len({tuple(order) for order in orders}) == 3
-
-
-def test_neighbours_in_the_file_are_apart_in_the_order() -> None:
-    (first, *_) = _orders(_windows(100))
-    units = [row // 25 for row in first]
-    assert len(set(units)) == 10 and units != sorted(units)
-    assert max(units) - min(units) > 10, "units come from all over the files"
 
 
 def test_units_of_a_run_follow_each_other() -> None:
@@ -62,18 +40,6 @@ def test_units_of_a_run_follow_each_other() -> None:
 def test_what_fits_into_one_window_is_known(budget: int, several: bool) -> None:
     assert _windows(budget).several is several
     assert (len(_orders(_windows(budget))) > 1) is several
-
-
-def test_windows_over_some_of_the_rows() -> None:
-    chosen = np.flatnonzero(np.arange(1000) % 10 != 3)
-    whole, some = (list(windows.orders(1, 0)) for windows in (_windows(50), _windows(50).of_rows(chosen)))
-    assert sorted(np.concatenate(some).tolist()) == list(range(900))
-    assert [{int(row) // 25 for row in order} for order in whole] == [
-        {int(row) // 25 for row in chosen[order]} for order in some
-    ]
-    none = _windows(50).of_rows(np.array([30, 31]))
-    assert sorted(np.concatenate(list(none.orders(1, 0))).tolist()) == [0, 1]
-    assert not none.several
 
 
 def test_what_a_resumed_run_must_find_to_see_rows_in_the_same_order() -> None:

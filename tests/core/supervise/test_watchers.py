@@ -7,7 +7,8 @@ from pathlib import Path
 
 from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.telemetry.run_setup import RunSetup
-from trainwiz.core.training.failure import NonFiniteLoss, write_failure
+from trainwiz.core.training.callbacks import NonFiniteLoss
+from trainwiz.core.training.process import write_failure
 
 from tests.core.supervise.seen import GIB, RUNNING, SeenRun, text_of
 from tests.each import each

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 from trainwiz.core.training.__main__ import main
-from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.packing import ROW_LENGTHS
+from trainwiz.core.training.batches import IGNORED, ROW_LENGTHS
 from trainwiz.core.training.trainer import RunTrainer
 
 

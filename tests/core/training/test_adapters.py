@@ -9,20 +9,14 @@ from typing import Any
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
-from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
-from trainwiz.core.estimate.architecture import lora_parameters, lora_targets
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.training.model import build_model
-from trainwiz.core.training.weights import lasting_name, merged, with_adapters
+from trainwiz.core.training.weights import merged
 from transformers import (
     AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
     PreTrainedTokenizerBase,
-    RobertaConfig,
 )
 
-from tests.core.training.runs import tiny_config
 from tests.core.training.test_model import TINY_TEXT_MODELS, same_tensors
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
@@ -53,20 +47,6 @@ def base_tensors(model: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", TINY_TEXT_MODELS)
-def test_as_many_weights_train_as_the_plan_counts(
-    name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = lora(name, tmp_path, tokenizer, peft__rank=4)
-    trainable = {key: weight for key, weight in model.named_parameters() if weight.requires_grad}
-    architecture, _ = read_architecture(model.config.to_dict())
-    assert architecture is not None
-    expected = lora_parameters(architecture, 4, lora_targets(architecture))
-    assert sum(weight.numel() for weight in trainable.values()) == expected > 0
-    assert all("lora_" in key for key in trainable)
-    assert {weight.dtype for weight in trainable.values()} == {torch.float32}
-
-
-@pytest.mark.parametrize("name", TINY_TEXT_MODELS)
 def test_training_moves_the_adapters_and_nothing_else(
     name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
@@ -82,29 +62,6 @@ def test_training_moves_the_adapters_and_nothing_else(
     assert sorted(moved) == sorted(adapters)
 
 
-def test_alpha_is_twice_the_rank_where_nothing_is_said(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    settings = lora("qwen2-tiny", tmp_path, tokenizer, peft__rank=6).peft_config["default"]
-    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 12, 0.0)
-    changes = {"peft__rank": 6, "peft__alpha": 3.5, "peft__dropout": 0.1}
-    settings = lora("qwen2-tiny", tmp_path, tokenizer, **changes).peft_config["default"]
-    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 3.5, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("precision", "held_in"),
-    [("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16), ("bf16-true", torch.bfloat16)],
-)
-def test_the_frozen_base_is_held_in_the_type_that_it_computes_in(
-    precision: str, held_in: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = lora("llama-tiny", tmp_path, tokenizer, engine__precision=precision)
-    assert {weight.dtype for weight in model.parameters() if not weight.requires_grad} == {held_in}
-    assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
-    assert {weight.dtype for weight in AutoModelForCausalLM.from_pretrained(tmp_path / "base_model").parameters()} == {
-        held_in
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "its_own"), [("qwen2-tiny", "q_proj"), ("gpt2-tiny", "c_attn"), ("t5-chat-tiny", "wo")]
 )
@@ -114,18 +71,6 @@ def test_a_target_that_the_model_lacks_is_told_with_the_names_that_it_has(
     with pytest.raises(UsageError, match=rf"no module 'query', 'nope'; .*\b{its_own}\b") as caught:
         lora(name, tmp_path, tokenizer, peft__targets=["query", its_own, "nope"])
     assert caught.value.findings[0].code == "unknown_lora_target"
-
-
-def test_chosen_targets_get_the_adapters(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    model = lora("gpt2-tiny", tmp_path, tokenizer, peft__targets=["mlp.c_proj", "c_fc"])
-    adapted = {name.split(".lora_")[0].rsplit(".", 2)[-2:][0] + "." + name.split(".lora_")[0].rsplit(".", 1)[-1]
-               for name, weight in model.named_parameters() if weight.requires_grad}  # fmt: skip
-    assert adapted == {"mlp.c_proj", "mlp.c_fc"}
-
-
-def test_masked_lm_has_no_adapters(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="masked-LM training has no adapters"):
-        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)
 
 
 def test_a_checkpoint_holds_the_adapter_alone_and_resumes_on_the_saved_base(
@@ -195,15 +140,6 @@ def test_merged_and_unmerged_load_back_with_the_same_logits(
     assert torch.allclose(logits[2], live, atol=1e-5)
 
 
-def test_an_adapter_names_its_base_so_that_others_find_it(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    build_model(text_config("gpt2-tiny"), None, tmp_path, tokenizer).save_pretrained(tmp_path / "weights")
-    changes = {"model__name": "weights", "model__init": "pretrained", "model__architecture": None}
-    model = lora("gpt2-tiny", tmp_path, tokenizer, **changes)
-    assert model.peft_config["default"].base_model_name_or_path == str(tmp_path / "weights")
-    assert not (tmp_path / "base_model").exists()
-    assert lasting_name("/some/folder", text_config("gpt2-tiny")) == "/some/folder"
-
-
 def test_a_cached_hub_model_is_named_by_its_hub_id(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,13 +149,3 @@ def test_a_cached_hub_model_is_named_by_its_hub_id(
     changes = {"model__name": "some/model", "model__init": "pretrained", "model__architecture": None}
     model = lora("gpt2-tiny", tmp_path, tokenizer, **changes)
     assert model.peft_config["default"].base_model_name_or_path == "some/model"
-
-
-def test_a_classifier_gets_adapters_and_trains_its_head() -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    base = AutoModelForSequenceClassification.from_config(RobertaConfig(vocab_size=40, **sizes))
-    config = RunConfig.model_validate({"task": "sequence-classification", "peft": {"method": "lora", "rank": 2}})
-    trained = {name for name, weight in with_adapters(base, config, None).named_parameters() if weight.requires_grad}
-    assert any("lora_A" in name for name in trained)
-    assert any("classifier" in name for name in trained)
-    assert all("lora_" in name or "classifier" in name for name in trained)

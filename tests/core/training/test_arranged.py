@@ -10,17 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
-from trainwiz.core.training.batches import FILLER, length_order
+from trainwiz.core.training.batches import FILLER
 from trainwiz.core.training.tasks import build_task
 
 from tests.core.training.runs import metrics, start, tiny_config, train, write_run
-from tests.core.training.test_recovered import launch, samples
 from tests.core.training.text_runs import text_config
 from tests.each import each
 
@@ -86,33 +84,6 @@ def test_the_gradient_of_a_step_is_that_of_the_drawn_order_and_of_the_plain_trai
     assert t5["tokens"] <= 1e-5 < 1e-3 < t5["micro_batches"], t5
 
 
-@pytest.mark.real
-def test_the_rows_of_each_step_are_those_of_the_drawn_order(tmp_path: Path) -> None:
-    """Two epochs, stopped and resumed in the middle of the second; with the masks of each row."""
-    sizes = {"batch__micro_batch_size": 3, "batch__gradient_accumulation_steps": 4, "batch__sequence_length": 300}
-    steps = 2 * -(-107 // 12)
-    made = [
-        tiny_config(training__max_steps=steps, checkpoint__every_steps=13, **sizes, **one) for one in (PLAIN, ARRANGED)
-    ]
-    plain, arranged = (write_run(tmp_path / name, one) for name, one in zip(("plain", "arranged"), made, strict=True))
-    assert launch(plain, made[0]) == launch(arranged, made[1]) == 0, (arranged / "train.log").read_text()[-3000:]
-    whole = samples(arranged)
-    assert launch(arranged, made[1], "--resume", "checkpoint-13") == 0
-    assert samples(plain) == whole == samples(arranged)
-    assert sorted(whole) == list(range(1, steps + 1)) and sum(len(one["rows"]) for one in whole.values()) == 2 * 107
-    tokens = [max(line["tokens"] for line in metrics(one) if "loss" in line) for one in (plain, arranged)]
-    assert tokens[1] < 0.9 * tokens[0]
-
-
-def test_off_reads_no_lengths() -> None:
-    def never() -> np.ndarray:
-        raise AssertionError("the lengths of all rows were read")
-
-    assert length_order(tiny_config(**PLAIN), never, 1) is None
-    assert length_order(tiny_config(batch__gradient_accumulation_steps=1), never, 1) is None
-    assert length_order(tiny_config(**GROUPED), lambda: np.arange(9), 1) is not None
-
-
 def tensors_differ(a: Path, b: Path) -> list[str]:
     first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
     assert first.keys() == second.keys() and first
@@ -139,7 +110,7 @@ def stop_all_at(folder: Path, process: subprocess.Popen[bytes], step: int) -> No
 @pytest.mark.parametrize(
     ("task", "changes"),
     [
-        ("masked-lm", {"data__workers": 2}),
+        pytest.param("masked-lm", {"data__workers": 2}, marks=pytest.mark.all),
         ("causal-lm", {"data__streaming": True, "engine__processes": 2, "engine__strategy": "ddp"}),
     ],
 )
@@ -159,6 +130,7 @@ def test_stopped_and_resumed_equals_uninterrupted(task: str, changes: dict[str, 
 
 
 @pytest.mark.real
+@pytest.mark.all
 def test_a_smaller_micro_batch_goes_on_with_the_same_steps(tmp_path: Path) -> None:
     """As after a start with half the micro-batch: the steps keep their rows, so their losses stay what they were."""
     losses = []

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from trainwiz.core.training import callbacks
-from trainwiz.core.training import phases as stop
+from trainwiz.core.training import process as stop
 from trainwiz.core.training.callbacks import StopCallback
-from trainwiz.core.training.phases import StopRequest
+from trainwiz.core.training.process import StopRequest
 from transformers import TrainerControl, TrainerState
 
 from tests.each import each
@@ -77,11 +77,6 @@ def test_several_processes_ask_each_other_by_the_clock_in_an_evaluation(monkeypa
     )
 
 
-def test_several_processes_finish_their_window_together() -> None:
-    several: Any = Several()
-    assert not StopCallback(StopRequest(asked_at=1.0), several, set()).drops_window()
-
-
 def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     moments = iter([100.0, 100.0, 102.9, 103.1])
@@ -93,14 +88,6 @@ def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(m
     assert request.asked_at == 100.0 and ended == []
     request._handle(signal.SIGTERM, None)
     assert ended == [128 + signal.SIGTERM]
-
-
-def test_one_process_asks_nobody() -> None:
-    request = StopRequest()
-    callback = StopCallback(request, ONE_PROCESS, set())
-    assert not callback.leaves_evaluation(0) and not callback.drops_window() and not callback.agreed()
-    request.asked_at = 1.0
-    assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
 
 
 @each(

@@ -19,12 +19,11 @@ from trainwiz.core.training.disk_guard import (
     HEADROOM_BYTES,
     BestCheckpoints,
     DiskGuard,
-    LastingLines,
-    LastingOutput,
     NewestCheckpoints,
     Room,
 )
-from trainwiz.core.training.saving import CheckpointSaver, is_no_room, planned_checkpoint_bytes
+from trainwiz.core.training.process import LastingLines, LastingOutput
+from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 
 from tests.core.run.checkpoint_files import cut, write_checkpoint
 
@@ -64,13 +63,6 @@ def advice(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "advice.jsonl").read_text().splitlines()]
 
 
-def test_with_room_nothing_happens(tmp_path: Path) -> None:
-    for step in (1, 2):
-        write_checkpoint(tmp_path, step)
-    assert guard(tmp_path, Disk(NEEDED)).make_room(NEEDED, 3)
-    assert steps(tmp_path) == [1, 2] and not (tmp_path / "advice.jsonl").exists()
-
-
 def test_older_ones_make_room_but_never_the_last_good_one(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         write_checkpoint(tmp_path, step)
@@ -78,13 +70,6 @@ def test_older_ones_make_room_but_never_the_last_good_one(tmp_path: Path) -> Non
     # 4 is broken: 3 is the last good one, and the broken one is not ours to delete.
     assert guard(tmp_path, Disk(0, 0, 0, 0, 0, 0, NEEDED)).make_room(NEEDED, 5)
     assert steps(tmp_path) == [3, 4]
-
-
-def test_only_as_many_go_as_are_needed(tmp_path: Path) -> None:
-    for step in (1, 2, 3):
-        write_checkpoint(tmp_path, step)
-    assert guard(tmp_path, Disk(0, 0, NEEDED)).make_room(NEEDED, 4)
-    assert steps(tmp_path) == [2, 3]
 
 
 def test_it_waits_and_goes_on_by_itself(tmp_path: Path) -> None:
@@ -111,11 +96,6 @@ def test_the_wait_ends_in_a_sentence_that_names_the_last_good_one(tmp_path: Path
     (finding,) = ended.value.findings
     assert finding.code == "disk_full"
     assert "checkpoint-1 is whole" in finding.message and "trainwiz runs resume" in finding.message
-
-
-def test_no_more_files_is_full_too(tmp_path: Path) -> None:
-    assert not Room(1 << 40, has_files=False).fits(1)
-    assert Room.of(tmp_path).has_files
 
 
 class Save:
@@ -167,13 +147,6 @@ def test_a_save_that_never_finds_room_leaves_the_one_before_it(tmp_path: Path) -
             2, 1, save
         )
     assert steps(tmp_path) == [1] and save.times == 1
-
-
-def test_another_failure_is_not_hidden(tmp_path: Path) -> None:
-    save = Save(tmp_path, 2, failures=1, error=ValueError("a defect"))
-    with pytest.raises(ValueError, match="a defect"):
-        CheckpointSaver(tmp_path, Accelerator(cpu=True), NewestCheckpoints(tmp_path, 5), None).save(2, 1, save)
-    assert not is_no_room(ValueError("full of space")) and not is_no_room(OSError(errno.EIO, "I/O error"))
 
 
 @pytest.mark.parametrize("kind", ["newest", "best"])

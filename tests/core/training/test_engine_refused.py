@@ -9,7 +9,7 @@ import pytest
 import torch
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.training.engine import block_classes, forward_needs_all, numbers_in, refuse_unshared
+from trainwiz.core.training.engine import block_classes, refuse_unshared
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig
 
@@ -32,15 +32,6 @@ def test_the_sentence_names_what_would_train(strategy: str, actual: str, words: 
     assert found.code == "engine_not_as_planned" and all(word in found.message for word in (*words, "cpu"))
 
 
-@each(
-    ("strategy", "actual"),
-    [("fsdp", "fsdp"), ("fsdp", "fsdp+offload"), ("ddp", "single"), ("zero2", "zero3"), (None, "ddp")],
-)
-def test_what_shares_out_goes_on(strategy: str | None, actual: str) -> None:
-    """Another stage than planned (a DeepSpeed file of the user's) is a warning of the monitor."""
-    refuse_unshared(strategy, {"actual": actual, "device": "cuda:0"})
-
-
 MODELS = [name for name, spec in load_models().items() if spec.architecture and spec.task in MODEL_CLASSES]
 
 
@@ -54,12 +45,6 @@ def test_every_model_of_the_catalogue_has_blocks_to_share_out(name: str) -> None
     names = block_classes(model)
     blocks = [module for module in model.modules() if type(module).__name__ in names]
     assert len(blocks) >= (getattr(model.config, "num_hidden_layers", None) or model.config.n_layer) > 0
-
-
-def test_a_whole_model_needs_nobody() -> None:
-    model = torch.nn.Linear(3, 5)
-    assert not forward_needs_all(model)
-    assert numbers_in(model.weight) == 15
 
 
 @pytest.mark.real

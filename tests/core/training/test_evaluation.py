@@ -49,10 +49,6 @@ def test_steps_epochs_saves_and_always_the_end(changes: dict[str, Any], with_sav
     assert evaluated_steps(EvaluationSchedule.of(tiny_config(**changes), with_saves=with_saves)) == steps
 
 
-def test_nothing_is_measured_where_nothing_is_held_out() -> None:
-    assert evaluated_steps(None) == []
-
-
 @pytest.mark.parametrize("slice_bytes", [2**28, 400, 1])
 def test_sums_and_means(slice_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logit_slices, "EVALUATION_SLICE_BYTES", slice_bytes)

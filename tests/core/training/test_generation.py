@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,9 @@ import sacrebleu
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import prompt_room
-from trainwiz.core.errors import UsageError
 from trainwiz.core.training.evaluation import GenerationRequest, Generator, make_bleu, word_cutter
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
-from transformers import TrainerState
 
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
@@ -80,28 +77,11 @@ def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(name: str, be
     assert 0 < metrics["eval_generated_tokens"] <= 6 and metrics["eval_generation_s"] > 0
 
 
-def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tmp_path: Path) -> None:
-    hostile = ["\x9b2J clear", "\x7f\u202eback", "\x1b]0;title\x07"] * 8
-    config = text_config("t5-chat-tiny", evaluation__generation_length=4)
-    _, model, tokenizer = made(config, tmp_path)
-    rows = text_rows(hostile, hostile, held_out=6)
-    Generator(config, tmp_path, rows, tokenizer, PairEncoder(tokenizer, 24, 24).source).metrics(request(model), "eval")
-    kept = (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()
-    assert all(line.isprintable() for line in kept)
-    assert [json.loads(line)["reference"] for line in kept] == [hostile[number] for number in rows.held_out[:5]]
-
-
 def test_processes_share_the_rows(tmp_path: Path) -> None:
     generator, model, _ = made(text_config("t5-chat-tiny", evaluation__generation_length=4), tmp_path)
     shares = [generator._own_share(request(model, rank=rank, processes=2)) for rank in (0, 1)]
     assert [len(share) for share in shares] == [6, 6]
     assert sorted([*shares[0], *shares[1]]) == sorted(generator._own_share(request(model)))
-
-
-def test_a_stop_ends_it_without_a_score(tmp_path: Path) -> None:
-    generator, model, _ = made(text_config("t5-chat-tiny"), tmp_path)
-    assert generator.metrics(request(model, stopped=True), "eval") == {}
-    assert not (tmp_path / "generations.jsonl").exists()
 
 
 def test_a_stop_between_batches_ends_it_without_a_score(tmp_path: Path) -> None:
@@ -117,49 +97,6 @@ def test_a_stop_between_batches_ends_it_without_a_score(tmp_path: Path) -> None:
     assert len(asked) == 2 and not (tmp_path / "generations.jsonl").exists()
 
 
-@pytest.mark.parametrize(("name", "place"), [("qwen2-tiny", -1), ("t5-chat-tiny", 0)])
-def test_prompts_end_together_and_sources_begin_together(name: str, place: int, tmp_path: Path) -> None:
-    """A causal model continues from the last place, which padding must not take."""
-    config = text_config(name, evaluation__generation_length=2, batch__eval_micro_batch_size=5)
-    generator, model, _ = made(config, tmp_path)
-    masks: list[torch.Tensor] = []
-    generate = model.generate
-
-    def watched(**values: Any) -> Any:
-        masks.append(values["attention_mask"])
-        return generate(**values)
-
-    model.generate = watched
-    generator._own_share(request(model))
-    assert any((mask == 0).any() for mask in masks)
-    assert all(mask[:, place].all() for mask in masks)
-
-
-def test_a_text_ends_with_its_end(tmp_path: Path) -> None:
-    generator, _, tokenizer = made(text_config("t5-chat-tiny"), tmp_path)
-    end = tokenizer.eos_token_id
-    assert generator._until_end([7, 8, end, 9, end]) == [7, 8, end]
-    assert generator._until_end([7, 8]) == [7, 8]
-
-
-@pytest.mark.parametrize(
-    ("at", "best", "due"),
-    [
-        ("evaluation", False, [1, 2, 3, 4, 5, 6]),
-        ("epoch", False, [3, 6]),
-        ("end", False, [6]),
-        ("end", True, [2, 4, 6]),
-    ],
-)
-def test_when_it_generates(at: str, best: bool, due: list[int], tmp_path: Path) -> None:
-    config = text_config(
-        "t5-chat-tiny", evaluation__generate_at=at, checkpoint__keep_best=best, evaluation__metric="bleu"
-    )
-    generator, *_ = made(config, tmp_path)
-    states = [TrainerState(global_step=step, max_steps=6, epoch=step / 3) for step in range(1, 7)]
-    assert [state.global_step for state in states if generator.due(state, saves=state.global_step % 2 == 0)] == due
-
-
 def test_how_text_is_cut_into_words() -> None:
     assert word_cutter(None, CHINESE) == "zh"
     assert word_cutter(None, ["plain English", "with one 词"]) == "13a"
@@ -168,13 +105,6 @@ def test_how_text_is_cut_into_words() -> None:
     assert word_cutter("char", CHINESE) == "char"
     score = make_bleu("zh").corpus_score([CHINESE[1]], [[CHINESE[1]]]).score
     assert score == pytest.approx(100)
-
-
-def test_a_word_cutter_that_needs_a_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "MeCab", None)
-    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
-    with pytest.raises(UsageError, match=r"pip install 'sacrebleu\[ja\]'"):
-        make_bleu("ja-mecab")
 
 
 @pytest.mark.parametrize(("asked", "prompt", "answer"), [(None, 24, 24), (16, 32, 16), (40, 24, 24), (100, 24, 24)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trainwiz.core.data.streamed.rows import SHUFFLED_AS_ONE
+from trainwiz.core.data.streamed import SHUFFLED_AS_ONE
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import IDENTITY_JSON, Identity
 from trainwiz.core.training.identity_check import tokenizer_digest

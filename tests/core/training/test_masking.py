@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, PAD
+from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.training.batches import IGNORED, mask_sequence, sample_generator
+
+from tests.core.training.tokenizers_for_tests import store
 
 
 def _masked(length: int = 200, seed: int = 1, epoch: int = 0, sample: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -35,22 +37,13 @@ def test_shares_of_masked_swapped_and_kept() -> None:
     assert (tokens[~chosen][1:-1] == 4).all()
 
 
-def test_ends_are_special_tokens_and_never_labelled() -> None:
-    tokens, labels = _masked(length=1)
-    assert (tokens[0], tokens[-1]) == (CLS, EOS)
-    assert (labels[0], labels[-1]) == (IGNORED, IGNORED)
-    # Even a single letter is labelled: a batch without labels has no loss.
-    assert labels[1] == 4
-
-
 def test_masks_do_not_depend_on_workers_or_order() -> None:
-    import pyarrow as pa
     from torch.utils.data import DataLoader
-    from trainwiz.core.data.proteins import encode_proteins
+    from trainwiz.core.data.proteins import ProteinStore
     from trainwiz.core.training.batches import EpochSampler, PaddedBatch
     from trainwiz.core.training.tasks import MaskedProteins
 
-    proteins = encode_proteins(pa.array(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STCYNQDEKRH"] * 5, pa.large_string()))
+    proteins = ProteinStore(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STCYNQDEKRH"] * 5), 100)
     data = MaskedProteins(proteins, np.arange(15), 0.15, seed=7)
     sampler = EpochSampler(15, seed=7)
 
@@ -75,7 +68,7 @@ def test_the_vocabulary_is_esm2s() -> None:
 def test_built_in_encoding_equals_the_real_tokenizer() -> None:
     import pyarrow as pa
     from trainwiz.core.data.proteins import encode_proteins
-    from trainwiz.core.training.model import esm_tokenizer
+    from trainwiz.core.training.weights import esm_tokenizer
 
     text = "LAGVSERTIDPKQNFYMHWCXBUZO.-J"
     ours = encode_proteins(pa.array([text, text.lower()], pa.large_string()))

@@ -8,13 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.model import build_model, may_skip_weights
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from transformers import PreTrainedTokenizerBase
 
-from tests.core.training.runs import tiny_config
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
 
@@ -33,10 +31,6 @@ def same_tensors(first: torch.nn.Module, second: torch.nn.Module) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_the_catalogue_has_tiny_text_models() -> None:
-    assert len(TINY_TEXT_MODELS) >= 6
-
-
 @pytest.mark.parametrize("name", TINY_TEXT_MODELS)
 def test_from_scratch_and_back_from_its_checkpoint(
     name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
@@ -50,18 +44,6 @@ def test_from_scratch_and_back_from_its_checkpoint(
     assert not may_skip_weights(model)
     model.save_pretrained(tmp_path / "checkpoint-1")
     assert same_tensors(build_model(config, tmp_path / "checkpoint-1", tmp_path, tokenizer), model)
-
-
-@pytest.mark.parametrize(
-    ("name", "starts_with"),
-    [("nllb-tiny", "eos_token_id"), ("opus-mt-tiny", "pad_token_id"), ("t5-chat-tiny", "pad_token_id")],
-)
-def test_the_decoder_starts_with_the_token_that_plays_that_part(
-    name: str, starts_with: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = build_model(text_config(name), None, tmp_path, tokenizer)
-    assert model.config.decoder_start_token_id == getattr(tokenizer, starts_with)
-    assert model.generation_config.decoder_start_token_id == getattr(tokenizer, starts_with)
 
 
 def test_token_numbers_follow_the_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -110,27 +92,3 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tokenizer: PreTrainedTokeni
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UsageError, match=r"lacks 1 tensors, for example model\.layers\.1\.mlp\.up_proj\.weight"):
         build_model(config, checkpoint, tmp_path, tokenizer)
-
-
-def test_a_model_of_another_task_is_one_sentence(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    config = text_config("t5-chat-tiny", task="causal-lm")
-    with pytest.raises(UsageError, match="'t5' cannot be built for causal-lm"):
-        build_model(config, None, tmp_path, tokenizer)
-
-
-def test_esm_leaves_weights_without_a_gradient(tmp_path: Path) -> None:
-    """Its contact head; DistributedDataParallel stops at the second step when it is not told."""
-    model = build_model(tiny_config(), None, tmp_path, None)
-    assert may_skip_weights(model)
-    model(input_ids=torch.tensor([[0, 5, 6, 2]])).logits.sum().backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None] != []
-
-
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", torch.float32), ("fp16", torch.float32), ("bf16-true", torch.bfloat16)]
-)
-def test_weights_that_train_are_float32_under_mixed_precision(
-    precision: str, dtype: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    config: RunConfig = text_config("gpt2-tiny", engine__precision=precision)
-    assert {parameter.dtype for parameter in build_model(config, None, tmp_path, tokenizer).parameters()} == {dtype}

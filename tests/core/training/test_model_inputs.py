@@ -9,7 +9,7 @@ import pytest
 import torch
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.evaluation import StepLoss
-from trainwiz.core.training.model import build_model, decoder_inputs, decoder_only, encoder_decoder
+from trainwiz.core.training.model import build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokens import next_tokens
 
 from tests.core.training.text_runs import text_config
@@ -40,17 +40,6 @@ def test_the_loss_of_an_encoder_decoder_is_its_own(name: str, tmp_path: Path) ->
         labels = inputs.pop("labels")
         ours = StepLoss(0.0, None)(model(**inputs), labels)
     assert ours.item() == pytest.approx(own.item(), rel=1e-5)
-
-
-def test_the_shift_is_the_same_with_and_without_the_models_own_method(tmp_path: Path) -> None:
-    tokenizer = small_tokenizer(tmp_path, ends_texts=True)
-    model: Any = build_model(text_config("opus-mt-tiny"), None, tmp_path, tokenizer)
-    labels = _batch(0)["labels"]
-
-    class WithoutMethod:
-        config = model.config
-
-    assert torch.equal(decoder_inputs(labels, model), decoder_inputs(labels, WithoutMethod()))
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "qwen2-tiny", "llama-tiny"])

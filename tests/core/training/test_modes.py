@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
 from trainwiz.core.training.engine import join_processes
-from trainwiz.core.training.metrics import resident_bytes
 
 from tests.core.training.runs import metrics, tiny_config, train, write_run
 from tests.core.training.text_runs import text_config
@@ -50,39 +48,9 @@ def test_torch_compile_takes_batches_of_every_length(processes: int, changes: di
     assert "recompile_limit" not in (folder / "train.log").read_text()
 
 
-def test_a_run_shorter_than_its_trace_traces_what_there_is(tmp_path: Path) -> None:
-    from types import SimpleNamespace
-    from typing import Any
-
-    import torch
-    from trainwiz.core.run.folder import RunFolder
-    from trainwiz.core.training.metrics import StepMeter
-    from trainwiz.core.training.trace import TraceCallback
-    from transformers import TrainerControl, TrainerState
-
-    callback: Any = TraceCallback(RunFolder(tmp_path), 5, StepMeter())
-    arguments = SimpleNamespace(device=torch.device("cpu"))
-    state, control = TrainerState(max_steps=3, is_world_process_zero=True), TrainerControl()
-    callback.on_train_begin(arguments, state, control)
-    for step in range(2):
-        callback.on_step_begin(arguments, state, control)
-        torch.ones(8, 8) @ torch.ones(8, 8)
-        state.global_step = step + 1
-        callback.on_step_end(arguments, state, control)
-    callback.on_train_end(arguments, state, control)
-    assert sorted(path.name for path in (tmp_path / "trace").iterdir()) == ["steps-1-2.json.gz", "steps-1-2.txt"]
-    callback.on_train_end(arguments, state, control)
-
-
 def test_only_deepspeed_on_several_cpu_processes_needs_a_group_of_ours() -> None:
     two = {"engine__processes": 2, "engine__strategy": "zero2"}
     assert join_processes(tiny_config()) == {}
     assert join_processes(tiny_config(engine__processes=2, engine__strategy="ddp")) == {}
     assert join_processes(tiny_config(engine__strategy="zero2")) == {}
     assert join_processes(tiny_config(**two, engine__device="cuda")) == {}
-
-
-def test_resident_memory_counts_this_process() -> None:
-    import psutil
-
-    assert resident_bytes() >= psutil.Process(os.getpid()).memory_info().rss * 0.9

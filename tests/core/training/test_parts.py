@@ -11,29 +11,25 @@ from typing import Any
 
 import pytest
 import torch
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.datasets import load_protein_rows
 from trainwiz.core.training.evaluation import StepLoss
-from trainwiz.core.training.failure import write_failure
-from trainwiz.core.training.metrics import StepMeter, json_number
-from trainwiz.core.training.model import build_esm, esm_tokenizer
-from trainwiz.core.training.phases import StopRequest
-from trainwiz.core.training.session import read_config
-from trainwiz.core.training.tasks import overfit_rows
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.model import build_model
+from trainwiz.core.training.process import StopRequest, write_failure
 
-from tests.core.training.runs import tiny_config, write_run
+from tests.core.training.runs import tiny_config
 from tests.each import each
 
 
 def test_a_model_built_from_a_checkpoint_is_the_same_in_every_tensor(tmp_path: Path) -> None:
     config = tiny_config()
-    model = build_esm(config, None)
+    model = build_model(config, None, Path(), None)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_()
     model.save_pretrained(tmp_path)
-    again = build_esm(config, tmp_path)
+    again = build_model(config, tmp_path, Path(), None)
     assert [n for n, p in again.state_dict().items() if not torch.equal(p, model.state_dict()[n])] == []
 
 
@@ -48,18 +44,18 @@ class Opens:
 
 
 def test_pretrained_weights_from_a_folder_and_from_a_pickle_that_runs_nothing(tmp_path: Path) -> None:
-    model = build_esm(tiny_config(), None)
+    model = build_model(tiny_config(), None, Path(), None)
     model.save_pretrained(tmp_path)
     config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
-    loaded = build_esm(config, None)
+    loaded = build_model(config, None, Path(), None)
     assert torch.equal(loaded.lm_head.bias, model.lm_head.bias)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
-    assert torch.equal(build_esm(config, None).lm_head.bias, model.lm_head.bias)
+    assert torch.equal(build_model(config, None, Path(), None).lm_head.bias, model.lm_head.bias)
     ran = tmp_path / "ran"
     torch.save({**model.state_dict(), "more": Opens(ran)}, tmp_path / "pytorch_model.bin")
     with pytest.raises(UsageError, match="hold more than tensors"):
-        build_esm(config, None)
+        build_model(config, None, Path(), None)
     assert not ran.exists()
 
 
@@ -82,12 +78,12 @@ def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
     config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
     started = time.monotonic()
     with pytest.raises(UsageError, match="cannot be loaded"):
-        build_esm(config, None)
+        build_model(config, None, Path(), None)
     assert time.monotonic() - started < 10
     assert not ran.exists()
     config.model.trust_remote_code = True
     with pytest.raises(Exception, match="OwnConfig"):
-        build_esm(config, None)
+        build_model(config, None, Path(), None)
     assert ran.exists()
 
 
@@ -95,61 +91,20 @@ def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
     config = tiny_config()
     config.model.architecture = {"model_type": "bert", "vocab_size": 33}
     with pytest.raises(UsageError, match="'bert'"):
-        build_esm(config, None)
+        build_model(config, None, Path(), None)
     config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
-        build_esm(config, None)
-
-
-def test_the_tokenizer_is_saved_and_loaded_as_esms(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    esm_tokenizer().save_pretrained(tmp_path)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer("LAX-")["input_ids"] == [0, 4, 5, 24, 30, 2]
-    assert (tokenizer.pad_token_id, tokenizer.mask_token_id, len(tokenizer)) == (1, 32, 33)
+        build_model(config, None, Path(), None)
 
 
 def test_rows_are_cut_and_split(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n".join(["M" * 5, "M" * 500] * 20))
     config = tiny_config(data__sources=[{"name": str(path)}], data__validation_rows=10)
-    rows = load_protein_rows(config, tmp_path)
-    assert set(rows.proteins.lengths.tolist()) == {5, 46}
+    rows = load_text_rows(config, tmp_path)
+    assert set(rows.texts.lengths.tolist()) == {5, 46}
     assert (len(rows.train), len(rows.held_out)) == (30, 10)
     assert not set(rows.train.tolist()) & set(rows.held_out.tolist())
-
-
-def test_separate_validation_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("MKT\nGAV\n")
-    (tmp_path / "b.txt").write_text("LLLL\n")
-    config = tiny_config(data__sources=[{"name": "a.txt"}], data__validation_sources=[{"name": "b.txt"}])
-    rows = load_protein_rows(config, tmp_path)
-    assert (rows.train.tolist(), rows.held_out.tolist()) == ([0, 1], [2])
-
-
-def test_streamed_proteins_are_those_in_memory(tmp_path: Path) -> None:
-    held = load_protein_rows(tiny_config(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    streamed = load_protein_rows(tiny_config(data__streaming=True), tmp_path)
-    assert (held.train.tolist(), held.held_out.tolist()) == (streamed.train.tolist(), streamed.held_out.tolist())
-    for row in [*held.train.tolist(), *held.held_out.tolist()]:
-        assert streamed.proteins.letters(row).tolist() == held.proteins.letters(row).tolist()
-
-
-def test_letters_outside_the_alphabet_are_named_with_their_line_where_rows_are_streamed(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("MKT\n\nGA7V\nL\n")
-    for streaming in (False, True):
-        with pytest.raises(UsageError, match=r"a\.txt, line 3: letters outside the protein alphabet: '7'"):
-            load_protein_rows(tiny_config(data__sources=[{"name": "a.txt"}], data__streaming=streaming), tmp_path)
-
-
-def test_overfit_takes_its_batches_for_each_process() -> None:
-    import numpy as np
-
-    config = tiny_config(mode__kind="overfit", mode__overfit_batches=3)
-    assert len(overfit_rows(np.arange(100), config, 2)) == 3 * 4 * 2
-    assert len(overfit_rows(np.arange(5), config, 1)) == 5
 
 
 @each("unlabelled", [0.0, 0.2, 0.8, 1.0])
@@ -168,18 +123,13 @@ def test_the_loss_is_cross_entropy_over_labelled_tokens(unlabelled: float, smoot
     assert torch.allclose(*gradients, atol=1e-5)
 
 
-def test_numbers_that_json_does_not_have() -> None:
-    values = [float("nan"), float("inf"), float("-inf"), 1.5, 3, None, torch.tensor(2.0)]
-    assert [json_number(value) for value in values] == ["NaN", "Infinity", "-Infinity", 1.5, 3, None, 2.0]
-
-
 def test_a_window_counts_when_its_step_is_done() -> None:
     meter = StepMeter()
     batch = {"input_ids": torch.zeros(2, 5), "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])}
     list(meter.timed(iter([batch, batch])))
-    assert (meter.tokens, meter.real_tokens) == (0, 0)
+    assert meter.counts() == {"tokens": 0, "real_tokens": 0}
     meter.step_done()
-    assert (meter.tokens, meter.real_tokens) == (20, 14)
+    assert meter.counts() == {"tokens": 20, "real_tokens": 14}
     pace = meter.read_pace()
     assert pace.steps == 1 and 0 <= pace.data_wait_s <= pace.step_s
 
@@ -206,15 +156,3 @@ def test_the_first_signal_is_a_request() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give a run folder"):
-        read_config(RunFolder(tmp_path))
-    (tmp_path / "run.yaml").write_text("a: [")
-    with pytest.raises(UsageError, match="not valid YAML"):
-        read_config(RunFolder(tmp_path))
-    (tmp_path / "run.yaml").write_text("task: nothing\n")
-    with pytest.raises(UsageError, match="task"):
-        read_config(RunFolder(tmp_path))
-    assert read_config(RunFolder(write_run(tmp_path / "run", tiny_config()))) == tiny_config()

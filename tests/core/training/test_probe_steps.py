@@ -14,13 +14,11 @@ import pytest
 import torch
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
-from trainwiz.core.training import probe_search
+from trainwiz.core.training import probe_trainer
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.probe import probe_parts
-from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, vocabulary_of
-from trainwiz.core.training.probe_search import MicroBatchSearch
-from trainwiz.core.training.probe_trainer import Answers, ProbeClock, ProbeTrainer
+from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, probe_parts
+from trainwiz.core.training.probe_trainer import Answers, MicroBatchSearch, ProbeClock, ProbeTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 
 from tests.core.export.solved_config import solved_config
@@ -43,7 +41,7 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
     """A trainer of esm2-tiny with a micro-batch of 8, accumulating 2 of the plan's 6, with its clock."""
 
     def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
-        order = replace(ORDER, ends_s=time.monotonic() + 60.0, **changes)
+        order = replace(ORDER, ends_s=time.monotonic() + 900.0, **changes)
         config = solved_config(
             model__architecture=dict(load_models()["esm2-tiny"].architecture),
             batch__sequence_length=32,
@@ -63,7 +61,7 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
             remove_unused_columns=False,
         )
         answers = Answers(tmp_path, writes=True)
-        trainer = ProbeTrainer(args, probe_parts(config, tmp_path, order, args.device, answers), StepMeter())
+        trainer = ProbeTrainer(args, probe_parts(config, tmp_path, order, args.device, answers.say), StepMeter())
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
         trainer.micro_batch = order.micro_batch
@@ -125,11 +123,6 @@ def test_a_micro_batch_that_does_not_fit_is_halved(tmp_path: Path, probe: Callab
     assert lines(tmp_path)["largest"][0]["micro_batch"] == 3
 
 
-def test_one_row_that_does_not_fit_is_an_error(probe: Callable[..., ProbeTrainer]) -> None:
-    with pytest.raises(torch.OutOfMemoryError):
-        probe(most_rows=0).train()
-
-
 def test_another_error_is_not_taken_for_memory(probe: Callable[..., ProbeTrainer]) -> None:
     trainer = probe()
 
@@ -177,7 +170,7 @@ def test_the_search_on_a_cpu_leaves_ram_to_others(
     trainer = probe()
     trainer.train()
     taken = iter([1000, 1400, 2200])
-    monkeypatch.setattr(probe_search, "peak_rss_bytes", lambda: next(taken))
+    monkeypatch.setattr(probe_trainer, "peak_rss_bytes", lambda: next(taken))
     order = replace(trainer.order, host_free_bytes=2000)  # type: ignore[attr-defined]
     MicroBatchSearch(trainer, order, trainer.answers, 0.01).run()  # type: ignore[attr-defined]
     # 8: 1000, 16: 1400, 32: 2200, so 64 would take 3800 of the 1000 + 0.8 x 2000 that may be taken.
@@ -196,25 +189,3 @@ def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[i
     assert all((labels != -100).any() for _, labels in made[:50])
     again = GeneratedRows(task, 500, rows._lengths, rows._targets, seed=1)
     assert (again[(0, 3)][0] == made[3][0]).all()
-
-
-def test_without_lengths_every_row_is_the_longest() -> None:
-    rows = generated_rows(replace(ORDER, lengths=()), "causal-lm", 500, seed=1)
-    assert {len(rows[(0, index)][0]) for index in range(20)} == {32}
-    batch = longest_batch(ORDER, "causal-lm", 500, 3, PaddedBatch(0))
-    assert {name: tuple(value.shape) for name, value in batch.items()} == dict.fromkeys(
-        ("input_ids", "attention_mask", "labels"), (3, 32)
-    )
-
-
-def test_the_vocabulary_of_a_sharded_model_is_its_own() -> None:
-    class Sharded:
-        weight = torch.nn.Parameter(torch.empty(0))
-
-    Sharded.weight.ds_shape = torch.Size([321, 8])  # type: ignore[attr-defined]
-
-    class Model:
-        def get_input_embeddings(self) -> type[Sharded]:
-            return Sharded
-
-    assert vocabulary_of(Model()) == 321

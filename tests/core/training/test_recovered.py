@@ -65,7 +65,11 @@ SETUPS = {
 }
 
 
-MARKS = {"two processes, ZeRO-2, 6 x 4": [needs_deepspeed], "one process, 5 x 8": [pytest.mark.all]}
+MARKS = {
+    "two processes, ZeRO-2, 6 x 4": [needs_deepspeed, pytest.mark.all],
+    "two processes, 5 x 4": [pytest.mark.all],
+    "one process, 5 x 8": [pytest.mark.all],
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SETUPS])

@@ -26,19 +26,6 @@ def tell(reporter: GuardedReporter, args: TrainingArguments, losses: list[float]
     calls.on_train_end(args, state, control)
 
 
-def test_events_reach_the_reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
-    args = arguments(tmp_path, "tensorboard")
-    (reporter,) = take_reporters(args)
-    assert args.report_to == []
-    tell(reporter, args, [3.25, 2.5])
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path / "logs"))
-    events.Reload()
-    assert [point.value for point in events.Scalars("train/loss")] == [3.25, 2.5]
-
-
 def test_a_reporter_that_fails_is_said_once_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,16 +61,6 @@ def test_without_a_server_it_writes_into_the_run_folder(
     assert "wandb writes into the run folder, for its server cannot be used: no account" in capsys.readouterr().out
 
 
-def test_the_mode_that_the_user_chose_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "online")
-    NeedsServer.heard = []
-    tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
-    assert NeedsServer.heard == [] and os.environ["WANDB_MODE"] == "online"
-    assert "reports no more: ConnectionError: no account" in capsys.readouterr().out
-
-
 def test_a_package_that_is_missing_does_not_stop_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,9 +77,3 @@ def test_a_package_that_is_missing_does_not_stop_the_training(
 def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"There is no reporter wandbb; .*tensorboard.*logging\.report_to"):
         take_reporters(arguments(tmp_path, "wandbb", "tensorboard"))
-
-
-def test_each_reporter_has_a_class_of_its_own(tmp_path: Path) -> None:
-    """The Trainer warns of two callbacks of the same class, and counts a name given twice once."""
-    reporters = take_reporters(arguments(tmp_path, "tensorboard", "comet_ml", "tensorboard"))
-    assert len(reporters) == 2 == len({type(reporter) for reporter in reporters})

@@ -5,24 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch.utils.data import DataLoader, Dataset
-from trainwiz.core.data.proteins import encode_proteins
+from trainwiz.core.data.proteins import ProteinStore
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.training.batches import (
     FILLER,
     EpochSampler,
-    EvaluationSampler,
     PaddedBatch,
     RowKey,
     out_of_shared_memory,
 )
-from trainwiz.core.training.datasets import Chosen, TextDataset
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.tasks import MaskedProteins
+from trainwiz.core.training.tasks import Chosen, MaskedProteins, TextDataset
 from transformers import Trainer, TrainingArguments
 
+from tests.core.training.tokenizers_for_tests import store
 from tests.each import each
 
 
@@ -40,13 +38,6 @@ def test_every_epoch_sees_every_row_in_its_own_order() -> None:
     assert [row for _, row in sampler] == orders[0]
 
 
-def test_overfitting_repeats_the_first_epoch() -> None:
-    sampler = EpochSampler(8, seed=1, repeat_first_epoch=True)
-    first = list(sampler)
-    sampler.start_epoch(5)
-    assert list(sampler) == first
-
-
 def test_an_epoch_ends_with_rows_that_count_for_nothing() -> None:
     sampler = EpochSampler(13, seed=1)
     sampler.fill_up(8)
@@ -55,17 +46,6 @@ def test_an_epoch_ends_with_rows_that_count_for_nothing() -> None:
     assert len(keys) == len(sampler) == 16
     assert sorted(row for _, row in keys[:13]) == list(range(13))
     assert keys[13:] == [(2, FILLER)] * 3
-
-
-def test_evaluation_is_filled_up_to_whole_batches_of_all_processes() -> None:
-    keys = [row for _, row in EvaluationSampler(13, 8)]
-    assert keys == [*range(13), FILLER, FILLER, FILLER]
-    assert len(EvaluationSampler(16, 8)) == 16
-
-
-def test_evaluation_begins_with_the_longest_rows() -> None:
-    lengths = np.array([3, 9, 1, 9, 4], np.uint32)
-    assert [row for _, row in EvaluationSampler(5, 4, lengths)] == [1, 3, 4, 0, 2, FILLER, FILLER, FILLER]
 
 
 class Numbers(Dataset[dict[str, torch.Tensor]]):
@@ -94,7 +74,7 @@ def test_the_order_is_that_of_the_trainer_of_transformers(tmp_path: Path) -> Non
 
 
 def _proteins() -> Dataset[RowKey]:
-    texts = encode_proteins(pa.array(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"], pa.large_string()))
+    texts = ProteinStore(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"]), 100)
     return MaskedProteins(texts, np.arange(5), 0.15, 1)
 
 
@@ -122,5 +102,5 @@ def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[Row
     assert not any(value.is_shared() for batch in batches for value in batch.values())
     meter.step_done()
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4]
-    assert meter.real_tokens == sum(lengths) < meter.tokens
+    assert meter.counts()["real_tokens"] == sum(lengths) < meter.counts()["tokens"]
     assert all(set(batch) == {"input_ids", "attention_mask", "labels"} for batch in batches)

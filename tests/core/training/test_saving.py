@@ -14,8 +14,8 @@ import torch
 from accelerate import Accelerator
 from trainwiz.core.files import bytes_below
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.callbacks import LossGuard, NonFiniteLoss
 from trainwiz.core.training.disk_guard import HEADROOM_BYTES, DiskGuard, NewestCheckpoints, Room
-from trainwiz.core.training.failure import LossGuard, NonFiniteLoss
 from trainwiz.core.training.saving import MARGIN, CheckpointSaver
 from transformers import TrainerControl, TrainerState, TrainingArguments
 

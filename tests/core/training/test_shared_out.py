@@ -73,21 +73,6 @@ def test_processes_with_unlike_numbers_of_rows_generate_together(tmp_path: Path)
     assert "BLEU of 7 texts" in (folder / "train.log").read_text()
 
 
-def test_fsdp_recomputes_with_the_dropout_of_the_first_pass(tmp_path: Path) -> None:
-    config = text_config("gpt2-tiny", **FSDP, training__max_steps=4)
-    dropout = {"resid_pdrop": 0.3, "embd_pdrop": 0.3, "attn_pdrop": 0.3}
-    both = []
-    for recomputes in (False, True):
-        changed = config.with_values(
-            {"engine.checkpointing": recomputes, "model.architecture_overrides": dropout}, "you"
-        )
-        folder = write_run(tmp_path / str(recomputes), changed)
-        train(folder, changed)
-        assert engine_of(folder)["activation_checkpointing"] is recomputes
-        both.append(losses(folder))
-    assert both[0] == pytest.approx(both[1], abs=1e-4)
-
-
 def test_fsdp_shares_out_a_protein_model(tmp_path: Path) -> None:
     """transformers names blocks of ESM that are not in it, at which accelerate refuses to start."""
     changes = {"training__max_steps": 8, "checkpoint__every_steps": 4}

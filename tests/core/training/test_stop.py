@@ -78,7 +78,9 @@ def evaluated(folder: Path) -> list[int]:
     return [line["step"] for line in metrics(folder) if "eval_loss" in line]
 
 
-@pytest.mark.parametrize("engine", ["single", pytest.param("ddp", marks=pytest.mark.all), "zero2, two processes"])
+@pytest.mark.parametrize(
+    "engine", ["single", *(pytest.param(name, marks=pytest.mark.all) for name in ("ddp", "zero2, two processes"))]
+)
 def test_an_evaluation_under_way_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     if "zero" in engine and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (pip install deepspeed)")
@@ -94,17 +96,6 @@ def test_an_evaluation_under_way_is_left(tmp_path: Path, monkeypatch: pytest.Mon
     assert evaluated(folder) == []
     assert train(folder, config, "--resume", "checkpoint-6")["outcome"] == "finished"
     assert evaluated(folder) == [12]
-
-
-def test_a_stop_after_the_last_step_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny_config(**EVALUATION, training__max_steps=6)
-    folder = write_run(tmp_path / "one", config)
-    monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:during=evaluation:seconds=1")
-    outcome, took_s = stopped_when(folder, config, evaluates(folder, 6))
-    assert took_s < LEAVES_WITHIN_S
-    assert (outcome["outcome"], outcome["step"]) == ("finished", 6)
-    assert (folder / "final_model" / "config.json").is_file()
-    assert evaluated(folder) == []
 
 
 def test_a_single_process_drops_a_long_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

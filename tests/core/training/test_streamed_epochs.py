@@ -12,17 +12,17 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.proteins import ProteinStore
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.training.batches import EpochSampler
-from trainwiz.core.training.datasets import TextDataset, load_protein_rows
-from trainwiz.core.training.tasks import MaskedProteins
+from trainwiz.core.training.tasks import MaskedProteins, TextDataset
 
 ROWS, BATCH, RANKS = 1501, 8, 2
 
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.data.streamed.rows.WINDOW_BYTES", 6000)
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
 
 
 def _file(folder: Path) -> None:
@@ -79,18 +79,9 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path
     _file(tmp_path)
     found = []
     for workers, skip in ((0, 0), (2, 0), (2, 17)):
-        rows = load_protein_rows(_config("masked-lm", "sequence"), tmp_path)
+        rows = load_text_rows(_config("masked-lm", "sequence"), tmp_path)
         sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
-        found.append(_batches(sampler, MaskedProteins(rows.proteins, rows.train, 0.15, 5), 2, 1, skip, workers))
+        found.append(
+            _batches(sampler, MaskedProteins(ProteinStore(rows.texts, 1022), rows.train, 0.15, 5), 2, 1, skip, workers)
+        )
     assert found[0] == found[1] and found[0][17:] == found[2] and len(found[2]) > 50
-
-
-def test_held_out_rows_are_those_in_memory(tmp_path: Path) -> None:
-    _file(tmp_path)
-    memory, streamed = (
-        load_text_rows(_config("causal-lm", "text", streaming=streaming), tmp_path) for streaming in (False, True)
-    )
-    assert [memory.texts[n] for n in memory.held_out.tolist()] == [
-        streamed.texts[n] for n in streamed.held_out.tolist()
-    ]
-    assert len(streamed.held_out) == 40 and not set(streamed.held_out.tolist()) & set(streamed.train.tolist())

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from trainwiz.core.training.batches import IGNORED, PaddedBatch
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, cut
@@ -24,12 +21,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFa
 @pytest.fixture(scope="module")
 def pair_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
     return small_tokenizer(tmp_path_factory.mktemp("t"), ends_texts=True)
-
-
-def test_a_text_alone_is_labelled_from_its_second_token_to_its_end(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokens, labels = CausalEncoder(tokenizer, 64).row("the old fox", None)
-    assert tokens.tolist() == [*tokenizer("the old fox")["input_ids"], tokenizer.eos_token_id]
-    assert labels.tolist() == [*tokens[1:].tolist(), IGNORED]
 
 
 def test_of_a_prompt_with_a_response_only_the_response_and_its_end_are_labelled(
@@ -83,14 +74,6 @@ def test_what_is_too_long_keeps_the_begin_of_the_response_and_the_end_of_the_pro
     assert tokens.tolist() == [*range(prompt - kept[0], prompt), *range(100, 100 + kept[1])]
 
 
-def test_a_huge_row_is_cut_before_it_is_read(tokenizer: PreTrainedTokenizerFast) -> None:
-    encoder = CausalEncoder(tokenizer, 16)
-    huge = "the red fox sees 3 stones " * 200_000
-    assert encoder.row(huge, None)[0].tolist() == tokenizer(huge[:2000])["input_ids"][:16]
-    tokens, labels = encoder.row(huge, "cat")
-    assert len(tokens) == 16 and (labels != IGNORED).sum() == len(tokenizer("cat")["input_ids"]) + 1
-
-
 def test_source_and_target_are_cut_to_their_own_lengths_and_keep_their_end(
     pair_tokenizer: PreTrainedTokenizerFast,
 ) -> None:
@@ -99,14 +82,6 @@ def test_source_and_target_are_cut_to_their_own_lengths_and_keep_their_end(
     assert (len(source), len(target)) == (9, 5)
     assert source[-1] == target[-1] == end
     assert source[:8].tolist() == pair_tokenizer("the old fox sees " * 20)["input_ids"][:8]
-
-
-def test_the_cut_is_not_saved_with_the_tokenizer(tmp_path: Path) -> None:
-    tokenizer = small_tokenizer(tmp_path, ends_texts=True)
-    PairEncoder(tokenizer, 6, 4).row("the old fox sees 7 stones", "the red cat sees 8 stones")
-    tokenizer.save_pretrained(tmp_path / "saved")
-    saved = Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
-    assert saved.truncation is None and len(saved.encode("the old fox sees 7 stones").ids) > 6
 
 
 def test_a_target_gets_an_end_where_its_tokenizer_gives_none(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -136,6 +136,7 @@ def joined_config(**changes: Any) -> RunConfig:
     return text_config("qwen2-tiny", **values)
 
 
+@pytest.mark.all
 def test_two_processes_on_streamed_blocks_compute_what_one_does_in_memory(tmp_path: Path) -> None:
     one, two = (
         joined_config(),
@@ -162,65 +163,3 @@ def test_two_processes_on_streamed_blocks_compute_what_one_does_in_memory(tmp_pa
     assert measured[0]["eval_labelled_tokens"] == measured[1]["eval_labelled_tokens"]
     trained = [json.loads((folder / "tokenizer" / "tokenizer.json").read_text()) for folder in folders]
     assert trained[0] == trained[1]
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("kind", ["chat", "joined"])
-def test_a_resumed_causal_run_is_the_uninterrupted_one(kind: str, tmp_path: Path) -> None:
-    architecture = {
-        **(text_config("gpt2-tiny").model.architecture or {}),
-        "resid_pdrop": DROPOUT,
-        "embd_pdrop": DROPOUT,
-    }
-    changes: dict[str, Any] = {
-        "model__architecture": architecture,
-        "checkpoint__every_steps": 3,
-        "training__max_steps": 9,
-    }
-    config = text_config("gpt2-tiny", **changes) if kind == "chat" else text_config(
-        "gpt2-tiny", data__concatenate=True, **changes
-    )  # fmt: skip
-    folder = write_run(tmp_path / "whole", config)
-    train(folder, config)
-    resumed = write_run(tmp_path / "resumed", config)
-    for name in ("tokenizer", "checkpoint-6"):
-        shutil.copytree(folder / name, resumed / name)
-    train(resumed, config, "--resume", "checkpoint-6")
-    same_tensors(folder / "final_model", resumed / "final_model")
-    assert losses(resumed) == {step: value for step, value in losses(folder).items() if step > 6}
-
-
-@pytest.mark.all
-def test_two_processes_measure_the_bleu_of_one(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {
-        "model__architecture": text_config("t5-chat-tiny").model.architecture, "training__epochs": None,
-        "training__max_steps": 4, "data__validation_rows": 11,
-    }  # fmt: skip
-    scores = []
-    for processes in (1, 2):
-        config = seq2seq_config(
-            **changes, engine__processes=processes, engine__strategy="ddp" if processes > 1 else "single",
-            batch__gradient_accumulation_steps=2 // processes,
-        )  # fmt: skip
-        folder = write_run(tmp_path / str(processes), config)
-        outcome = train(folder, config)
-        lines = [json.loads(line) for line in (folder / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
-        scores.append((outcome["eval_bleu"], [(line["row"], line["generation"]) for line in lines]))
-    assert scores[0] == scores[1]
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("task", ["causal-lm", "seq2seq"])
-def test_streamed_and_held_real_rows_train_alike(task: str, shared_data: Path, tmp_path: Path) -> None:
-    source = {
-        "name": str(shared_data / "chat_zh_train_3k.parquet"), "text_column": "prompt", "target_column": "response",
-        "max_rows": 800,
-    }  # fmt: skip
-    model = {"causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
-    found = []
-    for streaming in (False, True):
-        config = text_config(model, data__sources=[source], data__streaming=streaming, data__workers=2 * streaming)
-        folder = write_run(tmp_path / str(streaming), config)
-        train(folder, config)
-        found.append([line.get("eval_loss", line.get("loss")) for line in metrics(folder)])
-    assert len(found[0]) == 10 and found[0] == found[1]

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from trainwiz.core.data.texts import load_text_rows
-from trainwiz.core.training import tokens as text_encoding
-from trainwiz.core.training import tokens as token_lengths
-from trainwiz.core.training.datasets import TextDataset
+from trainwiz.core.training.tasks import TextDataset
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, row_lengths
 
@@ -36,29 +34,6 @@ def test_they_are_those_of_the_rows(model: str, sizes: tuple[int, int], tmp_path
     expected = [max(map(len, made[(0, row)])) for row in range(len(made))]
     assert row_lengths(rows, rows.train, task, encoder).tolist() == expected
     assert len(set(expected)) >= 4
-
-
-def test_without_a_fast_tokenizer_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, encoder, task = rows_and_encoder("gpt2-tiny", tmp_path)
-    quick = row_lengths(rows, rows.train, task, encoder)
-    monkeypatch.setattr(text_encoding, "Tokenizer", int)
-    assert np.array_equal(row_lengths(rows, rows.train, task, encoder), quick)
-
-
-def test_texts_and_targets_are_too_long_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, encoder, task = rows_and_encoder("t5-chat-tiny", tmp_path)
-    sides = [int(store.lengths[rows.train].sum()) for store in (rows.texts, rows.targets)]
-    in_bytes = rows.lengths_of(task, rows.train)
-    for most, counted in ((sum(sides), True), (sum(sides) - 1, False)):
-        monkeypatch.setattr(token_lengths, "MOST_BYTES", most)
-        assert np.array_equal(row_lengths(rows, rows.train, task, encoder), in_bytes) is not counted
-
-
-@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
-def test_many_rows_are_not_all_counted(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, encoder, task = rows_and_encoder("t5-chat-tiny", tmp_path)
-    monkeypatch.setattr(token_lengths, limit, 1)
-    assert np.array_equal(row_lengths(rows, rows.train, task, encoder), rows.lengths_of(task, rows.train))
 
 
 @pytest.mark.parametrize("budget", [10**9, 1000])

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import UsageError
-from trainwiz.core.training.tokenizer import MOST_BYTES, SPECIAL_TOKENS, build_tokenizer
+from trainwiz.core.training.tokenizer import SPECIAL_TOKENS, build_tokenizer
 from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 
 from tests.conftest import REPOSITORY
@@ -52,15 +52,6 @@ def test_beside_its_model_it_loads_as_the_one_that_trained(name: str, tmp_path: 
     assert (loaded.eos_token_id, loaded.pad_token_id) == (made.eos_token_id, made.pad_token_id)
 
 
-def test_the_same_rows_give_the_same_tokenizer(tmp_path: Path) -> None:
-    config = text_config("gpt2-tiny")
-    first, second = (build_tokenizer(config, tmp_path / name, ROWS) for name in ("a", "b"))
-    assert isinstance(first, PreTrainedTokenizerFast) and isinstance(second, PreTrainedTokenizerFast)
-    assert first.backend_tokenizer.to_str() == second.backend_tokenizer.to_str()
-    # A causal text is continued: its tokenizer sets no end.
-    assert first("fox")["input_ids"][-1] != first.eos_token_id
-
-
 def test_those_that_start_together_share_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lock is on the open file, so threads wait for each other as processes do."""
     config = text_config("gpt2-tiny")
@@ -83,28 +74,6 @@ def test_the_models_own_comes_before_one_from_the_data(tmp_path: Path) -> None:
     config.model.tokenizer = "train"
     assert len(build_tokenizer(config, run, text_rows(SENTENCES * 3))) != 350
     assert (run / "tokenizer").is_dir()
-
-
-def test_the_one_in_the_hub_cache_is_the_models_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    root = tmp_path / "hub" / "models--openai-community--gpt2-medium"
-    snapshot = root / "snapshots" / "abc"
-    small_tokenizer(tmp_path, vocabulary=333).save_pretrained(snapshot)
-    (snapshot / "config.json").write_text(json.dumps(text_config("gpt2-medium").model.architecture))
-    (root / "refs").mkdir()
-    (root / "refs" / "main").write_text("abc")
-    run = tmp_path / "run"
-    assert build_tokenizer(text_config("gpt2-medium"), run, ROWS).vocab_size <= 333
-    assert not run.exists()
-
-
-def test_a_named_one_comes_first_and_its_path_is_from_the_run_folder(tmp_path: Path) -> None:
-    small_tokenizer(tmp_path, vocabulary=320).save_pretrained(tmp_path / "mine")
-    config = text_config("gpt2-tiny", model__tokenizer="../mine")
-    run = tmp_path / "run"
-    run.mkdir()
-    assert len(build_tokenizer(config, run, ROWS)) <= 320
-    assert list(run.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["not-here", "someone/not-here"])
@@ -138,13 +107,6 @@ def test_a_tokenizer_whose_library_is_missing_names_it(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=REPOSITORY)
     code, message = ended.stdout.splitlines()
     assert code == "missing_package" and "requires the SentencePiece library; install it with pip" in message
-
-
-def test_pretrained_weights_without_their_tokenizer_are_refused(tmp_path: Path) -> None:
-    config = text_config("gpt2-medium", model__init="pretrained")
-    with pytest.raises(UsageError, match="the tokenizer of openai-community/gpt2-medium cannot be loaded"):
-        build_tokenizer(config, tmp_path, ROWS)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_vocabulary_that_does_not_hold_the_bytes_is_refused(tmp_path: Path) -> None:
@@ -187,24 +149,3 @@ def test_a_multilingual_tokenizer_is_told_its_languages(tmp_path: Path) -> None:
 
     assert forced_first_token(ready) == ids["eng_Latn"]
     assert forced_first_token(small_tokenizer(tmp_path, ends_texts=True)) is None
-
-
-def test_of_much_text_a_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainwiz.core.training import tokenizer as tokenizer_training
-
-    rows = text_rows([f"{number:05d}" for number in range(1000)])
-    assert MOST_BYTES > 5000 and sum(map(len, tokenizer_training._texts(rows))) == 1000
-    monkeypatch.setattr(tokenizer_training, "MOST_BYTES", 500)
-    (chosen,) = tokenizer_training._texts(rows)
-    assert chosen == [f"{number:05d}" for number in range(0, 1000, 10)]
-
-
-def test_one_row_of_millions_without_a_space_is_no_burden() -> None:
-    """Counted as the one word that it is, it took hours."""
-    from trainwiz.core.training import tokenizer as tokenizer_training
-
-    rows = text_rows(["ab" * 10_000_000, "a text"])
-    assert [len(text) for batch in tokenizer_training._texts(rows) for text in batch] == [
-        tokenizer_training.LONGEST_TEXT,
-        6,
-    ]

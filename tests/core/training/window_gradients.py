@@ -78,7 +78,8 @@ def gradients_of(config: RunConfig, folder: Path) -> tuple[torch.Tensor, int]:
     trainer.add_callback(kept)
     trainer.train()
     meter.step_done()
-    return kept.whole, meter.tokens + meter.target_tokens
+    counts = meter.counts()
+    return kept.whole, counts["tokens"] + counts.get("target_tokens", 0)
 
 
 def stock_gradient(config: RunConfig, folder: Path) -> torch.Tensor:

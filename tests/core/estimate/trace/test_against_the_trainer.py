@@ -15,10 +15,10 @@ from trainwiz.core.estimate.trace.build import build_traced_model, run_config
 from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.batches import EpochSampler
-from trainwiz.core.training.datasets import TaskParts
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.model import batch_alone, decoder_only, encoder_decoder
+from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 

@@ -14,13 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data import blocks as whole_blocks
-from trainwiz.core.data.streamed import index
-from trainwiz.core.data.streamed import parts as files_by_place
-from trainwiz.core.data.streamed import parts as grouped
-from trainwiz.core.data.streamed.index import CopiedPart
-from trainwiz.core.data.streamed.parts import DecodedUnits, GroupedPart, PlacedPart
-from trainwiz.core.data.streamed.rows import StreamedTexts
+from trainwiz.core.data import streamed as whole
+from trainwiz.core.data.streamed import CopiedPart, DecodedUnits, GroupedPart, StreamedTexts
+from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.files import ROWS as ROWS_FOLDER
@@ -63,10 +59,10 @@ def _parquet(path: Path, group: int = 37) -> None:
 
 
 FILES: dict[str, tuple[Callable[[Path], None], type]] = {
-    "a.jsonl": (_jsonl, PlacedPart),
-    "a.csv": (_csv, PlacedPart),
+    "a.jsonl": (_jsonl, CopiedPart),
+    "a.csv": (_csv, CopiedPart),
     "quoted.csv": (lambda path: _csv(path, '"'), CopiedPart),
-    "a.tsv": (_tsv, PlacedPart),
+    "a.tsv": (_tsv, CopiedPart),
     "a.jsonl.gz": (_packed, CopiedPart),
     "array.json": (_array, CopiedPart),
     "a.parquet": (_parquet, GroupedPart),
@@ -76,10 +72,8 @@ FILES: dict[str, tuple[Callable[[Path], None], type]] = {
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of some 100 KB stand for large ones: many blocks, many units, many windows."""
-    monkeypatch.setattr(whole_blocks, "BLOCK_BYTES", 5000)
-    monkeypatch.setattr(index, "UNIT_BYTES", 9000)
-    monkeypatch.setattr("trainwiz.core.data.reader.BATCH_ROWS", 16)
+    """Files of some 100 KB stand for large ones: many units, many windows."""
+    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 9000)
     monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
     monkeypatch.setattr("trainwiz.core.data.parquet.BATCH_ROWS", 16)
 
@@ -129,7 +123,7 @@ def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None
 def test_several_files_and_sources_keep_their_order_in_the_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainwiz.core.data.streamed.rows.WINDOW_BYTES", 30_000)
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
     for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz"):
         FILES[name][0](tmp_path / name)
     sources = [{"name": name, **BOTH} for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz")]
@@ -139,10 +133,8 @@ def test_several_files_and_sources_keep_their_order_in_the_windows(
     windows = streamed.windows_of_training()
     assert windows is not None
     decoded: list[int] = []
-    read = grouped.GroupedPart._units_of
-    monkeypatch.setattr(
-        grouped.GroupedPart, "_units_of", lambda part, first: (decoded.append(first), read(part, first))[1]
-    )
+    read = GroupedPart._units_of
+    monkeypatch.setattr(GroupedPart, "_units_of", lambda part, first: (decoded.append(first), read(part, first))[1])
     orders = list(windows.orders(seed=3, epoch=1))
     assert len(orders) > 8
     seen = np.concatenate(orders)
@@ -154,35 +146,19 @@ def test_several_files_and_sources_keep_their_order_in_the_windows(
 
 
 def test_a_file_that_changes_while_the_run_reads_it_is_one_sentence(tmp_path: Path) -> None:
-    for name in ("a.parquet", "a.jsonl"):
-        FILES[name][0](tmp_path / name)
-        rows = load_text_rows(config("seq2seq", {"name": name, **BOTH}, streaming=True, validation_rows=0), tmp_path)
-        path = tmp_path / name
-        if name == "a.jsonl":
-            lines = path.read_text().splitlines()
-            path.write_text("\n".join([lines[0], *(line[:-1] for line in lines[1:])]))
-        else:
-            pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), path)
-        with pytest.raises(UsageError, match="was changed while the run reads it"):
-            rows.texts[300]
-
-
-def test_broken_rows_are_named_by_their_line(tmp_path: Path) -> None:
-    good = json.dumps({"source": "some text " * 40, "target": "t"})
-    (tmp_path / "a.jsonl").write_text("\n".join([good] * 50 + ["{broken", good]))
-    with pytest.raises(UsageError, match=r"a\.jsonl, line 51 is not a JSON object"):
-        load_text_rows(config("seq2seq", {"name": "a.jsonl", **BOTH}, streaming=True), tmp_path)
-    (tmp_path / "b.txt").write_bytes(b"fine\n" * 3000 + b"br\xffken\n")
-    with pytest.raises(UsageError, match=r"b\.txt, line 3001: the text is not UTF-8"):
-        load_text_rows(config("causal-lm", {"name": "b.txt"}, streaming=True), tmp_path)
+    _parquet(tmp_path / "a.parquet")
+    source = {"name": "a.parquet", **BOTH}
+    rows = load_text_rows(config("seq2seq", source, streaming=True, validation_rows=0), tmp_path)
+    pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="was changed while the run reads it"):
+        rows.texts[300]
 
 
 def test_what_is_decoded_stays_within_its_budget() -> None:
     units = DecodedUnits(100)
-    kept = grouped.Decoded(pa.array(["x"]), None, 40)
     for number in range(5):
-        units.put((0, number), kept)
-        units.put((0, number), kept)
+        for _ in range(2):
+            units.put((0, number), (pa.array(["x"]),), 40)
     assert [number for number in range(5) if units.get((0, number)) is not None] == [3, 4]
 
 
@@ -198,10 +174,8 @@ def test_of_many_files_a_few_are_open(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 50, hard))
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files_by_place, "MOST_OPEN", 8)
-            rows = load_text_rows(config("seq2seq", *sources, streaming=True, validation_rows=2), tmp_path)
-            found = [rows.texts[number] for number in np.random.default_rng(1).permutation(len(rows.texts))]
+        rows = load_text_rows(config("seq2seq", *sources, streaming=True, validation_rows=2), tmp_path)
+        found = [rows.texts[number] for number in np.random.default_rng(1).permutation(len(rows.texts))]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert sorted(found) == sorted([f"source {n}" for n in range(60)] * 3 + ["a", "b"] * 60)
@@ -213,16 +187,20 @@ def test_a_row_group_is_found_without_reading_the_footer_again(tmp_path: Path, m
     _parquet(tmp_path / "a.parquet", 1)
     rows = load_text_rows(config("seq2seq", {"name": "a.parquet", **BOTH}, streaming=True, validation_rows=0), tmp_path)
     opened: list[Path] = []
-    read = grouped.ParquetReader
-    monkeypatch.setattr(grouped, "ParquetReader", lambda path: (opened.append(path), read(path))[1])
+    read = whole.ParquetReader
+    monkeypatch.setattr(whole, "ParquetReader", lambda path: (opened.append(path), read(path))[1])
     assert [rows.texts[number] for number in range(len(ROWS))] == [text.strip() for text, _ in ROWS]
     assert len(opened) == 1
 
 
-def test_a_record_that_would_fill_the_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_blocks, "LONGEST_LINE", 20_000)
-    source = {"name": "a.fasta", "text_column": "sequence"}
-    (tmp_path / "a.fasta").write_text(">short\nMKV\n>chromosome 1\n" + "ACGTACGT\n" * 4000 + ">short\nMKV\n")
-    with pytest.raises(UsageError, match=r"a\.fasta, byte 1[12]: the record that begins here has 20,000 bytes or more"):
-        load_text_rows(config("causal-lm", source, streaming=True, validation_rows=0), tmp_path)
-    assert len(load_text_rows(config("causal-lm", source, validation_rows=0), tmp_path).texts) == 3
+@each("name", ["a.parquet", "a.tsv", "a.jsonl.gz"])
+def test_the_index_takes_no_more_than_is_said(tmp_path: Path, name: str) -> None:
+    FILES[name][0](tmp_path / name)
+    run = config("seq2seq", {"name": name, **BOTH}, validation_rows=20)
+    said = summarize_data(run, tmp_path)
+    run.data.streaming = True
+    load_text_rows(run, tmp_path)
+    real = sum(path.stat().st_size for path in (tmp_path / ROWS_FOLDER).rglob("*") if path.is_file())
+    text_bytes = sum(len(side.encode()) for row in ROWS for side in row)
+    assert real <= said.bytes_streamed + 2000
+    assert (real > 0.9 * text_bytes) == (name != "a.parquet"), "only parquet files are read where they stand"

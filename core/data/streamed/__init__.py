@@ -1,1 +1,0 @@
-"""Rows that are read while training: from the files where they stand, each by its number."""
