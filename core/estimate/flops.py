@@ -195,7 +195,7 @@ def moved_bytes(work: Workload) -> float:
     between = BETWEEN_AUTOCAST if formats.autocast else BETWEEN_SINGLE if element == SINGLE else BETWEEN_HALF
     total = 0.0
     for block in architecture.blocks:
-        tokens = work.micro_batch * _queries(work, block)
+        tokens = work.micro_batch * work.queries_of(block)
         products = sum(inputs + outputs for _, inputs, outputs in block.linears)
         total += block.layers * tokens * passes * (element * products + between * block.hidden)
         if work.attention == "eager":
@@ -247,13 +247,8 @@ def _head_flops(work: Workload) -> float:
     return float(FORWARD * positions * head)
 
 
-def _queries(work: Workload, block: Block) -> int:
-    decoder = block.causal and work.architecture.kind == "encoder-decoder"
-    return work.decoded_length if decoder else work.length
-
-
 def _block_flops(work: Workload, block: Block) -> float:
-    queries = _queries(work, block)
+    queries = work.queries_of(block)
     tokens = work.micro_batch * queries
     attended = queries / 2 if block.causal and work.attention != "eager" else queries
     scores = 2 * FORWARD * tokens * attended * block.attention_width

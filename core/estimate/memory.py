@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.moment import moment_text
-from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, overheads, peak_of
+from trainwiz.core.estimate.moment import KINDS, moment_text
+from trainwiz.core.estimate.peak import Peak, evaluation_peak, overheads, peak_of
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
