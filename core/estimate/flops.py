@@ -52,15 +52,8 @@ class LengthCounts:
     @classmethod
     def of(cls, ordered: Sequence[int]) -> LengthCounts:
         """From lengths, shortest first."""
-        values: list[int] = []
-        ranks: list[int] = []
-        for rank, length in enumerate(ordered, 1):
-            if values and values[-1] == length:
-                ranks[-1] = rank
-            else:
-                values.append(length)
-                ranks.append(rank)
-        return cls(tuple(values), tuple(ranks))
+        ranks = {length: rank for rank, length in enumerate(ordered, 1)}
+        return cls(tuple(ranks), tuple(ranks.values()))
 
     @property
     def rows(self) -> int:
@@ -159,8 +152,7 @@ LOGIT = 50
 
 def forward_flops(work: Workload) -> float:
     """Of one micro-batch on one process: matrix products, attention scores, vocabulary projection."""
-    blocks = sum(block.layers * _block_flops(work, block) for block in work.architecture.blocks)
-    return blocks + _head_flops(work)
+    return sum(block.layers * _block_flops(work, block) for block in work.architecture.blocks) + _head_flops(work)
 
 
 def micro_batch_flops(work: Workload) -> float:

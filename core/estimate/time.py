@@ -107,15 +107,12 @@ class StepTime:
 
 def gpu_rate(spec: GpuSpec, precision: str, tf32: bool) -> Rate:
     """Peak of one card in the format of the matrix products; a format that it lacks runs at its fp32 rate."""
-    match precision:
-        case "fp16":
-            flops = spec.fp16_flops
-        case "bf16" | "bf16-true":
-            flops = spec.bf16_flops
-        case "tf32":
-            flops = spec.tf32_flops
-        case _:
-            flops = spec.tf32_flops if tf32 else None
+    flops = {
+        "fp16": spec.fp16_flops,
+        "bf16": spec.bf16_flops,
+        "bf16-true": spec.bf16_flops,
+        "tf32": spec.tf32_flops,
+    }.get(precision, spec.tf32_flops if tf32 else None)
     link = NVLINK if "SXM" in spec.name else PCIE_SLOW
     return Rate(flops or spec.fp32_flops, spec.bandwidth_bytes_per_s, link=link)
 
@@ -141,14 +138,19 @@ def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
 
 def _micro_batch(cost: Cost, rate: Rate, on_cpu: bool) -> Range:
     """The longest of computing, moving bytes and launching; at worst the first two do not overlap."""
-    low, high = cost.flops / (rate.fast_share * rate.flops), cost.flops / (rate.slow_share * rate.flops)
+    computed = _computed(cost.flops, rate)
     if on_cpu:
-        return Range(low, high)
+        return computed
     moved = cost.moved_bytes / rate.bandwidth
     apart = cost.flops / (OVERLAPPED_SHARE * rate.flops) + moved / SLOW_BANDWIDTH
     return Range(
-        max(low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S), max(high, apart, cost.kernels * LAUNCH_SLOW_S)
+        max(computed.low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S),
+        max(computed.high, apart, cost.kernels * LAUNCH_SLOW_S),
     )
+
+
+def _computed(flops: float, rate: Rate) -> Range:
+    return Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))
 
 
 def verdict_of(share: float, on_cpu: bool = False) -> TimeVerdict:
@@ -373,14 +375,8 @@ def _doublings(measurement: Measurement, usual: Workload) -> float:
 
 def _other_settings(measurement: Measurement, work: Workload) -> int:
     """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
-    return sum(
-        (
-            measurement.checkpointing != work.checkpointing,
-            measurement.optimizer != work.optimizer,
-            measurement.lora_rank != work.lora_rank,
-            measurement.loss_chunk != work.loss_chunk,
-        )
-    )
+    names = ("checkpointing", "optimizer", "lora_rank", "loss_chunk")
+    return sum(getattr(measurement, name) != getattr(work, name) for name in names)
 
 
 # Time of generating text: token by token, each a pass over all weights.
@@ -404,29 +400,22 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     batches = -(-rows // (work.eval_micro_batch * work.world_size))
     longest = work.generation_length
     shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
-    position, prompt = _position(work, rate), _prompt(work, rate)
+    position = _position(work, rate)
+    # The source, or the prompt, once.
+    prompt = _computed(forward_flops(work.with_micro_batch(work.eval_micro_batch)), rate)
     return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
 
 
 def _position(work: Workload, rate: Rate) -> Range:
     beams = work.eval_micro_batch * work.beams
-    decoder = sum(block.layers * block.parameters for block in work.architecture.blocks if block.causal)
+    blocks = [block for block in work.architecture.blocks if block.causal]
     head = work.architecture.vocabulary_parameters
+    decoder = sum(block.layers * block.parameters for block in blocks)
     moved = (decoder + head) * work.formats.weights + beams * cache_bytes_per_row(work) / 2
-    active = sum(block.layers * block.active_linear_parameters for block in work.architecture.blocks if block.causal)
-    flops = FORWARD * beams * (active + head)
-    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
-    on_cpu = work.device == "cpu"
-    fast, slow = (0.0, 0.0) if on_cpu else (LAUNCH_FAST_S, LAUNCH_SLOW_S)
+    active = sum(block.layers * block.active_linear_parameters for block in blocks)
+    computed = _computed(FORWARD * beams * (active + head), rate)
+    kernels = 0 if work.device == "cpu" else KERNELS_A_LAYER * sum(block.layers for block in blocks)
     return Range(
-        max(moved / rate.bandwidth, flops / (rate.fast_share * rate.flops), KERNELS_A_LAYER * layers * fast)
-        + SEARCH_FAST_S,
-        max(2 * moved / rate.bandwidth, flops / (rate.slow_share * rate.flops), KERNELS_A_LAYER * layers * slow)
-        + SEARCH_SLOW_S,
+        max(moved / rate.bandwidth, computed.low, kernels * LAUNCH_FAST_S) + SEARCH_FAST_S,
+        max(2 * moved / rate.bandwidth, computed.high, kernels * LAUNCH_SLOW_S) + SEARCH_SLOW_S,
     )
-
-
-def _prompt(work: Workload, rate: Rate) -> Range:
-    """The source, or the prompt, once."""
-    flops = forward_flops(work.with_micro_batch(work.eval_micro_batch))
-    return Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))

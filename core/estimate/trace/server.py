@@ -57,14 +57,9 @@ def problem(code: ProblemCode, message: str) -> dict[str, Any]:
 
 def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
     from trainwiz.core.estimate.trace.layers import trace_layers
-
-    if tier == "layers":
-        from trainwiz.core.estimate.trace.layers import trace_layers
-
-        return trace_layers(request, forks=forks)
     from trainwiz.core.estimate.trace.step import trace_full
 
-    return trace_full(request)
+    return trace_layers(request, forks=forks) if tier == "layers" else trace_full(request)
 
 
 # One trace in a process of its own, so that it can be killed and cannot harm the tracer.
@@ -92,10 +87,10 @@ class RunningTrace:
         os.close(self.output)
         status = self._reap()
         try:
-            document = json.loads(self._text)
+            document: dict[str, Any] = json.loads(self._text)
         except ValueError:
             return problem("worker_died", _end(status))
-        return document if isinstance(document, dict) else problem("worker_died", _end(status))
+        return document
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):
@@ -174,7 +169,6 @@ def write_all(descriptor: int, text: bytes) -> None:
 # What the tracer does while nobody asks: first traces, so that those that are forked off later need not begin cold.
 
 IdleWork = Callable[[], None]
-LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 SMALL = TraceRequest(
     model_config='{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, '
     '"num_hidden_layers": 8, "num_attention_heads": 2}',
@@ -199,12 +193,16 @@ def first_traces() -> list[IdleWork]:
     """
     import torch
 
-    return [] if torch.accelerator.is_available() else [partial(_first_trace, one) for one in (SMALL, SMALL_PAIR)]
+    return (
+        []
+        if torch.accelerator.is_available()
+        else [partial(answer, "layers", one.to_json()) for one in (SMALL, SMALL_PAIR)]
+    )
 
 
 def imports_of(names: Iterable[str]) -> IdleWork:
     """Import the modules that a trace had to import; only parts of the libraries, whose imports are known to work."""
-    known = [name for name in names if name.partition(".")[0] in LIBRARIES]
+    known = [name for name in names if name.partition(".")[0] in NEEDED]
 
     def run() -> None:
         for name in known:
@@ -212,14 +210,6 @@ def imports_of(names: Iterable[str]) -> IdleWork:
                 importlib.import_module(name)
 
     return run
-
-
-def _first_trace(request: TraceRequest) -> None:
-    # A trace that fails says so where somebody asked for it.
-    from trainwiz.core.estimate.trace.layers import trace_layers
-
-    with contextlib.suppress(Exception):
-        trace_layers(request)
 
 
 # Server: answers requests one line at a time, each traced in a child of its own that can be killed.
@@ -256,14 +246,14 @@ class Server:
         self,
         answers: int,
         start: StartTrace,
-        idle: list[Callable[[], None]] | None = None,
-        learn: Callable[[list[str]], Callable[[], None]] | None = None,
+        idle: Iterable[IdleWork] = (),
+        learn: Callable[[list[str]], IdleWork] | None = None,
     ) -> None:
         """`idle` is done, one by one, while there is nothing else to do. `learn` makes more of it from the names of
         modules that a trace had to import."""
         self._answers = answers
         self._start = start
-        self._idle = idle or []
+        self._idle = list(idle)
         self._learn = learn
         self._requests: list[Request] = []
         self._unread = b""
@@ -321,7 +311,7 @@ class Server:
                 Request(message["ask"], message["tier"], message["request"], float(message["limit_s"]))
             )
         elif "cancel" in message:
-            for request in [one for one in self._requests if one.number == message["cancel"]]:
+            for request in [request for request in self._requests if request.number == message["cancel"]]:
                 self._drop(request)
         elif "ping" in message:
             self._say(pong=1)
