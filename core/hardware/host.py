@@ -118,7 +118,7 @@ def _unescaped(path: str) -> str:
 
 def _cpu_quota(group: Path) -> float | None:
     """Cores that the group may use: quota over period, in both spellings."""
-    words = (_text(group / "cpu.max") or "").split()
+    words = text_of(group / "cpu.max").split()
     if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
         return int(words[0]) / int(words[1])
     quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
@@ -136,19 +136,20 @@ def _droppable(group: Path) -> int:
 
 
 def _number(path: Path) -> int | None:
-    text = (_text(path) or "").strip()
+    text = text_of(path).strip()
     return int(text) if text.removeprefix("-").isdigit() else None
 
 
 def _lines(path: Path) -> list[str]:
-    return (_text(path) or "").splitlines()
+    return text_of(path).splitlines()
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str:
+    """ "" for what cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return ""
 
 
 # The computer around the GPUs: cores, memory, disk, shared memory, and what kind of system it is.
@@ -214,7 +215,7 @@ def shared_memory_size(folder: Path = SHARED_MEMORY) -> int:
 
 def is_wsl(root: Path = Path("/")) -> bool:
     """Linux inside Windows: the kernel says "microsoft" in its release."""
-    return "microsoft" in (_text(root / "proc/sys/kernel/osrelease") or "").lower()
+    return "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower()
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
