@@ -12,6 +12,7 @@ from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import Finding
 
 from tests.core.catalog.hub_stand_in import Hub, hub_stand_in
+from tests.each import each
 
 WEIGHTS = {"config.json": 700, "model.safetensors": 1_246_000_000, "tokenizer.json": 17_000_000}
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
@@ -110,7 +111,7 @@ def test_a_model_that_only_the_hub_has_can_be_planned(hub: Hub) -> None:
     assert again is not None and again.hub_id == "someone/new-model"
 
 
-@pytest.mark.parametrize("config", [None, "{", "[1]", "<html>"])
+@each("config", [None, "{", "[1]", "<html>"])
 def test_a_config_on_the_hub_that_cannot_be_used(hub: Hub, config: object) -> None:
     hub.add("someone/odd", WEIGHTS, config)
     finding = one("someone/odd")

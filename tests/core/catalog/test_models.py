@@ -98,7 +98,7 @@ def test_architectures_are_those_that_transformers_builds(name: str) -> None:
     assert planned.parameters == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", list(PUBLISHED))
+@each("name", list(PUBLISHED))
 def test_entries_are_the_published_configs(name: str, shared_data: Path) -> None:
     published = json.loads((shared_data / "wild" / "configs" / PUBLISHED[name]).read_text())
     ours = load_models()[name].architecture
