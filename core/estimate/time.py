@@ -282,8 +282,8 @@ def measured_step(
     by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
     `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
     """
-    exact = [one for one in measurements if same_step(one, work)]
-    exact = [one for one in exact if _same_lengths(one, usual)] or exact
+    exact = [measurement for measurement in measurements if same_step(measurement, work)]
+    exact = [measured for measured in exact if _same_lengths(measured, usual)] or exact
     if exact:
         newest = exact[0]
         factor = max(_spread(newest), BETWEEN_RUNS.get(work.device, 1.15))
@@ -293,25 +293,31 @@ def measured_step(
         if not _same_lengths(newest, usual):
             # A card of no catalogue has no formula: then a step takes as its tokens.
             tokens = 2.0 ** _doublings(newest, usual)
-            scale = tokens if rate is None else _formula(usual, rate) / _then(newest, usual, rate)
+            scale = tokens if rate is None else step_time(usual, rate).step.likely / _then(newest, usual, rate)
         factor *= EACH_DOUBLING ** abs(log2(scale))
         return _result(newest, newest.step_s * scale, factor, usual, rate, exact=_same_lengths(newest, usual))
-    near = [one for one in measurements if same_model(one, work)]
+    near = [measurement for measurement in measurements if same_model(measurement, work)]
     if not near or rate is None:
         return None
-    nearest = min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
+    nearest = min(
+        near, key=lambda measurement: (_other_settings(measurement, work), abs(_doublings(measurement, usual)))
+    )
     factor = max(_spread(nearest), BETWEEN_RUNS.get(work.device, 1.15))
     factor *= EACH_DOUBLING ** abs(_doublings(nearest, usual)) * OTHER_SETTINGS ** _other_settings(nearest, work)
-    scale = _formula(usual, rate) / _then(nearest, usual, rate)
+    scale = step_time(usual, rate).step.likely / _then(nearest, usual, rate)
     return _result(nearest, nearest.step_s * scale, factor, usual, rate, exact=False)
 
 
 def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
     """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
-    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
+    runs = [
+        measurement
+        for measurement in measurements
+        if measurement.source == "run" and measurement.start_s and same_model(measurement, work)
+    ]
     if not runs or runs[0].start_s is None:
         return None
-    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
+    seconds = [measurement.start_s for measurement in runs[:COMPARED] if measurement.start_s]
     return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), _words(runs[0])
 
 
@@ -337,17 +343,13 @@ def _spread(measurement: Measurement) -> float:
     return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
 
 
-def _apart(one: float, other: float) -> float:
-    return max(one / other, other / one)
-
-
-def _formula(usual: Workload, rate: Rate) -> float:
-    return step_time(usual, rate).step.likely
+def _apart(first: float, second: float) -> float:
+    return max(first / second, second / first)
 
 
 def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
     """The formula's seconds for what was measured."""
-    return _formula(_measured_work(measurement, usual), rate)
+    return step_time(_measured_work(measurement, usual), rate).step.likely
 
 
 def _measured_work(measurement: Measurement, usual: Workload) -> Workload:

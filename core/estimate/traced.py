@@ -66,13 +66,14 @@ def measured_peak(work: Workload, measurements: Sequence[Measurement], expected:
     it is beyond what was `expected` (bytes allocated; on a CPU resident).
     """
     same = [
-        one
-        for one in measurements
-        if _size(one, work) > (0 if _met_the_longest(one) else expected) and same_work(one, work)
+        measurement
+        for measurement in measurements
+        if _size(measurement, work) > (0 if _met_the_longest(measurement) else expected)
+        and same_work(measurement, work)
     ]
     if not same:
         return None
-    fullest = max(same, key=lambda one: (one.peak_allocated_bytes or 0, one.host_rss_bytes or 0))
+    fullest = max(same, key=lambda peak: (peak.peak_allocated_bytes or 0, peak.host_rss_bytes or 0))
     kind = "probe" if fullest.source == "probe" else "run"
     basis = measured_text(fullest.measured_at[:10], kind)
     if work.device == "cpu":
@@ -87,12 +88,13 @@ def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -
     """
     if work.device != "cuda" or work.context_bytes is not None:
         return work
-    for one in measurements:
-        if one.world_size > 1 or one.device_used_bytes is None or one.peak_reserved_bytes is None:
+    for measurement in measurements:
+        used, reserved = measurement.device_used_bytes, measurement.peak_reserved_bytes
+        if measurement.world_size > 1 or used is None or reserved is None:
             continue
-        size = one.device_used_bytes - one.peak_reserved_bytes
-        if LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES:
-            return replace(work, context_bytes=size, context_source=tr("measured here on {day}", day=one.day))
+        if LEAST_CONTEXT_BYTES <= used - reserved <= MOST_CONTEXT_BYTES:
+            source = tr("measured here on {day}", day=measurement.day)
+            return replace(work, context_bytes=used - reserved, context_source=source)
     return work
 
 

@@ -263,28 +263,27 @@ class Server:
         while self._listen():
             self._kill_late_ones()
             self._start_what_may_run()
-        for request in self._running():
-            request.trace.kill()  # type: ignore[union-attr]
+        for _, trace in self._running():
+            trace.kill()
 
-    def _running(self) -> list[Request]:
-        return [request for request in self._requests if request.trace is not None]
+    def _running(self) -> list[tuple[Request, RunningTrace]]:
+        return [(request, request.trace) for request in self._requests if request.trace is not None]
 
     def _listen(self) -> bool:
         """Waits for something to happen; False at the end of stdin."""
         with selectors.PollSelector() as selector:
             selector.register(STDIN, selectors.EVENT_READ)
-            for request in self._running():
-                selector.register(request.trace.output, selectors.EVENT_READ, request)  # type: ignore[union-attr]
+            for request, trace in self._running():
+                selector.register(trace.output, selectors.EVENT_READ, (request, trace))
             ready = [key.data for key, _ in selector.select(self._patience_s())]
         if not ready and not self._requests and self._idle:
             self._idle.pop(0)()
             return True
-        for request in ready:
-            if request is None and not self._read():
-                return False
-        for request in ready:
+        if None in ready and not self._read():
+            return False
+        for request, trace in filter(None, ready):
             # A cancelled one is gone by now.
-            if request is not None and request in self._requests and (said := request.trace.read()) is not None:
+            if request in self._requests and (said := trace.read()) is not None:
                 self._requests.remove(request)
                 imported = said.pop("imported", [])
                 self._say(answer=request.number, **said)
@@ -295,7 +294,7 @@ class Server:
     def _patience_s(self) -> float | None:
         if self._idle and not self._requests:
             return 0.0
-        deadlines = [request.deadline_s for request in self._running()]
+        deadlines = [request.deadline_s for request, _ in self._running()]
         return max(0.0, min(deadlines) - time.monotonic()) + 0.01 if deadlines else None
 
     def _read(self) -> bool:
@@ -323,7 +322,7 @@ class Server:
 
     def _kill_late_ones(self) -> None:
         now = time.monotonic()
-        for request in self._running():
+        for request, _ in self._running():
             if now >= request.deadline_s:
                 self._drop(request)
                 text = tr("the trace took longer than {seconds} s and was stopped", seconds=f"{request.limit_s:g}")
@@ -334,11 +333,12 @@ class Server:
         waiting = [request for request in self._requests if request.trace is None]
         for request in sorted(waiting, key=lambda one: one.tier == "full"):
             running = self._running()
-            full = sum(one.tier == "full" for one in running)
+            full = sum(one.tier == "full" for one, _ in running)
             if len(running) >= MOST_AT_ONCE or (request.tier == "full" and full >= MOST_IN_FULL):
                 continue
             try:
-                request.trace = self._start(request.tier, request.values, self._own_descriptors())
+                own = (STDIN, self._answers, *(trace.output for _, trace in running))
+                request.trace = self._start(request.tier, request.values, own)
             except OSError as error:
                 self._requests.remove(request)
                 text = tr("no trace can be started: {reason}", reason=os_reason(error))
@@ -346,9 +346,6 @@ class Server:
                 continue
             request.deadline_s = time.monotonic() + request.limit_s
             self._say(started=request.number)
-
-    def _own_descriptors(self) -> tuple[int, ...]:
-        return (STDIN, self._answers, *(one.trace.output for one in self._running()))  # type: ignore[union-attr]
 
     def _say(self, **message: Any) -> None:
         write_all(self._answers, json.dumps(message).encode() + b"\n")

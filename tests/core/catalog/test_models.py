@@ -119,14 +119,6 @@ def test_every_sibling_is_of_the_same_task_and_smaller() -> None:
         assert len(family) == 1 or family == {"llama", "mistral"}
 
 
-@each("name", TINY)
-def test_special_tokens_of_the_tiny_ones_are_in_their_vocabulary(name: str) -> None:
-    architecture = load_models()[name].architecture
-    assert architecture["vocab_size"] == (33 if name == "esm2-tiny" else 2000)
-    ids = [value for key, value in architecture.items() if key.endswith("_token_id")]
-    assert ids and all(0 <= value < architecture["vocab_size"] for value in ids)
-
-
 def test_a_catalogue_name_and_its_hub_id_are_the_same_model() -> None:
     by_name, none = resolve_model(ModelSection(name="esm2-8m", init="scratch"))
     by_id, also_none = resolve_model(ModelSection(name="facebook/esm2_t6_8M_UR50D", init="scratch"))
@@ -209,11 +201,6 @@ def test_a_config_that_cannot_be_used(tmp_path: Path, text: str | None, words: s
         file.write_text(text)
     (finding,) = findings_of(str(file))
     assert finding.severity == "error" and words in finding.message
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
-    (finding,) = findings_of(str(tmp_path))
-    assert f"{tmp_path} has no config.json" in finding.message
 
 
 def test_what_a_run_leaves_behind_is_told_from_a_model(tmp_path: Path) -> None:
