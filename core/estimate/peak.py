@@ -305,8 +305,10 @@ def _around_the_loss(work: Workload, states: States, kept: int) -> Iterator[Mome
     activations = kept + _head_bytes(work)
 
     def moment(name: str, logits: int, temporary: int = 0, gradients: int = 0) -> Moment:
-        parts = {"activations": activations, "logits": logits, "temporary": copies + temporary}
-        return Moment(name, _held(work, states, gradients=gradients, **parts))
+        held = _held(
+            work, states, gradients=gradients, activations=activations, logits=logits, temporary=copies + temporary
+        )
+        return Moment(name, held)
 
     in_slices = sliced(work)
     yield moment(

@@ -168,7 +168,7 @@ def write_all(descriptor: int, text: bytes) -> None:
 
 # What the tracer does while nobody asks: first traces, so that those that are forked off later need not begin cold.
 
-IdleWork = Callable[[], None]
+IdleWork = Callable[[], object]
 SMALL = TraceRequest(
     model_config='{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, '
     '"num_hidden_layers": 8, "num_attention_heads": 2}',
