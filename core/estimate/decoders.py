@@ -59,6 +59,7 @@ class Traits:
     head_dim: int | None = None
     ffn: int = 4
     """Feed-forward width where the config is silent, in hidden sizes."""
+    ffn_names: tuple[str, ...] = FFN
     sizes: Mapping[str, int] = field(default_factory=dict)
     """hidden, heads, layers, vocabulary, ffn, positions where the config is silent; a config must name what is not here."""
     table_offset: int | None = None
@@ -96,7 +97,7 @@ _GPTJ: dict[str, Any] = {"norms": 1, "ffn_bias": True, "head_bias": True, "paral
 _GPT2: dict[str, Any] = {
     **_biases(True), "tied": True, "fused_qkv": True, "rotary": False, "table_offset": 0, "residual_dropout": 0.1,
     "attention_dropout": 0.1, "attention": ("c_attn", "attn.c_proj"), "feed": ("c_fc", "mlp.c_proj"),
-    "sizes": {"hidden": 768, "heads": 12, "layers": 12, "vocabulary": 50257, "positions": 1024},
+    "ffn_names": ("n_inner",), "sizes": {"hidden": 768, "heads": 12, "layers": 12, "vocabulary": 50257, "positions": 1024},
 }  # fmt: skip
 
 FAMILIES: dict[str, Traits] = {
@@ -158,7 +159,7 @@ FAMILIES: dict[str, Traits] = {
     "falcon": _older(
         **_FUSED, **_biases("bias"), activation="gelu", tied=True, fp32_softmax=False,
         attention=("query_key_value", "self_attention.dense"),
-        sizes={"hidden": 4544, "heads": 71, "layers": 32, "vocabulary": 65024},
+        ffn_names=("ffn_hidden_size",), sizes={"hidden": 4544, "heads": 71, "layers": 32, "vocabulary": 65024},
     ),
     "mpt": _older(
         activation="gelu", norm_vectors=1, tied=True, fused_qkv=True, rotary=False, attention=("Wqkv", "out_proj"),
@@ -178,7 +179,7 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     head_dim = number(config, *HEAD_DIM, default=family.head_dim or hidden // heads)
     shared = _on(config, family.multi_query)
     kv_heads = 1 if shared else number(config, *KV_HEADS, default=family.kv_heads or heads)
-    ffn = number(config, *FFN, default=sizes.get("ffn", family.ffn * hidden))
+    ffn = number(config, *family.ffn_names, default=sizes.get("ffn", family.ffn * hidden))
     width, kv_width = heads * head_dim, kv_heads * head_dim
     products = 3 if family.gated else 2
     normed = family.query_key_norm if _on(config, family.query_key_switch) else ""
