@@ -143,10 +143,13 @@ def is_rate_uncertain(spec: GpuSpec, precision: str) -> bool:
 
 
 def _spec(row: Mapping[str, Any]) -> GpuSpec:
-    values = {name: row[key] if row[key] is None else float(row[key]) * unit for key, (name, unit) in _FIELDS.items()}
-    whole = {name: None if values[name] is None else int(values[name]) for name in ("memory_bytes", "usable_bytes")}
+    values: dict[str, Any] = {
+        name: None if row[key] is None else float(row[key]) * unit for key, (name, unit) in _FIELDS.items()
+    }
+    for name in ("memory_bytes", "usable_bytes"):
+        values[name] = None if values[name] is None else int(values[name])
     return GpuSpec(
-        **{**values, **whole},
+        **values,
         name=row["name"],
         compute_capability=row["compute_capability"],
         aliases=tuple(row["nvml"]),
