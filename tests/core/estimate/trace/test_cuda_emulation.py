@@ -140,6 +140,7 @@ def test_nothing_of_the_emulation_stays() -> None:
 
     before = seen()
     assert norm() == torch.bfloat16
-    traced(request(LLAMA))
+    # Of no other test here, so that it is really traced now.
+    traced(request(LLAMA, length=40))
     assert seen() == before
     assert norm() == torch.bfloat16
