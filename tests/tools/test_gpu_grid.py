@@ -51,8 +51,12 @@ def test_every_cell_is_a_plan_that_a_probe_takes(cell: Cell, tmp_path: Path) -> 
 
 def _row(number: int, half: str, repeat: int = 0, **changes: Any) -> Row:
     """A measured cell that follows the law exactly."""
-    flops, moved, kernels = 1e13 * (1 + number % 3), 4e10 * (1 + number % 4), 900.0 + 700 * (number % 5)
-    accumulation = 2.0
+    flops, moved, kernels, accumulation = (
+        1e13 * (1 + number % 3),
+        4e10 * (1 + number % 4),
+        900.0 + 700 * (number % 5),
+        2.0,
+    )
     allocated = (1 + number) * 2**30
     seconds = accumulation * (flops / (EFFICIENCY * 4e14) + moved / (BANDWIDTH * 2e12) + kernels * LAUNCH)
     values = {

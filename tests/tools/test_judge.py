@@ -8,7 +8,6 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -54,28 +53,10 @@ def test_a_good_outcome_is_good() -> None:
     assert judge(good()) == []
 
 
-@each(
-    ("changes", "kind"),
-    [
-        ({"orphans": ["4711: python -m trainwiz.core.training ."]}, "orphan"),
-        ({"differences": ["final_model/model.safetensors: a differs by 1e-06 of 1"]}, "wrong_resume"),
-        ({"compared": 0}, "wrong_resume"),
-        ({"shown": {"runs show": 'Traceback (most recent call last):\n  File "x.py"\nKeyError: 1'}}, "traceback"),
-        ({"end": End("stopped", "user_stop", "Stopped by you.")}, "ending"),
-        ({"end": End("running")}, "ending"),
-        ({"end": End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL.")}, "diagnosis"),
-        ({"end": End("failed", "unknown", "The training ended with exit code 1.")}, "diagnosis"),
-        ({"end": End("finished", failed=(("disk_full", "The disk is full."),))}, "diagnosis"),
-        ({"diagnosed": "unknown"}, None),
-        ({"diagnosed": "cuda_oom"}, "diagnosis"),
-        ({"last": End("failed", "python_error", "KeyError")}, "ending"),
-    ],
-)
-def test_what_is_wrong_is_seen_as_what_it_is(changes: dict[str, Any], kind: str | None) -> None:
+def test_a_process_that_is_left_is_an_orphan() -> None:
     seen = good()
-    for name, value in changes.items():
-        setattr(seen, name, value)
-    assert kinds(seen) == ([] if kind is None else [kind])
+    seen.orphans = ["4711: python -m trainwiz.core.training ."]
+    assert kinds(seen) == ["orphan"]
 
 
 def test_a_resume_before_the_newest_save_loses_steps() -> None:
@@ -96,11 +77,59 @@ def test_a_graceful_stop_without_its_checkpoint_loses_steps() -> None:
     assert kinds(seen) == []
 
 
+def test_another_tensor_is_a_wrong_resume() -> None:
+    seen = good()
+    seen.differences = ["final_model/model.safetensors: a differs by 1e-06 of 1"]
+    assert kinds(seen) == ["wrong_resume"]
+
+
+def test_what_was_not_compared_is_not_right() -> None:
+    seen = good()
+    seen.compared = 0
+    assert kinds(seen) == ["wrong_resume"]
+
+
+def test_a_traceback_on_the_screen_is_seen() -> None:
+    seen = good()
+    seen.shown["runs show"] = 'Traceback (most recent call last):\n  File "x.py"\nKeyError: 1'
+    assert kinds(seen) == ["traceback"]
+
+
 def test_a_hang_is_seen_and_nothing_more_is_asked_of_it() -> None:
     seen = good()
     seen.hung = ["the run did not end in 150 s: it is running"]
     seen.end = End("running")
     assert "hang" in kinds(seen) and "ending" not in kinds(seen)
+
+
+@each(
+    ("end", "kind"),
+    [
+        (End("stopped", "user_stop", "Stopped by you."), "ending"),
+        (End("running"), "ending"),
+        (End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL."), "diagnosis"),
+        (End("failed", "unknown", "The training ended with exit code 1."), "diagnosis"),
+        (End("finished", failed=(("disk_full", "The disk is full."),)), "diagnosis"),
+    ],
+)
+def test_a_wrong_end_or_cause_is_seen(end: End, kind: str) -> None:
+    seen = good()
+    seen.end = end
+    assert kinds(seen) == [kind]
+
+
+def test_another_cause_of_diagnose_is_seen() -> None:
+    seen = good()
+    seen.diagnosed = "unknown"
+    assert kinds(seen) == []
+    seen.diagnosed = "cuda_oom"
+    assert kinds(seen) == ["diagnosis"]
+
+
+def test_a_run_that_cannot_be_taken_up_again_is_seen() -> None:
+    seen = good()
+    seen.last = End("failed", "python_error", "KeyError")
+    assert kinds(seen) == ["ending"]
 
 
 def test_a_command_that_dies_is_seen_and_one_that_was_hit_is_not() -> None:
@@ -198,7 +227,7 @@ def test_the_report_counts_what_befell_and_what_did_not_strike() -> None:
     assert "seed 5: 2 faults" in text and "1 more struck nothing" in text
 
 
-@each("how", ["cut", "empty", "garbage", "line"])
+@pytest.mark.parametrize("how", ["cut", "empty", "garbage", "line"])
 def test_a_damaged_log_is_read_with_what_it_said_before(how: str, tmp_path: Path) -> None:
     first = "=== trainwiz: attempt 1, now: starts from the beginning ===\ncheckpoint-3 saved in 0.1 s\nstep 4\nstep 5\n"
     log = tmp_path / "train.log"
