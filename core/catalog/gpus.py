@@ -59,16 +59,17 @@ BY_HAND = mark("given by hand")
 
 _MAKER_WORDS = {"nvidia", "geforce", "rtx", "tesla", "gpu", "graphics"}
 
-_FIELD_OF_KEY = {
-    "memory_gib": "memory_bytes",
-    "usable_gib": "usable_bytes",
-    "fp16_tflops": "fp16_flops",
-    "bf16_tflops": "bf16_flops",
-    "tf32_tflops": "tf32_flops",
-    "fp32_tflops": "fp32_flops",
-    "bandwidth_gb_per_s": "bandwidth_bytes_per_s",
-    "power_w": "power_w",
+_FIELDS: dict[str, tuple[str, float]] = {
+    "memory_gib": ("memory_bytes", GIB),
+    "usable_gib": ("usable_bytes", GIB),
+    "fp16_tflops": ("fp16_flops", 1e12),
+    "bf16_tflops": ("bf16_flops", 1e12),
+    "tf32_tflops": ("tf32_flops", 1e12),
+    "fp32_tflops": ("fp32_flops", 1e12),
+    "bandwidth_gb_per_s": ("bandwidth_bytes_per_s", 1e9),
+    "power_w": ("power_w", 1.0),
 }
+"""Key of the file -> field and its unit."""
 
 
 @cache
@@ -142,24 +143,18 @@ def is_rate_uncertain(spec: GpuSpec, precision: str) -> bool:
 
 
 def _spec(row: Mapping[str, Any]) -> GpuSpec:
-    def scaled(key: str, unit: float) -> float | None:
-        return None if row[key] is None else float(row[key]) * unit
-
-    usable = scaled("usable_gib", GIB)
+    values: dict[str, Any] = {
+        name: None if row[key] is None else float(row[key]) * unit for key, (name, unit) in _FIELDS.items()
+    }
+    for name in ("memory_bytes", "usable_bytes"):
+        values[name] = None if values[name] is None else int(values[name])
     return GpuSpec(
+        **values,
         name=row["name"],
-        memory_bytes=int(row["memory_gib"] * GIB),
         compute_capability=row["compute_capability"],
-        fp16_flops=scaled("fp16_tflops", 1e12),
-        bf16_flops=scaled("bf16_tflops", 1e12),
-        tf32_flops=scaled("tf32_tflops", 1e12),
-        fp32_flops=float(row["fp32_tflops"]) * 1e12,
-        bandwidth_bytes_per_s=float(row["bandwidth_gb_per_s"]) * 1e9,
-        power_w=scaled("power_w", 1.0),
         aliases=tuple(row["nvml"]),
         short_names=tuple(row["aliases"]),
-        usable_bytes=None if usable is None else int(usable),
-        uncertain=tuple(_FIELD_OF_KEY[key] for key in row["uncertain"]),
+        uncertain=tuple(_FIELDS[key][0] for key in row["uncertain"]),
         source=row["source"],
         note=row.get("note"),
     )

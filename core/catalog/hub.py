@@ -39,13 +39,9 @@ def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 def cached_model_folder(hub_id: str) -> Path | None:
     """The snapshot of a model that has its config.json here: the one of `main`, else the newest."""
-    return _cached_folder("models", hub_id, "config.json")
-
-
-def _cached_folder(kind: str, hub_id: str, marker: str) -> Path | None:
     if not is_hub_id(hub_id):
         return None
-    root = hub_cache_folder() / f"{kind}--{hub_id.replace('/', '--')}"
+    marker, root = "config.json", hub_cache_folder() / f"models--{hub_id.replace('/', '--')}"
     try:
         main = root / "snapshots" / read_small(root / "refs" / "main").decode().strip()
     except (OSError, UnicodeDecodeError):
@@ -161,17 +157,10 @@ def license_of(document: Mapping[str, Any]) -> str | None:
 
 SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 PICKLES = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
-TOKENIZER_FILES: frozenset[str] = frozenset(
-    {
-        "tokenizer.json",
-        "tokenizer.model",
-        "spiece.model",
-        "sentencepiece.bpe.model",
-        "source.spm",
-        "vocab.json",
-        "vocab.txt",
-    }
-)
+TOKENIZER_FILES = frozenset(
+    {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm", "vocab.json",
+     "vocab.txt"}
+)  # fmt: skip
 """Any of them makes a folder one with a tokenizer."""
 
 

@@ -89,30 +89,25 @@ SMALLEST: Mapping[str, str] = {
 
 def read_config(path: Path, name: str, source: Source) -> Answer:
     """The model that the file describes, or a finding that says what is wrong with the file."""
+    code = "broken_model_config"
     try:
         document = parse_json(read_small(path).decode("utf-8"))
     except FileNotFoundError:
-        return None, (model_error("missing_model", _missing(path, source)),)
+        code, message = "missing_model", _missing(path, source)
     except OSError as error:
-        return None, (
-            model_error("missing_model", tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))),
-        )
+        code, message = "missing_model", tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
     except UnicodeDecodeError:
-        return None, (model_error("broken_model_config", tr("{path} is not UTF-8 text.", path=path)),)
+        message = tr("{path} is not UTF-8 text.", path=path)
     except ValueError as error:
         at = str(error)
         if isinstance(error, json.JSONDecodeError):
             at = tr("line {line}, column {column}", line=error.lineno, column=error.colno)
-        return None, (
-            model_error(
-                "broken_model_config", tr("{path} is not valid JSON ({at}); it may be cut off.", path=path, at=at)
-            ),
-        )
-    if not isinstance(document, dict):
-        return None, (
-            model_error("broken_model_config", tr("{path} holds no JSON object with an architecture.", path=path)),
-        )
-    return from_architecture(document, name, source, path)
+        message = tr("{path} is not valid JSON ({at}); it may be cut off.", path=path, at=at)
+    else:
+        if isinstance(document, dict):
+            return from_architecture(document, name, source, path)
+        message = tr("{path} holds no JSON object with an architecture.", path=path)
+    return None, (model_error(code, message),)
 
 
 def _missing(path: Path, source: Source) -> str:
@@ -227,8 +222,7 @@ _NO_CHECKPOINTING = """
 NO_CHECKPOINTING = frozenset(_NO_CHECKPOINTING.split())
 """No class of theirs says `supports_gradient_checkpointing`."""
 
-_NO_LABEL_COUNT = "esm gemma3n gemma4 gemma4_unified"
-NO_LABEL_COUNT = frozenset(_NO_LABEL_COUNT.split())
+NO_LABEL_COUNT = frozenset({"esm", "gemma3n", "gemma4", "gemma4_unified"})
 """Their classes take no `num_items_in_batch`: the Trainer of transformers lets each micro-batch average its own loss."""
 
 
@@ -247,14 +241,10 @@ def has_checkpointing(model_type: str | None) -> bool:
 BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
     "bert": ("word_embeddings", "position_embeddings", "token_type_embeddings", "transform.dense", "decoder"),
     "esm": ("word_embeddings", "lm_head.dense", "lm_head.decoder", "decoder"),
-    "gpt2": ("wte", "wpe", "lm_head"),
-    "gpt_bigcode": ("wte", "wpe", "lm_head"),
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), ("wte", "wpe", "lm_head")),
     "gpt_neox": ("embed_in", "embed_out"),
-    "llama": ("embed_tokens", "lm_head"),
-    "m2m_100": ("shared", "embed_tokens", "lm_head"),
-    "marian": ("shared", "embed_tokens", "lm_head"),
-    "mistral": ("embed_tokens", "lm_head"),
-    "qwen2": ("embed_tokens", "lm_head"),
+    **dict.fromkeys(("llama", "mistral", "qwen2"), ("embed_tokens", "lm_head")),
+    **dict.fromkeys(("m2m_100", "marian"), ("shared", "embed_tokens", "lm_head")),
     "t5": ("shared", "embed_tokens", "relative_attention_bias", "lm_head"),
 }
 """Model type -> embeddings and head: adapters on them are rare, and possible."""

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,8 @@ from trainwiz.core.language import mark, tr, trn
 # Whether the weights and the tokenizer of a model are here, and what the hub can give where they are not.
 
 AskHub = Callable[[str], HubModel]
+_no_model = partial(Finding, "missing_model", "error", "model.name")
+_no_tokenizer = partial(Finding, "missing_tokenizer", "error", "model.tokenizer")
 
 MADE_FROM_THE_DATA = "train"
 """Value of model.tokenizer that makes one from the rows."""
@@ -67,26 +69,26 @@ def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
             "(a private one needs HF_TOKEN).",
             hub_id=hub_id,
         )
-        return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
+        return _no_model(message, (_from_scratch(),))
     if answer.state == "offline":
         message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
         if spec.gated:
             message += after(tr("It asks for its licence to be accepted on its page first."))
-        return Finding("missing_model", "error", "model.name", message, (fetch, _from_scratch()))
+        return _no_model(message, (fetch, _from_scratch()))
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
-    safe, pickles = answer.files(SAFETENSORS), answer.files(PICKLES)
-    if not safe and not pickles:
+    weights = answer.files(SAFETENSORS) or answer.files(PICKLES)
+    if not weights:
         message = tr(
             "The weights of {hub_id} are not on this machine, and {hub_id} on the hub has no weights that transformers "
             "loads (model.safetensors).",
             hub_id=hub_id,
         )
-        return Finding("missing_model", "error", "model.name", message, (_from_scratch(),))
+        return _no_model(message, (_from_scratch(),))
     message = tr(
         "The weights of {hub_id} are not on this machine; {files} are downloaded when the run starts.",
         hub_id=hub_id,
-        files=_amount(safe or pickles),
+        files=_amount(weights),
     )
     now = Remedy(tr("download them now"), f"hf download {hub_id}")
     return Finding("model_to_download", "warning", "model.name", message, (now,))
@@ -107,7 +109,7 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
         message = tr(
             "There is no tokenizer with {name}; name one with model.tokenizer (a folder or a hub id).", name=spec.name
         )
-        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+        return (_no_tokenizer(message),)
     cached = cached_model_folder(spec.hub_id)
     if cached is not None and has_tokenizer(cached):
         return ()
@@ -129,13 +131,13 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
         message = tr(
             "{folder} holds no tokenizer ({files}, ...).", folder=folder, files=", ".join(sorted(TOKENIZER_FILES)[:3])
         )
-        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+        return (_no_tokenizer(message),)
     cached = cached_model_folder(name) if is_hub_id(name) else None
     if cached is not None and has_tokenizer(cached):
         return ()
     if not is_hub_id(name):
         message = tr("There is no tokenizer {name}: no folder here, and no hub id (owner/name).", name=repr(name))
-        return (Finding("missing_tokenizer", "error", "model.tokenizer", message),)
+        return (_no_tokenizer(message),)
     return _on_hub(name, "model.tokenizer", ask(name), weights_too=False)
 
 
@@ -151,12 +153,9 @@ def _on_hub(hub_id: str, where: str, answer: HubModel, *, weights_too: bool) -> 
             "The tokenizer of {hub_id} is not on this machine; it is downloaded when the run starts.", hub_id=hub_id
         )
         return (Finding("model_to_download", "warning", where, message),)
+    message = tr("The tokenizer of {hub_id} is not on this machine, and the hub has none of that name.", hub_id=hub_id)
     if answer.state == "offline":
         message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
-    else:
-        message = tr(
-            "The tokenizer of {hub_id} is not on this machine, and the hub has none of that name.", hub_id=hub_id
-        )
     return (Finding("missing_tokenizer", "error", where, message, (fetch,)),)
 
 
@@ -208,17 +207,7 @@ def load_models() -> Mapping[str, ModelSpec]:
     for task in TASKS:
         text = resources.files("trainwiz.profiles").joinpath("models", f"{task}.yaml").read_text(encoding="utf-8")
         for name, entry in yaml.safe_load(text)["models"].items():
-            specs[name] = ModelSpec(
-                name=name,
-                architecture=dict(entry["architecture"]),
-                task=task,
-                description=entry["description"],
-                hub_id=entry.get("hub_id"),
-                gated=entry.get("gated", False),
-                license=entry.get("license"),
-                tokenizer=entry.get("tokenizer"),
-                smallest_sibling=entry.get("smallest_sibling"),
-            )
+            specs[name] = ModelSpec(name=name, task=task, **entry)
     return MappingProxyType(specs)
 
 
@@ -347,10 +336,10 @@ def _missing(name: str, answer: HubModel | None = None) -> Finding:
     if is_hub_id(name) and "/" in name:
         fetch = Remedy(tr("download it where there is a network"), f"hf download {name}")
         message = tr(_not_cached(answer), name=name)
-        return Finding("missing_model", "error", "model.name", message, (fetch, *meant, offline))
+        return _no_model(message, (fetch, *meant, offline))
     message = tr("There is no model {name}: not in the catalogue, not a file or folder here.", name=repr(name))
     message += did_you_mean(near)
-    return Finding("missing_model", "error", "model.name", message, (*meant, offline))
+    return _no_model(message, (*meant, offline))
 
 
 def _not_cached(answer: HubModel | None) -> str:
@@ -403,7 +392,9 @@ def read_model_facts(spec: ModelSpec) -> ModelFacts:
         weights_bytes=weights,
         weights_folder=folder if weights is not None else None,
         download_bytes=_download_bytes(answer) if answer is not None and weights is None else None,
-        license=(_readme_licence(folder) if folder is not None else None) or spec.license or _hub_licence(answer),
+        license=(_readme_licence(folder) if folder is not None else None)
+        or spec.license
+        or (answer.license if answer is not None else None),
     )
 
 
@@ -436,7 +427,3 @@ def _readme_licence(folder: Path) -> str | None:
     named = {bool(suffix): name for suffix, name in _LICENCE.findall(block.group(1))} if block else {}
     own = named.get(False)
     return named.get(True, own) if own in (None, "other") else own
-
-
-def _hub_licence(answer: HubModel | None) -> str | None:
-    return answer.license if answer is not None else None

@@ -88,7 +88,7 @@ LOG_SUM_EXP = 4
 
 def block_bytes(work: Workload, block: Block) -> int:
     """Bytes that one block keeps for one micro-batch, weight copies of autocast included."""
-    queries = work.decoded_length if block.causal and block.cross_attention else work.length
+    queries = work.queries_of(block)
     tokens = work.micro_batch * queries
     attention = _attention_bytes(work, block, queries, queries, "self")
     if block.cross_attention:
@@ -100,8 +100,7 @@ def block_bytes(work: Workload, block: Block) -> int:
 
 def checkpoint_bytes(work: Workload, block: Block) -> int:
     """The input of one block: all that a checkpointed block keeps."""
-    queries = work.decoded_length if block.causal and block.cross_attention else work.length
-    return work.micro_batch * queries * block.hidden * work.formats.residual
+    return work.micro_batch * work.queries_of(block) * block.hidden * work.formats.residual
 
 
 def weight_copy_bytes(work: Workload, linear_parameters: int) -> int:
@@ -144,13 +143,10 @@ def _attention_bytes(work: Workload, block: Block, queries: int, keys: int, kind
     half = formats.compute
     tokens, key_tokens = work.micro_batch * queries, work.micro_batch * keys
     per_query = _norm_bytes(work, block)
-    if kind == "self":
-        per_query += _linear_inputs(work, block, shared=1 if block.fused_qkv else 3)
-        cross_inputs = 0
-    else:
-        per_query += _linear_inputs(work, block, shared=1)
-        # Keys and values are computed from the encoder's output; autocast copies it for each.
-        cross_inputs = key_tokens * block.hidden * HALF * 2 if formats.autocast and not work.lora else 0
+    per_query += _linear_inputs(work, block, shared=3 if kind == "self" and not block.fused_qkv else 1)
+    # Keys and values are computed from the encoder's output; autocast copies it for each.
+    copied = kind == "cross" and formats.autocast and not work.lora
+    cross_inputs = key_tokens * block.hidden * HALF * 2 if copied else 0
     per_query += 2 * width * half  # queries and the attention's output
     keys_values = 2 * key_tokens * width * half  # grouped heads are repeated to full width
     if block.hidden_dropout:
@@ -163,11 +159,9 @@ def _attention_bytes(work: Workload, block: Block, queries: int, keys: int, kind
 
 def _score_bytes(work: Workload, block: Block) -> int:
     """Per score of eager attention: the softmax, its dropout mask, and the copy that multiplies the values."""
-    formats = work.formats
-    fp32 = formats.autocast or formats.compute == SINGLE or block.fp32_softmax
-    softmax = SINGLE if fp32 else HALF
-    copied = block.attention_dropout or (fp32 and formats.compute == HALF)
-    return softmax + (MASK if block.attention_dropout else 0) + (formats.compute if copied else 0)
+    softmax, compute = _softmax_bytes(work, block), work.formats.compute
+    copied = block.attention_dropout or softmax != compute
+    return softmax + (MASK if block.attention_dropout else 0) + (compute if copied else 0)
 
 
 def _bias_bytes(work: Workload, block: Block, queries: int, keys: int) -> int:
@@ -212,9 +206,8 @@ def _expert_bytes(work: Workload, block: Block) -> int:
 
 def _activation_bytes(work: Workload, block: Block) -> int:
     """Per element of the feed-forward width, the result included once."""
-    formats = work.formats
-    half = formats.compute
-    wide = SINGLE if formats.autocast else half
+    half = work.formats.compute
+    wide = SINGLE if work.formats.autocast else half
     result = 0 if work.lora and not block.gated else half
     match block.activation:
         case "relu":
@@ -229,7 +222,7 @@ def _activation_bytes(work: Workload, block: Block) -> int:
 
 def working_bytes(work: Workload, block: Block) -> int:
     """The temporary tensors in the middle of one block's backward pass."""
-    queries = work.decoded_length if block.causal and block.cross_attention else work.length
+    queries = work.queries_of(block)
     tokens = work.micro_batch * queries
     formats = work.formats
     copies = {"erf_unfused": 3.5, "tanh_unfused": 3.5, "relu": 1.0, "fused": 2.0 if block.gated else 1.0}
@@ -255,8 +248,7 @@ def position_bias_bytes(work: Workload, block: Block, rows: int, queries: int) -
 
 
 def _softmax_bytes(work: Workload, block: Block) -> int:
-    formats = work.formats
-    return SINGLE if formats.autocast or block.fp32_softmax else formats.compute
+    return SINGLE if work.formats.autocast or block.fp32_softmax else work.formats.compute
 
 
 # Bytes of the logits and of all that the loss makes of them (core/training/evaluation.py, sliced_loss.py, evaluation.py).

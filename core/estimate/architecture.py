@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-# Architecture: one value for every transformer that trainwiz can plan, with exact parameter counts.
-
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
 Activation = Literal["fused", "relu", "erf_unfused", "tanh_unfused"]
 """How many copies of its input an activation function keeps for the backward pass:
@@ -48,7 +46,8 @@ class Block:
     attention_dropout: bool = False
     ffn_dropout: bool = False
     linear_parameters: int = 0
-    """Weights of the matrix products of one block: what autocast keeps a half-precision copy of."""
+    """Weights of the matrix products of one block: what autocast keeps a half-precision copy of. Where it is
+    not given, of all `linears`."""
     other_parameters: int = 0
     """Biases, norms and position tables of one block."""
     linears: tuple[tuple[str, int, int], ...] = ()
@@ -71,6 +70,10 @@ class Block:
     """Queries and keys are normalised (Qwen 3, OLMo 2)."""
     fused_gate: bool = False
     """One matrix product makes gate and value of the feed-forward part (Phi 3)."""
+
+    def __post_init__(self) -> None:
+        if not self.linear_parameters:
+            object.__setattr__(self, "linear_parameters", sum(inputs * outputs for _, inputs, outputs in self.linears))
 
     @property
     def parameters(self) -> int:
@@ -116,10 +119,10 @@ class Architecture:
     """Encoder first, then decoder."""
     embedding_parameters: int
     """Token, position and type tables with their norm."""
-    head_linear_parameters: int
+    head_linear_parameters: int = 0
     """Matrix products of the head, the tied vocabulary projection not counted."""
-    head_other_parameters: int
-    tied: bool
+    head_other_parameters: int = 0
+    tied: bool = True
     """The vocabulary projection is the token table."""
     transform_head: bool = False
     """Dense, activation and norm before the vocabulary projection (BERT, ESM)."""
@@ -200,54 +203,32 @@ def lora_targets(architecture: Architecture, named: Sequence[str] = ()) -> tuple
     return architecture.linear_names() if not named or tuple(named) == ALL_LINEAR else tuple(named)
 
 
+_ATTENTION = "q_proj k_proj v_proj o_proj out_proj query key value c_attn query_key_value q k v o"
+
+
 def attention_projections(architecture: Architecture) -> tuple[str, ...]:
     """What many published runs adapt."""
-    attention = (
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "out_proj",
-        "query",
-        "key",
-        "value",
-        "c_attn",
-        "query_key_value",
-    )
-    return tuple(name for name in architecture.linear_names() if name in (*attention, "q", "k", "v", "o"))
+    return tuple(name for name in architecture.linear_names() if name in _ATTENTION.split())
 
 
 # Reading the keys of a Hugging Face architecture config, which name the same thing in many ways.
 
 _TANH_UNFUSED = {"gelu_new", "gelu_fast", "gelu_accurate"}
 
-
 LARGEST = 2**40
 """No size of a model is above this; figures made of larger ones would leave the range of a float."""
-
 
 HIDDEN = ("hidden_size", "d_model", "n_embd", "n_embed", "dim", "model_dim", "embed_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads")
 KV_HEADS = (
-    "num_key_value_heads",
-    "num_kv_heads",
-    "n_kv_heads",
-    "n_head_kv",
-    "num_query_groups",
-    "multi_query_group_num",
-)
+    "num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_head_kv", "num_query_groups", "multi_query_group_num"
+)  # fmt: skip
 HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "attention_head_dim")
 FFN = (
-    "intermediate_size",
-    "ffn_dim",
-    "n_inner",
-    "ffn_hidden_size",
-    "hidden_dim",
-    "d_ff",
-    "decoder_ffn_dim",
+    "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim", "d_ff", "decoder_ffn_dim",
     "mlp_hidden_size",
-)
+)  # fmt: skip
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
 """Names that configs have for one and the same size."""
 

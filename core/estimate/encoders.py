@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.estimate.architecture import (
@@ -18,42 +18,24 @@ from trainwiz.core.estimate.architecture import (
     expert_blocks,
     number,
 )
+from trainwiz.core.estimate.decoders import Traits, read_decoder
 
 # Readers of encoder configs: BERT and its kin, ESM, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa, ModernBERT.
 
 Config = Mapping[str, Any]
-BERT_LIKE = frozenset(
-    {
-        "bert",
-        "roberta",
-        "xlm-roberta",
-        "xlm-roberta-xl",
-        "camembert",
-        "data2vec-text",
-        "electra",
-        "albert",
-        "mpnet",
-        "distilbert",
-        "deberta",
-        "deberta-v2",
-        "esm",
-    }
-)
+_BERT_LIKE = """
+    bert roberta xlm-roberta xlm-roberta-xl camembert data2vec-text electra albert mpnet distilbert deberta deberta-v2 esm
+"""
+BERT_LIKE = frozenset(_BERT_LIKE.split())
 _VOCABULARY = {"roberta": 50265, "mpnet": 30527, "deberta": 50265, "deberta-v2": 128100, "albert": 30000}
+_DENSE = ("attention.output.dense", "intermediate.dense", "output.dense")
+_BERT_LINEARS = ("query", "key", "value", *_DENSE)
 _LINEARS = {
     "distilbert": ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"),
     "mpnet": ("attn.q", "attn.k", "attn.v", "attn.o", "intermediate.dense", "output.dense"),
     "albert": ("query", "key", "value", "attention.dense", "ffn", "ffn_output"),
-    "deberta-v2": (
-        "query_proj",
-        "key_proj",
-        "value_proj",
-        "attention.output.dense",
-        "intermediate.dense",
-        "output.dense",
-    ),
+    "deberta-v2": ("query_proj", "key_proj", "value_proj", *_DENSE),
 }
-_BERT_LINEARS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
 
 
 def read_bert(config: Config) -> Architecture:
@@ -83,7 +65,6 @@ def read_bert(config: Config) -> Architecture:
         position_bias=family in ("mpnet", "deberta", "deberta-v2"),
         hidden_dropout=dropout_of(config, "hidden_dropout_prob", "dropout"),
         attention_dropout=dropout_of(config, "attention_probs_dropout_prob", "attention_dropout"),
-        linear_parameters=4 * hidden * hidden + 2 * hidden * ffn,
         other_parameters=4 * hidden + ffn + hidden + 4 * hidden,
         linears=tuple((name, *size) for name, size in zip(names, sizes, strict=True)),
         shared=family == "albert",
@@ -136,54 +117,32 @@ def _tables(config: Config, family: str, positions: int, width: int, rotary: boo
     return tables
 
 
+MODERNBERT = Traits(
+    activation="gelu", norm="layer", qkv_bias="attention_bias", out_bias="attention_bias", ffn_bias="mlp_bias", tied=True,
+    fused_qkv=True, fused_gate=True, fp32_softmax=False, attention=("Wqkv", "attn.Wo"), feed=("Wi", "mlp.Wo"),
+    sizes={"hidden": 768, "heads": 12, "layers": 22, "vocabulary": 50368, "ffn": 1152, "positions": 8192},
+)  # fmt: skip
+
+
 def read_modernbert(config: Config) -> Architecture:
-    """ModernBertForMaskedLM: rotary, gated, norms before, one norm for the embedding and none in the first block."""
-    hidden = number(config, "hidden_size", default=768)
-    layers = number(config, "num_hidden_layers", default=22)
-    heads = number(config, "num_attention_heads", default=12)
-    ffn = number(config, "intermediate_size", default=1152)
-    vocabulary = number(config, "vocab_size", default=50368)
+    """ModernBertForMaskedLM: rotary, gated, norms before. Its first block lacks the norm that its embedding has."""
     vectors = 2 if config.get("norm_bias") else 1
-    biases = (4 * hidden if config.get("attention_bias") else 0) + (2 * ffn + hidden if config.get("mlp_bias") else 0)
-    block = Block(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        ffn=ffn,
-        activation=activation_of(config.get("hidden_activation")),
-        gated=True,
-        rotary=True,
-        fused_qkv=True,
-        fused_gate=True,
-        attention_dropout=dropout_of(config, "attention_dropout", default=0.0),
-        linear_parameters=4 * hidden * hidden + 3 * hidden * ffn,
-        other_parameters=biases + 2 * vectors * hidden,
-        linears=(
-            ("Wqkv", hidden, 3 * hidden),
-            ("attn.Wo", hidden, hidden),
-            ("Wi", hidden, 2 * ffn),
-            ("mlp.Wo", ffn, hidden),
-        ),
-    )
-    tied = bool(config.get("tie_word_embeddings", True))
-    head_bias = vocabulary if config.get("decoder_bias", True) else 0
-    return Architecture(
-        model_type="modernbert",
+    architecture = as_encoder(read_decoder(config, replace(MODERNBERT, norm_vectors=vectors)))
+    biases = architecture.hidden if config.get("classifier_bias") else 0
+    biases += architecture.vocabulary if config.get("decoder_bias", True) else 0
+    return replace(architecture, head_other_parameters=vectors * architecture.hidden + biases, approximate=True)
+
+
+def as_encoder(architecture: Architecture) -> Architecture:
+    """The same blocks without a causal mask, under the head of a masked LM."""
+    hidden = architecture.hidden
+    return replace(
+        architecture,
         kind="encoder",
-        vocabulary=vocabulary,
-        hidden=hidden,
-        blocks=(block,),
-        # The norms of embedding and end, less the one that the first block does not have.
-        embedding_parameters=vocabulary * hidden + vectors * hidden,
-        head_linear_parameters=hidden * hidden + (0 if tied else vocabulary * hidden),
-        head_other_parameters=vectors * hidden + (hidden if config.get("classifier_bias") else 0) + head_bias,
-        tied=tied,
+        blocks=tuple(replace(block, causal=False) for block in architecture.blocks),
+        head_linear_parameters=architecture.head_linear_parameters + hidden * hidden,
+        head_other_parameters=3 * hidden + architecture.vocabulary,
         transform_head=True,
-        max_positions=number(config, "max_position_embeddings", default=8192),
-        rotary=True,
-        approximate=True,
     )
 
 
@@ -209,10 +168,8 @@ def read_t5(config: Config) -> Architecture:
 
     def block(layers: int, decoder: bool) -> Block:
         attentions = 2 if decoder else 1
-        attention = tuple(
-            pair for pair in (("q", hidden, width), ("k", hidden, width), ("v", hidden, width), ("o", width, hidden))
-        )
-        feed = (("wi_0", hidden, ffn), ("wi_1", hidden, ffn)) if gated else (("wi", hidden, ffn),)
+        attention = (*((name, hidden, width) for name in "qkv"), ("o", width, hidden))
+        feed = tuple((name, hidden, ffn) for name in (("wi_0", "wi_1") if gated else ("wi",)))
         return Block(
             layers=layers,
             hidden=hidden,
@@ -229,7 +186,6 @@ def read_t5(config: Config) -> Architecture:
             hidden_dropout=dropout,
             attention_dropout=dropout,
             ffn_dropout=dropout,
-            linear_parameters=attentions * 4 * hidden * width + (3 if gated else 2) * hidden * ffn,
             other_parameters=(attentions + 1) * hidden,
             linears=attention * attentions + feed + (("wo", ffn, hidden),),
         )
@@ -248,9 +204,6 @@ def read_t5(config: Config) -> Architecture:
             *_with_experts(config, block(decoder_layers, True)),
         ),
         embedding_parameters=vocabulary * hidden + 2 * hidden + tables * buckets * heads,
-        head_linear_parameters=0,
-        head_other_parameters=0,
-        tied=True,
     )
 
 
@@ -311,7 +264,6 @@ def read_bart_like(config: Config) -> Architecture:
             hidden_dropout=dropout_of(config, "dropout"),
             attention_dropout=dropout_of(config, "attention_dropout", default=traits.attention_dropout),
             ffn_dropout=dropout_of(config, "activation_dropout", default=0.0),
-            linear_parameters=attentions * 4 * hidden * hidden + 2 * hidden * ffn,
             other_parameters=attentions * 4 * hidden + ffn + hidden + (attentions + 1) * 2 * hidden,
             linears=attention * attentions + (("fc1", hidden, ffn), ("fc2", ffn, hidden)),
         )
@@ -327,7 +279,6 @@ def read_bart_like(config: Config) -> Architecture:
         blocks=(*_with_experts(config, block("encoder")), *_with_experts(config, block("decoder"))),
         embedding_parameters=vocabulary * hidden + tables + norms,
         head_linear_parameters=0 if tied else vocabulary * hidden,
-        head_other_parameters=0,
         tied=tied,
         frozen_parameters=tables if traits.frozen_tables else 0,
         max_positions=None if traits.table_offset is None else positions,

@@ -6,177 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from trainwiz.core.estimate.architecture import (
-    HEADS,
-    Architecture,
-    Block,
-    MissingKeyError,
-    activation_of,
-    classifying,
-    dropout_of,
-    number,
+from trainwiz.core.estimate.architecture import HEADS, Architecture, MissingKeyError, classifying, number
+from trainwiz.core.estimate.decoders import ACTIVATIONS, FAMILIES, Traits, first_of, read_decoder, read_falcon
+from trainwiz.core.estimate.encoders import (
+    BART_LIKE,
+    BERT_LIKE,
+    as_encoder,
+    read_bart_like,
+    read_bert,
+    read_modernbert,
+    read_t5,
 )
-from trainwiz.core.estimate.decoders import FAMILIES, Traits, read_decoder
-from trainwiz.core.estimate.encoders import BART_LIKE, BERT_LIKE, read_bart_like, read_bert, read_modernbert, read_t5
 from trainwiz.core.language import tr
 
-# Readers of GPT-2, GPT-BigCode, GPT-NeoX and Falcon configs: one matrix product makes queries, keys and values.
-
 Config = Mapping[str, Any]
-
-
-def read_gpt2(config: Config) -> Architecture:
-    """GPT2LMHeadModel and GPTBigCodeForCausalLM (one key and value head with `multi_query`)."""
-    bigcode = config["model_type"] == "gpt_bigcode"
-    hidden = number(config, "n_embd", "hidden_size", default=768)
-    heads = number(config, "n_head", "num_attention_heads", default=12)
-    layers = number(config, "n_layer", "num_hidden_layers", default=12)
-    ffn = number(config, "n_inner", default=4 * hidden)
-    vocabulary = number(config, "vocab_size", default=50257)
-    positions = number(config, "n_positions", "max_position_embeddings", default=1024)
-    head_dim = hidden // heads
-    kv_heads = 1 if bigcode and config.get("multi_query", True) else heads
-    fused = hidden + 2 * kv_heads * head_dim
-    default_activation = "gelu_pytorch_tanh" if bigcode else "gelu_new"
-    block = Block(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=ffn,
-        activation=activation_of(config.get("activation_function"), default_activation),
-        causal=True,
-        fused_qkv=True,
-        fp32_softmax=bigcode,
-        hidden_dropout=dropout_of(config, "resid_pdrop"),
-        attention_dropout=dropout_of(config, "attn_pdrop"),
-        linear_parameters=hidden * fused + hidden * hidden + 2 * hidden * ffn,
-        other_parameters=fused + hidden + ffn + hidden + 4 * hidden,
-        linears=(
-            ("c_attn", hidden, fused),
-            ("attn.c_proj", hidden, hidden),
-            ("c_fc", hidden, ffn),
-            ("mlp.c_proj", ffn, hidden),
-        ),
-    )
-    tied = bool(config.get("tie_word_embeddings", True))
-    return Architecture(
-        model_type=str(config["model_type"]),
-        kind="decoder",
-        vocabulary=vocabulary,
-        hidden=hidden,
-        blocks=(block,),
-        embedding_parameters=(vocabulary + positions + 2) * hidden,
-        head_linear_parameters=0 if tied else vocabulary * hidden,
-        head_other_parameters=0,
-        tied=tied,
-        max_positions=positions,
-    )
-
-
-def read_gpt_neox(config: Config) -> Architecture:
-    """GPTNeoXForCausalLM (Pythia)."""
-    hidden = number(config, "hidden_size")
-    heads = number(config, "num_attention_heads")
-    layers = number(config, "num_hidden_layers")
-    ffn = number(config, "intermediate_size", default=4 * hidden)
-    vocabulary = number(config, "vocab_size")
-    biases = 4 * hidden if config.get("attention_bias", True) else 0
-    block = Block(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        ffn=ffn,
-        activation=activation_of(config.get("hidden_act")),
-        causal=True,
-        rotary=True,
-        fp32_softmax=True,
-        fused_qkv=True,
-        hidden_dropout=dropout_of(config, "hidden_dropout", default=0.0),
-        attention_dropout=dropout_of(config, "attention_dropout", default=0.0),
-        linear_parameters=4 * hidden * hidden + 2 * hidden * ffn,
-        other_parameters=biases + ffn + hidden + 4 * hidden,
-        linears=(
-            ("query_key_value", hidden, 3 * hidden),
-            ("attention.dense", hidden, hidden),
-            ("dense_h_to_4h", hidden, ffn),
-            ("dense_4h_to_h", ffn, hidden),
-        ),
-    )
-    tied = bool(config.get("tie_word_embeddings", False))
-    return Architecture(
-        model_type="gpt_neox",
-        kind="decoder",
-        vocabulary=vocabulary,
-        hidden=hidden,
-        blocks=(block,),
-        embedding_parameters=vocabulary * hidden + 2 * hidden,
-        head_linear_parameters=0 if tied else vocabulary * hidden,
-        head_other_parameters=0,
-        tied=tied,
-        max_positions=number(config, "max_position_embeddings", default=2048),
-        rotary=True,
-    )
-
-
-def read_falcon(config: Config) -> Architecture:
-    """FalconForCausalLM: one key and value head, or groups of them, and no bias unless the config says so."""
-    hidden = number(config, "hidden_size", default=4544)
-    heads = number(config, "num_attention_heads", "n_head", default=71)
-    layers = number(config, "num_hidden_layers", "n_layer", default=32)
-    ffn = number(config, "ffn_hidden_size", default=4 * hidden)
-    vocabulary = number(config, "vocab_size", default=65024)
-    grouped = bool(config.get("new_decoder_architecture", False))
-    kv_heads = number(config, "num_kv_heads", default=heads)
-    if not grouped:
-        kv_heads = 1 if config.get("multi_query", True) else heads
-    head_dim = hidden // heads
-    fused = hidden + 2 * kv_heads * head_dim
-    parallel = grouped or bool(config.get("parallel_attn", True))
-    norms = number(config, "num_ln_in_parallel_attn", default=2 if grouped else 1) if parallel else 2
-    biases = fused + hidden + ffn + hidden if config.get("bias") else 0
-    block = Block(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=ffn,
-        activation=activation_of(config.get("activation")),
-        causal=True,
-        rotary=not config.get("alibi"),
-        fused_qkv=True,
-        hidden_dropout=dropout_of(config, "hidden_dropout", default=0.0),
-        attention_dropout=dropout_of(config, "attention_dropout", default=0.0),
-        linear_parameters=hidden * fused + hidden * hidden + 2 * hidden * ffn,
-        other_parameters=biases + 2 * norms * hidden,
-        linears=(
-            ("query_key_value", hidden, fused),
-            ("self_attention.dense", hidden, hidden),
-            ("dense_h_to_4h", hidden, ffn),
-            ("dense_4h_to_h", ffn, hidden),
-        ),
-        parallel=parallel,
-        norms=norms,
-    )
-    tied = bool(config.get("tie_word_embeddings", True))
-    return Architecture(
-        model_type="falcon",
-        kind="decoder",
-        vocabulary=vocabulary,
-        hidden=hidden,
-        blocks=(block,),
-        embedding_parameters=vocabulary * hidden + 2 * hidden,
-        head_linear_parameters=0 if tied else vocabulary * hidden,
-        head_other_parameters=0,
-        tied=tied,
-        max_positions=number(config, "max_position_embeddings", default=2048),
-        rotary=not config.get("alibi"),
-    )
-
 
 # The reader for model types without one of their own: sizes by the names that configs commonly have.
 
@@ -198,7 +41,7 @@ def read_generic(config: Config) -> Architecture:
     else:
         architecture = read_decoder(config, _traits(config, kind))
         if kind == "encoder":
-            architecture = _encoder(architecture)
+            architecture = as_encoder(architecture)
     return replace(architecture, approximate=True)
 
 
@@ -220,8 +63,8 @@ def _traits(config: Config, kind: str) -> Traits:
     plain = any("layer_norm" in key or "layernorm" in key or key == "n_embd" for key in config)
     # A decoder that says nothing of its norms is most likely one of Llama's many kin.
     rms = config.get("rms_norm_eps") is not None or (kind == "decoder" and not plain)
-    names = ("hidden_activation", "hidden_act", "activation_function", "activation")
-    activation = next((str(config[name]) for name in names if config.get(name) is not None), "silu" if rms else "gelu")
+    named = first_of(config, *ACTIVATIONS)
+    activation = ("silu" if rms else "gelu") if named is None else str(named)
     gated = activation in ("silu", "swish", "swiglu", "geglu") or (rms and "gelu" in activation)
     rotary = any("rope" in key or "rotary" in key for key in config) or rms
     biased = not rms and kind != "decoder"
@@ -244,19 +87,6 @@ def _traits(config: Config, kind: str) -> Traits:
 
 def _bias(config: Config, *names: str) -> bool:
     return any(bool(config.get(name)) for name in names)
-
-
-def _encoder(architecture: Architecture) -> Architecture:
-    """The same blocks without a causal mask, under the head of a masked LM."""
-    hidden = architecture.hidden
-    return replace(
-        architecture,
-        kind="encoder",
-        blocks=tuple(replace(block, causal=False) for block in architecture.blocks),
-        head_linear_parameters=architecture.head_linear_parameters + hidden * hidden,
-        head_other_parameters=3 * hidden + architecture.vocabulary,
-        transform_head=True,
-    )
 
 
 # Readers of families whose code comes with the model, and whose configs name sizes in a way of their own.
@@ -329,11 +159,8 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
 _READERS: dict[str, Callable[[Config], Architecture]] = {
     **dict.fromkeys(BERT_LIKE, read_bert),
     "modernbert": read_modernbert,
-    "gpt2": read_gpt2,
-    "gpt_bigcode": read_gpt2,
-    "gpt_neox": read_gpt_neox,
-    "falcon": read_falcon,
     **dict.fromkeys(FAMILIES, read_decoder),
+    "falcon": read_falcon,
     **dict.fromkeys(("t5", "mt5", "umt5"), read_t5),
     **dict.fromkeys(BART_LIKE, read_bart_like),
     "qwen": read_qwen,

@@ -52,15 +52,8 @@ class LengthCounts:
     @classmethod
     def of(cls, ordered: Sequence[int]) -> LengthCounts:
         """From lengths, shortest first."""
-        values: list[int] = []
-        ranks: list[int] = []
-        for rank, length in enumerate(ordered, 1):
-            if values and values[-1] == length:
-                ranks[-1] = rank
-            else:
-                values.append(length)
-                ranks.append(rank)
-        return cls(tuple(values), tuple(ranks))
+        ranks = {length: rank for rank, length in enumerate(ordered, 1)}
+        return cls(tuple(ranks), tuple(ranks.values()))
 
     @property
     def rows(self) -> int:
@@ -159,8 +152,7 @@ LOGIT = 50
 
 def forward_flops(work: Workload) -> float:
     """Of one micro-batch on one process: matrix products, attention scores, vocabulary projection."""
-    blocks = sum(block.layers * _block_flops(work, block) for block in work.architecture.blocks)
-    return blocks + _head_flops(work)
+    return sum(block.layers * _block_flops(work, block) for block in work.architecture.blocks) + _head_flops(work)
 
 
 def micro_batch_flops(work: Workload) -> float:
@@ -195,7 +187,7 @@ def moved_bytes(work: Workload) -> float:
     between = BETWEEN_AUTOCAST if formats.autocast else BETWEEN_SINGLE if element == SINGLE else BETWEEN_HALF
     total = 0.0
     for block in architecture.blocks:
-        tokens = work.micro_batch * _queries(work, block)
+        tokens = work.micro_batch * work.queries_of(block)
         products = sum(inputs + outputs for _, inputs, outputs in block.linears)
         total += block.layers * tokens * passes * (element * products + between * block.hidden)
         if work.attention == "eager":
@@ -247,13 +239,8 @@ def _head_flops(work: Workload) -> float:
     return float(FORWARD * positions * head)
 
 
-def _queries(work: Workload, block: Block) -> int:
-    decoder = block.causal and work.architecture.kind == "encoder-decoder"
-    return work.decoded_length if decoder else work.length
-
-
 def _block_flops(work: Workload, block: Block) -> float:
-    queries = _queries(work, block)
+    queries = work.queries_of(block)
     tokens = work.micro_batch * queries
     attended = queries / 2 if block.causal and work.attention != "eager" else queries
     scores = 2 * FORWARD * tokens * attended * block.attention_width

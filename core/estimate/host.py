@@ -156,11 +156,6 @@ def host_ram(needs: HostNeeds) -> HostRam:
     return HostRam(likely, low, high)
 
 
-def host_ram_parts(needs: HostNeeds) -> dict[str, int]:
-    """Bytes by purpose at the peak."""
-    return host_ram(needs).parts
-
-
 def most_while_training(needs: HostNeeds) -> int:
     """Bytes of the moment that loader workers are part of, at the upper end: they are a choice, a run that is killed is not."""
     return sum(_training(needs, MOST).values())
@@ -201,9 +196,8 @@ def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
 
     batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
     waiting = needs.workers * needs.prefetch
-    baseline = _baseline(needs, each, each.libraries)
     return {
-        "training": needs.processes * (baseline + needs.device_bytes[each.end]),
+        "training": _processes(needs, each, each.libraries),
         "saving": needs.saved_bytes if needs.on_gpu else 0,
         "workers": needs.processes * (needs.workers * each.worker + waiting * batch),
         "pinned": needs.processes * (waiting + 1) * pinned(batch) if needs.pin_memory else 0,
@@ -212,12 +206,13 @@ def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
 
 
 def _loading(needs: HostNeeds, each: _Process) -> dict[str, int]:
-    baseline = _baseline(needs, each, each.context)
-    return {
-        "training": needs.processes * (baseline + needs.device_bytes[each.end]),
-        "loading": needs.processes * needs.weights_bytes if needs.on_gpu else 0,
-        **_throughout(needs),
-    }
+    loaded = needs.processes * needs.weights_bytes if needs.on_gpu else 0
+    return {"training": _processes(needs, each, each.context), "loading": loaded, **_throughout(needs)}
+
+
+def _processes(needs: HostNeeds, each: _Process, cuda: int) -> int:
+    baseline = each.trainer + (CUDA_BUILD_BYTES + cuda if needs.cuda else 0) if needs.on_gpu else 0
+    return needs.processes * (baseline + needs.device_bytes[each.end])
 
 
 def _throughout(needs: HostNeeds) -> dict[str, int]:
@@ -227,12 +222,6 @@ def _throughout(needs: HostNeeds) -> dict[str, int]:
         "data": needs.processes * (rows_bytes + needs.rows * BYTES_PER_ROW),
         "supervisor": SUPERVISOR_BYTES + (CUDA_BUILD_BYTES if needs.on_gpu and needs.cuda else 0),
     }
-
-
-def _baseline(needs: HostNeeds, each: _Process, cuda: int) -> int:
-    if not needs.on_gpu:
-        return 0
-    return each.trainer + (CUDA_BUILD_BYTES + cuda if needs.cuda else 0)
 
 
 # Disk: checkpoints x retention, the final model, and logs.
@@ -262,24 +251,16 @@ def disk_needs(
     """
     from trainwiz.core.estimate.states import whole_tables
 
-    parameters, trainable = work.architecture.parameters, work.trainable_parameters
-    copies = 0
+    trainable, whole = work.trainable_parameters, work.architecture.parameters * work.formats.weights
+    per_parameter = {"sgd": 0, "adafactor": 0, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}.get(work.optimizer, 8)
     if work.lora:
         weights, states = trainable * SINGLE, trainable * 2 * SINGLE
     else:
-        weights = parameters * work.formats.weights
-        per_parameter = {"sgd": 0, "adafactor": 0, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}.get(work.optimizer, 8)
-        states = trainable * per_parameter + whole_tables(work)
-        if work.deepspeed:
-            states = trainable * (per_parameter + SINGLE)
-            copies = weights
-    if work.strategy == "fsdp":
-        copies = weights
-    checkpoint = weights + copies + states + TOKENIZER_BYTES
-    final = weights + TOKENIZER_BYTES
-    if work.lora:
-        base = parameters * work.formats.weights
-        final += base * (merged + own_base)
+        more = trainable * SINGLE if work.deepspeed else whole_tables(work)
+        weights, states = whole, trainable * per_parameter + more
+    twice = work.strategy == "fsdp" or (work.deepspeed and not work.lora)
+    checkpoint = weights * (2 if twice else 1) + states + TOKENIZER_BYTES
+    final = weights + TOKENIZER_BYTES + (whole * (merged + own_base) if work.lora else 0)
     return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + rows_bytes + LOG_BYTES)
 
 

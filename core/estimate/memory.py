@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.moment import moment_text
-from trainwiz.core.estimate.peak import KINDS, Peak, evaluation_peak, overheads, peak_of
+from trainwiz.core.estimate.moment import KINDS, moment_text
+from trainwiz.core.estimate.peak import Peak, evaluation_peak, overheads, peak_of
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
@@ -119,19 +119,16 @@ def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> Mem
     """The same while held-out rows are evaluated or text is generated; None where there are none."""
     work = with_measured_context(work, evidence.measurements)
     trace = evidence.trace_of(work)
-    traced = traced_evaluation_peak(work, trace) if trace is not None else None
-    if traced is not None and trace is not None:
+    if trace is not None and (traced := traced_evaluation_peak(work, trace)):
         return _from_trace(work, traced, trace)
     peak = evaluation_peak(work)
     if peak is None:
         return None
     kin = nearest_kin(work, evidence)
-    of_kin, traced = (
-        (evaluation_peak(kin.work), traced_evaluation_peak(kin.work, kin.trace)) if kin is not None else (None, None)
-    )
-    if kin is None or of_kin is None or traced is None:
+    if kin is None or not (of_kin := evaluation_peak(kin.work)):
         return _from_formulas(work, peak)
-    return _from_kin(work, corrected(peak, of_kin, traced), kin)
+    traced = traced_evaluation_peak(kin.work, kin.trace)
+    return _from_kin(work, corrected(peak, of_kin, traced), kin) if traced else _from_formulas(work, peak)
 
 
 def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
@@ -239,8 +236,7 @@ def _rescaled(breakdown: dict[str, int], allocated: int) -> dict[str, int]:
     standing = sum(size for kind, size in parts.items() if kind not in DYNAMIC)
     changing = sum(parts[kind] for kind in DYNAMIC)
     if changing > 0 and allocated >= standing:
-        scaled = {kind: int(parts[kind] * ((allocated - standing) / changing)) for kind in DYNAMIC}
-        parts.update(scaled)
+        parts |= {kind: int(parts[kind] * ((allocated - standing) / changing)) for kind in DYNAMIC}
     else:
         whole = max(1, standing + changing)
         parts = {kind: size * allocated // whole for kind, size in parts.items()}

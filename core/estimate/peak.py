@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwiz.core.estimate.activations import (
@@ -92,16 +93,13 @@ def overheads(work: Workload) -> Overheads:
         return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident, resident.high / resident.likely - 1)
     if work.device != "cuda":
         return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED, _beyond(work))
-    several = work.world_size > 1
-    known = work.context_bytes
+    context, spread = CONTEXT_BYTES, CONTEXT_SPREAD_BYTES
+    if work.context_bytes is not None:
+        context, spread = work.context_bytes, KNOWN_CONTEXT_SPREAD_BYTES
+    if work.world_size > 1:
+        context, spread = context + NCCL_BYTES, spread + NCCL_SPREAD_BYTES
     workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
-    return Overheads(
-        (CONTEXT_BYTES if known is None else known) + (NCCL_BYTES if several else 0),
-        (CONTEXT_SPREAD_BYTES if known is None else KNOWN_CONTEXT_SPREAD_BYTES) + (NCCL_SPREAD_BYTES if several else 0),
-        BLAS_HANDLES * workspace,
-        CACHED,
-        _beyond(work),
-    )
+    return Overheads(context, spread, BLAS_HANDLES * workspace, CACHED, _beyond(work))
 
 
 def _beyond(work: Workload) -> float:
@@ -146,15 +144,13 @@ def generation_parts(work: Workload) -> dict[str, int]:
 
 def cache_bytes_per_row(work: Workload) -> int:
     """Keys and values of one beam at the end of its text; an encoder-decoder adds those of the source."""
-    element = work.formats.compute
-    total = 0
-    for block in work.architecture.blocks:
-        if not block.causal:
-            continue
-        kept = work.generation_length + (0 if block.cross_attention else work.length)
-        total += 2 * block.layers * kept * block.kv_width * element
-        if block.cross_attention:
-            total += 2 * block.layers * work.length * block.kv_width * element
+    # Of its own text after the prompt, or of that and the source.
+    positions = work.generation_length + work.length
+    total = sum(
+        2 * block.layers * positions * block.kv_width * work.formats.compute
+        for block in work.architecture.blocks
+        if block.causal
+    )
     if work.architecture.kind == "encoder-decoder":
         total += work.length * work.architecture.hidden * work.formats.residual
     return total
@@ -191,8 +187,7 @@ _COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}
 
 def _inside(work: Workload, block: Block, rows: int) -> int:
     """Temporaries in the middle of one block's forward pass."""
-    decoder = block.causal and block.cross_attention
-    queries = work.decoded_length if decoder else work.length
+    queries = work.queries_of(block)
     wide = SINGLE if work.formats.autocast and block.activation == "tanh_unfused" else work.formats.compute
     copies = _COPIES[block.activation] + (1 if block.gated else 0)
     inside = rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
@@ -206,16 +201,17 @@ def _inside(work: Workload, block: Block, rows: int) -> int:
 
 # The peak of one training step: the maximum over its moments, each with what is alive then.
 
-__all__ = ["KINDS", "Moment", "Peak", "evaluation_peak", "held_parts", "peak_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The fullest moment, and all of them."""
+    """The moments of a step, and the fullest one."""
 
-    moment: Moment
     moments: tuple[Moment, ...]
     states: States
+
+    @property
+    def moment(self) -> Moment:
+        return max(self.moments, key=lambda moment: moment.bytes)
 
     @property
     def allocated_bytes(self) -> int:
@@ -227,20 +223,17 @@ def peak_of(work: Workload) -> Peak:
     states = states_of(work)
     kept = _kept(work)
     moments = (
-        _forward_end(work, states, kept),
-        _handed_out(work, states, kept),
-        _loss_forward(work, states, kept),
-        _loss_backward(work, states, kept),
+        *_around_the_loss(work, states, kept),
         _backward(work, states, kept),
         _last_block(work, states),
         _token_table(work, states),
         _optimizer_step(states),
     )
-    return Peak(max(moments, key=lambda moment: moment.bytes), moments, states)
+    return Peak(moments, states)
 
 
-def held_parts(work: Workload, states: States, *, backward: bool) -> dict[str, int]:
-    """What is there at every moment before the step, gradients too when micro-batches are summed.
+def _held(work: Workload, states: States, *, backward: bool = False, gradients: int = 0, **more: int) -> dict[str, int]:
+    """What is there at every moment before the step, gradients too when micro-batches are summed, and `more` by its kind.
 
     `backward`: the buffers of communication are there, and gradients that are one buffer.
     """
@@ -248,11 +241,12 @@ def held_parts(work: Workload, states: States, *, backward: bool) -> dict[str, i
     there = states.gradients if work.accumulation > 1 or states.standing_gradients or whole else 0
     return {
         "weights": states.weights + states.gathered,
-        "gradients": there + states.buckets + (states.backward_buffers if backward else 0),
+        "gradients": there + states.buckets + (states.backward_buffers if backward else 0) + gradients,
         "optimizer": states.optimizer,
         "activations": 0,
         "logits": 0,
         "temporary": 0,
+        **more,
     }
 
 
@@ -277,13 +271,11 @@ def _head_bytes(work: Workload) -> int:
     width = architecture.hidden * positions_of(work, work.micro_batch)
     if sliced(work):
         # The labelled rows of the head's input are taken out of it; their gradient is as large.
-        width_of_rows = 2 * width * formats.residual
-        return width_of_rows + (
-            width * (3 * formats.residual + 3 * formats.compute) if architecture.transform_head else 0
-        )
+        transformed = 3 * formats.residual + 3 * formats.compute if architecture.transform_head else 0
+        return width * (2 * formats.residual + transformed)
     if not architecture.transform_head:
         return width * (formats.norm + (0 if work.lora else formats.compute))
-    copies = {"erf_unfused": 3}.get(architecture.blocks[-1].activation, 1)
+    copies = 3 if architecture.blocks[-1].activation == "erf_unfused" else 1
     return width * (2 * formats.residual + (2 + copies) * formats.compute)
 
 
@@ -305,75 +297,71 @@ def _blocks_weight_copy(work: Workload) -> int:
     return weight_copy_bytes(work, sum(block.layers * block.cast_parameters for block in work.architecture.blocks))
 
 
-def _forward_end(work: Workload, states: States, kept: int) -> Moment:
-    """The model's last product, while autocast still keeps the copies of all weights."""
-    parts = held_parts(work, states, backward=False)
-    parts["activations"] = kept + _head_bytes(work)
-    parts["temporary"] = _vocabulary_copy(work) + _blocks_weight_copy(work)
-    if sliced(work):
-        parts["temporary"] += slice_weight_bytes(work, backward=False)
-        parts["logits"] = loss_forward_bytes(work)
-    else:
-        positions = positions_of(work, work.micro_batch)
-        parts["logits"] = work.formats.compute * positions * work.architecture.vocabulary
-    return Moment(mark("the end of the forward pass"), parts)
+def _around_the_loss(work: Workload, states: States, kept: int) -> Iterator[Moment]:
+    """From the model's last product to the gradient of its logits, with the copies of weights that autocast still keeps."""
+    copies = _vocabulary_copy(work)
+    whole = work.formats.compute * positions_of(work, work.micro_batch) * work.architecture.vocabulary
+    loss = loss_forward_bytes(work)
+    activations = kept + _head_bytes(work)
 
+    def moment(name: str, logits: int, temporary: int = 0, gradients: int = 0) -> Moment:
+        held = _held(
+            work, states, gradients=gradients, activations=activations, logits=logits, temporary=copies + temporary
+        )
+        return Moment(name, held)
 
-def _handed_out(work: Workload, states: States, kept: int) -> Moment:
-    """accelerate's copy of the logits in fp32, beside the logits themselves."""
-    parts = held_parts(work, states, backward=False)
-    parts["activations"] = kept + _head_bytes(work)
-    parts["temporary"] = _vocabulary_copy(work)
-    parts["logits"] = handed_out_bytes(work)
-    return Moment(mark("the end of the forward pass, with its outputs in fp32"), parts)
-
-
-def _loss_forward(work: Workload, states: States, kept: int) -> Moment:
-    parts = held_parts(work, states, backward=False)
-    parts["activations"] = kept + _head_bytes(work)
-    parts["temporary"] = _vocabulary_copy(work)
-    parts["logits"] = 0 if sliced(work) else loss_forward_bytes(work)
-    return Moment(mark("the end of the forward pass, with the loss"), parts)
-
-
-def _loss_backward(work: Workload, states: States, kept: int) -> Moment:
-    """The kept log-softmax and two gradients of the same size; the logits themselves are gone."""
-    parts = held_parts(work, states, backward=False)
-    if work.deepspeed:
-        # Its buckets are made before the backward pass begins, as the traced tier counts them.
-        parts["gradients"] += states.backward_buffers
-    parts["activations"] = kept + _head_bytes(work)
-    parts["temporary"] = _vocabulary_copy(work) + slice_weight_bytes(work, backward=True)
-    parts["logits"] = loss_backward_bytes(work)
-    return Moment(mark("the start of the backward pass, in the loss"), parts)
+    in_slices = sliced(work)
+    yield moment(
+        mark("the end of the forward pass"),
+        loss if in_slices else whole,
+        _blocks_weight_copy(work) + slice_weight_bytes(work, backward=False),
+    )
+    # accelerate's copy of the logits in fp32, beside the logits themselves.
+    yield moment(mark("the end of the forward pass, with its outputs in fp32"), handed_out_bytes(work))
+    yield moment(mark("the end of the forward pass, with the loss"), 0 if in_slices else loss)
+    # The kept log-softmax and two gradients of the same size; the logits themselves are gone. DeepSpeed's buckets are
+    # made before the backward pass begins, as the traced tier counts them.
+    yield moment(
+        mark("the start of the backward pass, in the loss"),
+        loss_backward_bytes(work),
+        slice_weight_bytes(work, backward=True),
+        states.backward_buffers if work.deepspeed else 0,
+    )
 
 
 def _backward(work: Workload, states: States, kept: int) -> Moment:
     """The last block's backward pass, while every other block still waits with its activations."""
-    parts = held_parts(work, states, backward=True)
     last = work.architecture.blocks[-1]
-    parts["activations"] = kept + (block_bytes(work, last) if work.checkpointing else 0)
-    parts["temporary"] = working_bytes(work, last) + _waiting_table(work, states)
-    if _gradients_grow(work, states):
-        parts["gradients"] += work.architecture.vocabulary_parameters * work.formats.weights
+    growing = work.architecture.vocabulary_parameters * work.formats.weights if _gradients_grow(work, states) else 0
+    parts = _held(
+        work,
+        states,
+        backward=True,
+        gradients=growing,
+        activations=kept + (block_bytes(work, last) if work.checkpointing else 0),
+        temporary=working_bytes(work, last) + _waiting_table(work, states),
+    )
     return Moment(layer_name(work.architecture.layers), parts)
 
 
 def _last_block(work: Workload, states: States) -> Moment:
     """The backward pass of the first block: every other gradient is there, the token table's not yet."""
-    parts = held_parts(work, states, backward=True)
-    first = work.architecture.blocks[0]
+    first, gradients = work.architecture.blocks[0], states.half_gradients
     if work.accumulation == 1 and not states.flat_gradients:
         late = first.parameters + work.architecture.embedding_parameters
         if work.architecture.tied:
             late -= work.architecture.vocabulary_parameters
         share = states.weights / max(1, states.weights + states.gathered) if states.gathered else 1.0
-        parts["gradients"] += max(0, states.gradients - (0 if work.lora else int(late * work.formats.weights * share)))
-    parts["gradients"] += states.half_gradients
-    parts["activations"] = block_bytes(work, first)
-    if work.checkpointing:
-        parts["activations"] += checkpoint_bytes(work, first) + _embedding_bytes(work)
-    parts["temporary"] = working_bytes(work, first) + _waiting_table(work, states)
+        gradients += max(0, states.gradients - (0 if work.lora else int(late * work.formats.weights * share)))
+    again = checkpoint_bytes(work, first) + _embedding_bytes(work) if work.checkpointing else 0
+    parts = _held(
+        work,
+        states,
+        backward=True,
+        gradients=gradients,
+        activations=block_bytes(work, first) + again,
+        temporary=working_bytes(work, first) + _waiting_table(work, states),
+    )
     return Moment(layer_name(1), parts)
 
 
@@ -386,14 +374,13 @@ def _waiting_table(work: Workload, states: States) -> int:
 
 def _token_table(work: Workload, states: States) -> Moment:
     """The end of the backward pass. A tied table has two gradients, which are added up."""
-    parts = held_parts(work, states, backward=True)
-    if work.accumulation == 1 and not states.flat_gradients:
-        parts["gradients"] += states.gradients
-    parts["gradients"] += states.half_gradients
+    summed = work.accumulation > 1 or states.flat_gradients
+    gradients = states.half_gradients + (0 if summed else states.gradients)
+    table = 0
     if work.architecture.tied and not work.lora:
-        table = work.architecture.vocabulary_parameters * work.formats.weights
         # Both of its uses give a gradient; the one that stays is one of them unless micro-batches are summed.
-        parts["temporary"] = 2 * table if work.accumulation > 1 or states.flat_gradients else table
+        table = work.architecture.vocabulary_parameters * work.formats.weights * (2 if summed else 1)
+    parts = _held(work, states, backward=True, gradients=gradients, temporary=table)
     return Moment(mark("the end of the backward pass, at the token table"), parts)
 
 
@@ -403,17 +390,13 @@ def _gradients_grow(work: Workload, states: States) -> bool:
 
 
 def _optimizer_step(states: States) -> Moment:
-    return Moment(
-        mark("the optimizer step"),
-        {
-            "weights": states.weights,
-            "gradients": states.gradients + states.buckets,
-            "optimizer": states.optimizer,
-            "activations": 0,
-            "logits": 0,
-            "temporary": states.step_temporary,
-        },
-    )
+    parts = {
+        "weights": states.weights,
+        "gradients": states.gradients + states.buckets,
+        "optimizer": states.optimizer,
+        "temporary": states.step_temporary,
+    }
+    return Moment(mark("the optimizer step"), dict.fromkeys(KINDS, 0) | parts)
 
 
 def evaluation_peak(work: Workload) -> Peak | None:
@@ -433,4 +416,4 @@ def evaluation_peak(work: Workload) -> Peak | None:
     moments = [Moment(mark("an evaluation"), {**there, **evaluation_parts(work)})]
     if work.generation_length:
         moments.append(Moment(mark("generating text in an evaluation"), {**there, **generation_parts(work)}))
-    return Peak(max(moments, key=lambda moment: moment.bytes), tuple(moments), states)
+    return Peak(tuple(moments), states)

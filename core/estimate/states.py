@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.architecture import Architecture, Block
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
@@ -68,11 +67,9 @@ def step_temporary(work: Workload, trainable: int, element: int) -> int:
     """Copies that the optimizer makes while it steps, in bytes: the foreach AdamW makes one of everything, fused none; so
     does SGD, for its weight decay. Adafactor makes two of one parameter after the other, and fp32 ones of its weights
     and gradient where those are not."""
-    if work.optimizer in ("adamw_torch", "sgd"):
-        return trainable * element
     if work.optimizer == "adafactor":
         return largest_trained(work) * SINGLE * (2 if element == SINGLE else 4)
-    return 0
+    return trainable * element if work.optimizer in ("adamw_torch", "sgd") else 0
 
 
 def largest_trained(work: Workload) -> int:
@@ -91,18 +88,10 @@ def largest_matrix(architecture: Architecture) -> int:
 
 
 def optimizer_bytes(optimizer: str, element: int) -> float:
-    """States per trainable parameter. 8-bit Adam keeps two bytes and a block scale; Adafactor rows and columns."""
-    match optimizer:
-        case "sgd":
-            return 0.0
-        case "adafactor":
-            return 0.02
-        case "adamw_bnb_8bit":
-            return 2.05
-        case "paged_adamw_8bit":
-            return 0.1  # pages move to host RAM when the GPU is full
-        case _:
-            return 2.0 * element
+    """States per trainable parameter. 8-bit Adam keeps two bytes and a block scale; Adafactor rows and columns; pages of
+    the paged one move to host RAM when the GPU is full."""
+    known = {"sgd": 0.0, "adafactor": 0.02, EIGHT_BIT_ADAM: 2.05, "paged_adamw_8bit": 0.1}
+    return known.get(optimizer, 2.0 * element)
 
 
 # States that several processes share: ZeRO as DeepSpeed 0.19 allocates it, and FSDP 2 of torch 2.13.
@@ -125,9 +114,8 @@ def zero_states(work: Workload) -> States:
     if work.strategy == "zero3":
         return _stage_3(work)
     bfloat = work.precision in ("bf16", "bf16-true")
-    return (
-        _stage_1_bf16(work) if work.strategy == "zero1" and bfloat and work.offload == "none" else _stages_1_and_2(work)
-    )
+    own_optimizer = work.strategy == "zero1" and bfloat and work.offload == "none"
+    return _stage_1_bf16(work) if own_optimizer else _stages_1_and_2(work)
 
 
 def _stage_1_bf16(work: Workload) -> States:
@@ -163,10 +151,9 @@ def _stages_1_and_2(work: Workload) -> States:
         gradients = trained * SINGLE
         buffers += share if half else 0
     if work.offload in ("optimizer", "all"):
-        gradients = gradients if half else 0
         return States(
             weights,
-            gradients,
+            gradients if half else 0,
             optimizer=0,
             buckets=largest_trained(work) * element,
             backward_buffers=buffers,
@@ -189,22 +176,18 @@ def _stage_3(work: Workload) -> States:
     element = formats.weights
     parameters = architecture.parameters + work.adapter_parameters
     trained = work.trainable_parameters
-    share = trained * SINGLE // shards
+    weights, share = parameters * element // shards, trained * SINGLE // shards
     unit = max(max(block.parameters for block in architecture.blocks), largest_matrix(architecture))
     gathered = min(parameters, REUSE_ELEMENTS // 2 + PREFETCH_ELEMENTS + unit) * element
     bucket = BUCKET_ELEMENTS * element
     buffers = _reduced(work, element, converted=False) + min(BUCKET_ELEMENTS, trained) * SINGLE // shards
     if work.offload in ("optimizer", "all"):
-        whole = work.offload == "all"
         host = _offloaded(work, share, element, stage_3=True)
-        if whole:
-            host += pinned(parameters * element // shards)
-        weights = 0 if whole else parameters * element // shards
-        return States(
-            weights, gradients=0, optimizer=0, buckets=bucket, backward_buffers=buffers, gathered=gathered, host=host
-        )
+        if work.offload == "all":
+            host, weights = host + pinned(weights), 0
+        return States(weights, 0, 0, buckets=bucket, backward_buffers=buffers, gathered=gathered, host=host)
     return States(
-        parameters * element // shards,
+        weights,
         gradients=share,
         optimizer=_optimizer(work),
         buckets=bucket,
@@ -223,10 +206,8 @@ def _reduced(work: Workload, staged: int, *, converted: bool) -> int:
     A gradient larger than a bucket goes by itself, as it is.
     """
     largest = largest_trained(work)
-    bucket = min(BUCKET_ELEMENTS, work.trainable_parameters)
-    sent = HALF if converted else 0
     alone = largest if largest > BUCKET_ELEMENTS else 0
-    return max(bucket * (staged + sent), alone * (staged + sent))
+    return max(min(BUCKET_ELEMENTS, work.trainable_parameters), alone) * (staged + (HALF if converted else 0))
 
 
 def _optimizer(work: Workload) -> int:
@@ -274,11 +255,10 @@ def _pinned_one_by_one(work: Workload) -> int:
     )
 
 
-def _matrices(block: Block) -> Iterator[int]:
+def _matrices(block: Block) -> list[int]:
     """Elements of each matrix of a block; of experts, which are many or one tensor, all together."""
     named = [inputs * outputs for _, inputs, outputs in block.linears]
-    yield from named
-    yield max(0, block.linear_parameters - sum(named))
+    return [*named, max(0, block.linear_parameters - sum(named))]
 
 
 def fsdp_states(work: Workload, alone: States) -> States:
@@ -296,9 +276,7 @@ def fsdp_states(work: Workload, alone: States) -> States:
     unit = block if architecture.tied else max(block, table)
     gathered = (2 * unit + table) * compute
     # The gradients of a block, and the buffers of the one before it that is still being summed.
-    of_block = 0 if work.lora else 3 * block * compute
-    of_table = 0 if work.lora else 2 * table * compute
-    buffers = max(of_block, of_table)
+    buffers = 0 if work.lora else max(3 * block, 2 * table) * compute
     own = (alone.weights // shards, alone.gradients // shards, alone.optimizer // shards)
     if work.offload == "all":
         # Each parameter's part, and that of its gradient, is page-locked by itself.
@@ -306,11 +284,6 @@ def fsdp_states(work: Workload, alone: States) -> States:
         host = locked * (1 if work.lora else 2) + own[2] + alone.step_temporary // shards
         return States(0, 0, 0, backward_buffers=buffers, gathered=gathered, host=host)
     return States(*own, backward_buffers=buffers, gathered=gathered, step_temporary=alone.step_temporary // shards)
-
-
-# What a process holds whatever the batch is: weights, gradients, optimizer states.
-
-__all__ = ["States", "states_of"]
 
 
 def states_of(work: Workload) -> States:
@@ -322,11 +295,5 @@ def states_of(work: Workload) -> States:
         return fsdp_states(work, alone)
     if work.strategy == "ddp":
         # accelerate leaves gradient_as_bucket_view off: the buckets are a copy of all gradients.
-        return States(
-            alone.weights,
-            alone.gradients,
-            alone.optimizer,
-            buckets=alone.gradients,
-            step_temporary=alone.step_temporary,
-        )
+        return replace(alone, buckets=alone.gradients)
     return alone

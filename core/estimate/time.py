@@ -107,15 +107,12 @@ class StepTime:
 
 def gpu_rate(spec: GpuSpec, precision: str, tf32: bool) -> Rate:
     """Peak of one card in the format of the matrix products; a format that it lacks runs at its fp32 rate."""
-    match precision:
-        case "fp16":
-            flops = spec.fp16_flops
-        case "bf16" | "bf16-true":
-            flops = spec.bf16_flops
-        case "tf32":
-            flops = spec.tf32_flops
-        case _:
-            flops = spec.tf32_flops if tf32 else None
+    flops = {
+        "fp16": spec.fp16_flops,
+        "bf16": spec.bf16_flops,
+        "bf16-true": spec.bf16_flops,
+        "tf32": spec.tf32_flops,
+    }.get(precision, spec.tf32_flops if tf32 else None)
     link = NVLINK if "SXM" in spec.name else PCIE_SLOW
     return Rate(flops or spec.fp32_flops, spec.bandwidth_bytes_per_s, link=link)
 
@@ -141,14 +138,19 @@ def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
 
 def _micro_batch(cost: Cost, rate: Rate, on_cpu: bool) -> Range:
     """The longest of computing, moving bytes and launching; at worst the first two do not overlap."""
-    low, high = cost.flops / (rate.fast_share * rate.flops), cost.flops / (rate.slow_share * rate.flops)
+    computed = _computed(cost.flops, rate)
     if on_cpu:
-        return Range(low, high)
+        return computed
     moved = cost.moved_bytes / rate.bandwidth
     apart = cost.flops / (OVERLAPPED_SHARE * rate.flops) + moved / SLOW_BANDWIDTH
     return Range(
-        max(low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S), max(high, apart, cost.kernels * LAUNCH_SLOW_S)
+        max(computed.low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S),
+        max(computed.high, apart, cost.kernels * LAUNCH_SLOW_S),
     )
+
+
+def _computed(flops: float, rate: Rate) -> Range:
+    return Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))
 
 
 def verdict_of(share: float, on_cpu: bool = False) -> TimeVerdict:
@@ -280,8 +282,8 @@ def measured_step(
     by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
     `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
     """
-    exact = [one for one in measurements if same_step(one, work)]
-    exact = [one for one in exact if _same_lengths(one, usual)] or exact
+    exact = [measurement for measurement in measurements if same_step(measurement, work)]
+    exact = [measured for measured in exact if _same_lengths(measured, usual)] or exact
     if exact:
         newest = exact[0]
         factor = max(_spread(newest), BETWEEN_RUNS.get(work.device, 1.15))
@@ -291,25 +293,31 @@ def measured_step(
         if not _same_lengths(newest, usual):
             # A card of no catalogue has no formula: then a step takes as its tokens.
             tokens = 2.0 ** _doublings(newest, usual)
-            scale = tokens if rate is None else _formula(usual, rate) / _then(newest, usual, rate)
+            scale = tokens if rate is None else step_time(usual, rate).step.likely / _then(newest, usual, rate)
         factor *= EACH_DOUBLING ** abs(log2(scale))
         return _result(newest, newest.step_s * scale, factor, usual, rate, exact=_same_lengths(newest, usual))
-    near = [one for one in measurements if same_model(one, work)]
+    near = [measurement for measurement in measurements if same_model(measurement, work)]
     if not near or rate is None:
         return None
-    nearest = min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
+    nearest = min(
+        near, key=lambda measurement: (_other_settings(measurement, work), abs(_doublings(measurement, usual)))
+    )
     factor = max(_spread(nearest), BETWEEN_RUNS.get(work.device, 1.15))
     factor *= EACH_DOUBLING ** abs(_doublings(nearest, usual)) * OTHER_SETTINGS ** _other_settings(nearest, work)
-    scale = _formula(usual, rate) / _then(nearest, usual, rate)
+    scale = step_time(usual, rate).step.likely / _then(nearest, usual, rate)
     return _result(nearest, nearest.step_s * scale, factor, usual, rate, exact=False)
 
 
 def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
     """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
-    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
+    runs = [
+        measurement
+        for measurement in measurements
+        if measurement.source == "run" and measurement.start_s and same_model(measurement, work)
+    ]
     if not runs or runs[0].start_s is None:
         return None
-    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
+    seconds = [measurement.start_s for measurement in runs[:COMPARED] if measurement.start_s]
     return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), _words(runs[0])
 
 
@@ -335,17 +343,13 @@ def _spread(measurement: Measurement) -> float:
     return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
 
 
-def _apart(one: float, other: float) -> float:
-    return max(one / other, other / one)
-
-
-def _formula(usual: Workload, rate: Rate) -> float:
-    return step_time(usual, rate).step.likely
+def _apart(first: float, second: float) -> float:
+    return max(first / second, second / first)
 
 
 def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
     """The formula's seconds for what was measured."""
-    return _formula(_measured_work(measurement, usual), rate)
+    return step_time(_measured_work(measurement, usual), rate).step.likely
 
 
 def _measured_work(measurement: Measurement, usual: Workload) -> Workload:
@@ -373,14 +377,8 @@ def _doublings(measurement: Measurement, usual: Workload) -> float:
 
 def _other_settings(measurement: Measurement, work: Workload) -> int:
     """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
-    return sum(
-        (
-            measurement.checkpointing != work.checkpointing,
-            measurement.optimizer != work.optimizer,
-            measurement.lora_rank != work.lora_rank,
-            measurement.loss_chunk != work.loss_chunk,
-        )
-    )
+    names = ("checkpointing", "optimizer", "lora_rank", "loss_chunk")
+    return sum(getattr(measurement, name) != getattr(work, name) for name in names)
 
 
 # Time of generating text: token by token, each a pass over all weights.
@@ -404,29 +402,22 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     batches = -(-rows // (work.eval_micro_batch * work.world_size))
     longest = work.generation_length
     shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
-    position, prompt = _position(work, rate), _prompt(work, rate)
+    position = _position(work, rate)
+    # The source, or the prompt, once.
+    prompt = _computed(forward_flops(work.with_micro_batch(work.eval_micro_batch)), rate)
     return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
 
 
 def _position(work: Workload, rate: Rate) -> Range:
     beams = work.eval_micro_batch * work.beams
-    decoder = sum(block.layers * block.parameters for block in work.architecture.blocks if block.causal)
+    blocks = [block for block in work.architecture.blocks if block.causal]
     head = work.architecture.vocabulary_parameters
+    decoder = sum(block.layers * block.parameters for block in blocks)
     moved = (decoder + head) * work.formats.weights + beams * cache_bytes_per_row(work) / 2
-    active = sum(block.layers * block.active_linear_parameters for block in work.architecture.blocks if block.causal)
-    flops = FORWARD * beams * (active + head)
-    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
-    on_cpu = work.device == "cpu"
-    fast, slow = (0.0, 0.0) if on_cpu else (LAUNCH_FAST_S, LAUNCH_SLOW_S)
+    active = sum(block.layers * block.active_linear_parameters for block in blocks)
+    computed = _computed(FORWARD * beams * (active + head), rate)
+    kernels = 0 if work.device == "cpu" else KERNELS_A_LAYER * sum(block.layers for block in blocks)
     return Range(
-        max(moved / rate.bandwidth, flops / (rate.fast_share * rate.flops), KERNELS_A_LAYER * layers * fast)
-        + SEARCH_FAST_S,
-        max(2 * moved / rate.bandwidth, flops / (rate.slow_share * rate.flops), KERNELS_A_LAYER * layers * slow)
-        + SEARCH_SLOW_S,
+        max(moved / rate.bandwidth, computed.low, kernels * LAUNCH_FAST_S) + SEARCH_FAST_S,
+        max(2 * moved / rate.bandwidth, computed.high, kernels * LAUNCH_SLOW_S) + SEARCH_SLOW_S,
     )
-
-
-def _prompt(work: Workload, rate: Rate) -> Range:
-    """The source, or the prompt, once."""
-    flops = forward_flops(work.with_micro_batch(work.eval_micro_batch))
-    return Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))

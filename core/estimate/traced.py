@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.peak import Peak, weight_copies
@@ -65,13 +66,14 @@ def measured_peak(work: Workload, measurements: Sequence[Measurement], expected:
     it is beyond what was `expected` (bytes allocated; on a CPU resident).
     """
     same = [
-        one
-        for one in measurements
-        if _size(one, work) > (0 if _met_the_longest(one) else expected) and same_work(one, work)
+        measurement
+        for measurement in measurements
+        if _size(measurement, work) > (0 if _met_the_longest(measurement) else expected)
+        and same_work(measurement, work)
     ]
     if not same:
         return None
-    fullest = max(same, key=lambda one: (one.peak_allocated_bytes or 0, one.host_rss_bytes or 0))
+    fullest = max(same, key=lambda peak: (peak.peak_allocated_bytes or 0, peak.host_rss_bytes or 0))
     kind = "probe" if fullest.source == "probe" else "run"
     basis = measured_text(fullest.measured_at[:10], kind)
     if work.device == "cpu":
@@ -86,12 +88,13 @@ def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -
     """
     if work.device != "cuda" or work.context_bytes is not None:
         return work
-    for one in measurements:
-        if one.world_size > 1 or one.device_used_bytes is None or one.peak_reserved_bytes is None:
+    for measurement in measurements:
+        used, reserved = measurement.device_used_bytes, measurement.peak_reserved_bytes
+        if measurement.world_size > 1 or used is None or reserved is None:
             continue
-        size = one.device_used_bytes - one.peak_reserved_bytes
-        if LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES:
-            return replace(work, context_bytes=size, context_source=tr("measured here on {day}", day=one.day))
+        if LEAST_CONTEXT_BYTES <= used - reserved <= MOST_CONTEXT_BYTES:
+            source = tr("measured here on {day}", day=measurement.day)
+            return replace(work, context_bytes=used - reserved, context_source=source)
     return work
 
 
@@ -129,16 +132,13 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
 
 def replayed_factor(trace: TraceResult) -> float | None:
     """Reserved over allocated memory, of the replayed allocator; None where it was not replayed."""
-    if not trace.reserved_bytes:
-        return None
     fullest = max(moment.bytes for moment in (*trace.training, *trace.evaluation))
-    return max(1.0, trace.reserved_bytes / max(1, fullest))
+    return max(1.0, trace.reserved_bytes / max(1, fullest)) if trace.reserved_bytes else None
 
 
 def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:
     states = states_of(work)
-    moments = tuple(_shared(work, states, moment) for moment in traced)
-    return Peak(max(moments, key=lambda moment: moment.bytes), moments, states)
+    return Peak(tuple(_shared(work, states, moment) for moment in traced), states)
 
 
 def _shared(work: Workload, states: States, moment: Moment) -> Moment:
@@ -159,19 +159,14 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     else:
         parts["gradients"] = int(states.gradients * share)
     parts["gradients"] += states.buckets
+    if "backward" in moment.name:
+        parts["gradients"] += states.backward_buffers
     if step:
         parts["temporary"] = states.step_temporary
     elif work.strategy == "fsdp":
         # Weights are gathered in the format that they compute in: autocast copies nothing.
-        parts["temporary"] = max(0, parts["temporary"] - weight_copies(work))
-        parts["gradients"] += _backward_buffers(states, moment)
-    else:
-        parts["gradients"] += _backward_buffers(states, moment)
+        parts["temporary"] -= weight_copies(work)
     return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
-
-
-def _backward_buffers(states: States, moment: Moment) -> int:
-    return states.backward_buffers if "backward" in moment.name else 0
 
 
 def _half_gradients(states: States, moment: Moment) -> int:
@@ -201,35 +196,22 @@ def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
     request = TraceRequest.of(work)
     if request is None:
         return None
-    found = [(other, trace) for other, trace in evidence.traces.items() if _same_but_batch(request, other)]
-    if not found:
+
+    def batch_of(other: TraceRequest) -> dict[str, Any]:
+        return {name: getattr(other, name) for name in ("micro_batch", "accumulation", "eval_micro_batch")}
+
+    def distance(other: TraceRequest) -> tuple[float, int, int]:
+        sizes = other.micro_batch, request.micro_batch
+        steps, rows = other.accumulation - request.accumulation, other.eval_micro_batch - request.eval_micro_batch
+        return max(sizes) / min(sizes), abs(steps), abs(rows)
+
+    same = [
+        (other, trace) for other, trace in evidence.traces.items() if replace(other, **batch_of(request)) == request
+    ]
+    if not same:
         return None
-    wanted = (request.micro_batch, request.accumulation, request.eval_micro_batch)
-
-    def distance(one: TraceRequest) -> tuple[float, int, int]:
-        ratio = max(one.micro_batch, wanted[0]) / min(one.micro_batch, wanted[0])
-        return ratio, abs(one.accumulation - wanted[1]), abs(one.eval_micro_batch - wanted[2])
-
-    other, trace = min(found, key=lambda pair: (*distance(pair[0]), pair[1].tier != "full"))
-    batch = {
-        "micro_batch": other.micro_batch,
-        "accumulation": other.accumulation,
-        "eval_micro_batch": other.eval_micro_batch,
-    }
-    return Kin(replace(work, **batch), trace)  # type: ignore[arg-type]
-
-
-def _same_but_batch(one: TraceRequest, other: TraceRequest) -> bool:
-    # The long config is compared last: most differ in something short.
-    return (
-        replace(
-            other,
-            micro_batch=one.micro_batch,
-            accumulation=one.accumulation,
-            eval_micro_batch=one.eval_micro_batch,
-        )
-        == one
-    )
+    other, trace = min(same, key=lambda pair: (*distance(pair[0]), pair[1].tier != "full"))
+    return Kin(replace(work, **batch_of(other)), trace)
 
 
 def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:
@@ -237,24 +219,17 @@ def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:
 
     Weights, gradients and optimizer states are counted, not estimated, and stay.
     """
-    by_formulas, by_trace = _changing(of_kin.moment), traced.allocated_bytes - _standing(of_kin.moment)
+    standing = sum(of_kin.moment.parts.get(kind, 0) for kind in STANDING)
+    by_formulas, by_trace = of_kin.allocated_bytes - standing, traced.allocated_bytes - standing
     if by_formulas <= 0 or by_trace <= 0:
         return peak
     factor = by_trace / by_formulas
-    moments = tuple(
-        Moment(moment.name, {kind: _scaled(kind, size, factor) for kind, size in moment.parts.items()})
+
+    def scaled(kind: str, size: int) -> int:
+        return size if kind in STANDING else int(size * factor)
+
+    moments = (
+        Moment(moment.name, {kind: scaled(kind, size) for kind, size in moment.parts.items()})
         for moment in peak.moments
     )
-    return Peak(max(moments, key=lambda moment: moment.bytes), moments, peak.states)
-
-
-def _scaled(kind: str, size: int, factor: float) -> int:
-    return size if kind in STANDING else int(size * factor)
-
-
-def _standing(moment: Moment) -> int:
-    return sum(moment.parts.get(kind, 0) for kind in STANDING)
-
-
-def _changing(moment: Moment) -> int:
-    return moment.bytes - _standing(moment)
+    return Peak(tuple(moments), peak.states)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
-from trainwiz.core.estimate.architecture import Architecture, lora_parameters
+from trainwiz.core.estimate.architecture import Architecture, Block, lora_parameters
 
 # What an estimate says of memory and time, and how far it goes.
 
@@ -129,12 +129,14 @@ class Workload:
         """Positions that get logits: targets for an encoder-decoder, else the input."""
         return self.target_length if self.architecture.kind == "encoder-decoder" else self.length
 
+    def queries_of(self, block: Block) -> int:
+        """Positions that a block computes: a decoder's own beside an encoder, else the input's."""
+        return self.decoded_length if block.causal and block.cross_attention else self.length
+
     @property
     def tokens(self) -> int:
         """Input tokens of one micro-batch on one process, padding included."""
         return self.micro_batch * self.length
 
     def with_micro_batch(self, micro_batch: int, accumulation: int | None = None) -> Workload:
-        return replace(
-            self, micro_batch=micro_batch, accumulation=self.accumulation if accumulation is None else accumulation
-        )
+        return replace(self, micro_batch=micro_batch, accumulation=accumulation or self.accumulation)

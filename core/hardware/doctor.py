@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 from trainwiz.core.errors import after
-from trainwiz.core.hardware.machine import Machine, describe_gpus
+from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
 from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
@@ -63,105 +64,98 @@ def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
 
 
 def _mps(machine: Machine) -> Check:
-    title = tr("Apple GPU (MPS)")
+    check = partial(Check, "mps", tr("Apple GPU (MPS)"))
     if machine.accelerator == "mps":
-        return Check("mps", title, "ok", describe_gpus(machine.visible_gpus))
+        return check("ok", describe_gpus(machine.visible_gpus))
     reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-    return Check("mps", title, "missing", reason, tr("Install a Python built for arm64, or update macOS."))
+    return check("missing", reason, tr("Install a Python built for arm64, or update macOS."))
 
 
 def _driver(machine: Machine, tools: Tools) -> Check:
-    title = tr("NVIDIA driver")
+    check = partial(Check, "driver", tr("NVIDIA driver"))
     drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
     problem = machine.unavailable.get("gpus")
     if drivers and problem is None:
-        return Check(
-            "driver",
-            title,
-            "ok",
-            tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=machine.cuda_driver_version),
-        )
+        cuda = machine.cuda_driver_version
+        return check("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
+    missing = partial(check, "missing")
     reason = problem or tr("the driver does not say its version")
     if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
-        reason = tr("{reason}; no NVIDIA card is on the PCI bus", reason=reason)
-        return Check("driver", title, "missing", reason, tr(ONLY_WITH_CARD))
+        return missing(tr("{reason}; no NVIDIA card is on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
     if machine.wsl:
         remedy = tr("Install NVIDIA's driver in Windows (not inside WSL), then restart WSL.")
-        return Check("driver", title, "missing", reason, remedy, "wsl.exe --shutdown")
+        return missing(reason, remedy, "wsl.exe --shutdown")
     if problem == tr(DRIVER_UPDATED):
-        return Check("driver", title, "missing", reason, tr("Reboot."), "sudo reboot")
+        return missing(reason, tr("Reboot."), "sudo reboot")
     if problem == tr(NOT_LOADED):
-        return Check(
-            "driver", title, "missing", reason, tr("Load it; if that fails, install it again."), "sudo modprobe nvidia"
-        )
+        return missing(reason, tr("Load it; if that fails, install it again."), "sudo modprobe nvidia")
     if tools.container:
         remedy = tr("Start the container with its GPUs (NVIDIA Container Toolkit).")
-        return Check("driver", title, "missing", reason, remedy, "docker run --gpus all ...")
-    if problem == tr(NO_LIBRARY):
-        command = "sudo ubuntu-drivers install"
-        if tools.distribution != "ubuntu":
-            command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
-        found = trn(
-            "{reason}; {n} NVIDIA card on the PCI bus",
-            "{reason}; {n} NVIDIA cards on the PCI bus",
-            tools.nvidia_cards,
-            reason=reason,
-        )
-        return Check("driver", title, "missing", found, tr("Install it, then reboot."), command)
-    return Check("driver", title, "missing", reason, tr("Ask the driver what it sees."), "nvidia-smi")
+        return missing(reason, remedy, "docker run --gpus all ...")
+    if problem != tr(NO_LIBRARY):
+        return missing(reason, tr("Ask the driver what it sees."), "nvidia-smi")
+    command = "sudo ubuntu-drivers install"
+    if tools.distribution != "ubuntu":
+        command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
+    found = trn(
+        "{reason}; {n} NVIDIA card on the PCI bus",
+        "{reason}; {n} NVIDIA cards on the PCI bus",
+        tools.nvidia_cards,
+        reason=reason,
+    )
+    return missing(found, tr("Install it, then reboot."), command)
 
 
 def _gpus(machine: Machine) -> tuple[Check, ...]:
     """One check for what is visible, and one for each card that does not answer."""
     if not machine.gpus:
         return ()
+    remedy = tr("Reset it with no program on it; if that fails, reboot.")
     lost = tuple(
         Check(
             f"gpu_{gpu.index}",
             f"GPU {gpu.index}",
             "missing",
             gpu.unavailable["gpu"],
-            tr("Reset it with no program on it; if that fails, reboot."),
+            remedy,
             f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
         )
         for gpu in machine.gpus
         if "gpu" in gpu.unavailable
     )
+    check = partial(Check, "gpus", "GPUs")
+    notes = " ".join(machine.notes)
     if machine.visible_gpus:
-        visible = Check("gpus", "GPUs", "ok", describe_gpus(machine.visible_gpus))
+        visible = check("ok", describe_gpus(machine.visible_gpus))
     elif machine.cuda_visible_devices is not None:
-        reason = " ".join(machine.notes) or tr("CUDA_VISIBLE_DEVICES hides every GPU")
-        visible = Check(
-            "gpus", "GPUs", "missing", reason, tr("Let programs see the GPUs."), "unset CUDA_VISIBLE_DEVICES"
-        )
+        reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
+        visible = check("missing", reason, tr("Let programs see the GPUs."), "unset CUDA_VISIBLE_DEVICES")
     else:
-        reason = " ".join(machine.notes) or tr("no card can be used")
-        visible = Check("gpus", "GPUs", "missing", reason, tr("See the lines below."))
+        visible = check("missing", notes or tr("no card can be used"), tr("See the lines below."))
     return (visible, *lost)
 
 
 def _torch_cuda(machine: Machine, tools: Tools) -> Check:
-    title = tr("CUDA build of torch")
+    check = partial(Check, "torch_cuda", tr("CUDA build of torch"))
+    command = _install_torch(machine, tools)
     if machine.torch_cuda is None:
         reason = machine.unavailable.get("torch_cuda", tr("torch is not installed"))
         if not _may_have_card(machine, tools):
-            return Check("torch_cuda", title, "missing", reason, tr(ONLY_WITH_CARD))
+            return check("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then training runs on the CPU: install the CUDA build (some gigabytes).")
-        return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+        return check("missing", reason, remedy, command)
     reason = tr("built for CUDA {version}", version=machine.torch_cuda)
     gpu = weakest_gpu(machine)
     if gpu is not None and gpu.capability is not None:
         problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
         if problem is not None:
-            remedy = tr("Install a build that knows this card.")
             reason = tr("{built}: {problem}", built=reason, problem=problem)
-            return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
+            return check("missing", reason, tr("Install a build that knows this card."), command)
     driver = machine.cuda_driver_version
     if driver is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver)[0]:
         reason = tr("{built}, but the driver runs CUDA {version} at most", built=reason, version=driver)
-        remedy = tr("Install a build for the driver's CUDA, or update the driver.")
-        return Check("torch_cuda", title, "missing", reason, remedy, _install_torch(machine, tools))
-    return Check("torch_cuda", title, "ok", reason)
+        return check("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
+    return check("ok", reason)
 
 
 def _may_have_card(machine: Machine, tools: Tools) -> bool:
@@ -200,33 +194,29 @@ def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) ->
 
 def _bf16(machine: Machine) -> Check:
     value, reason = choose_precision(machine)
-    if value == "bf16":
-        return Check("bf16", "bf16", "ok", reason)
-    return Check("bf16", "bf16", "missing", reason, tr("Training uses {value}.", value=value))
+    lacking = value != "bf16"
+    remedy = tr("Training uses {value}.", value=value) if lacking else None
+    return Check("bf16", "bf16", "missing" if lacking else "ok", reason, remedy)
 
 
 def _tf32(machine: Machine) -> Check:
     value, reason = choose_tf32(machine)
-    return (
-        Check("tf32", "TF32", "ok", reason)
-        if value
-        else Check("tf32", "TF32", "missing", reason, tr("What is computed in fp32 stays full fp32."))
-    )
+    remedy = None if value else tr("What is computed in fp32 stays full fp32.")
+    return Check("tf32", "TF32", "ok" if value else "missing", reason, remedy)
 
 
 def _flash_attention(machine: Machine, tools: Tools) -> Check:
-    title = "FlashAttention-2"
+    check = partial(Check, "flash_attention", "FlashAttention-2")
     value, reason = choose_attention(machine)
     if value == "flash_attention_2":
-        return Check("flash_attention", title, "ok", reason)
+        return check("ok", reason)
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
-        return Check("flash_attention", title, "missing", reason, tr("Attention uses sdpa."))
+        return check("missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour).")
     if machine.torch_cuda is None:
         remedy += after(tr("It needs the CUDA build of torch first."))
-    command = f"{tools.pip} install flash-attn --no-build-isolation"
-    return Check("flash_attention", title, "missing", reason, remedy, command)
+    return check("missing", reason, remedy, f"{tools.pip} install flash-attn --no-build-isolation")
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -236,8 +226,6 @@ def _numbers(version: str) -> tuple[int, int]:
 
 
 # What a computer has and lacks, feature by feature. Pure: from a Machine and its Tools.
-
-GIB = 1024**3
 
 NEEDED = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "safetensors")
 
@@ -265,31 +253,20 @@ def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
 
 
 def _libraries(machine: Machine, tools: Tools) -> Check:
+    check = partial(Check, "libraries", tr("Training libraries"), required=True)
     missing = [name for name in NEEDED if not machine.libraries.has(name)]
     if missing:
-        return Check(
-            "libraries",
-            tr("Training libraries"),
-            "missing",
-            tr("{missing} cannot be imported", missing=", ".join(missing)),
-            tr("Install what is missing."),
-            f"{tools.pip} install {' '.join(missing)}",
-            required=True,
-        )
-    versions = machine.libraries.versions
-    found = ", ".join(f"{name} {versions[name]}" for name in NEEDED[:4])
-    return Check("libraries", tr("Training libraries"), "ok", found, required=True)
+        reason = tr("{missing} cannot be imported", missing=", ".join(missing))
+        return check("missing", reason, tr("Install what is missing."), f"{tools.pip} install {' '.join(missing)}")
+    return check("ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4]))
 
 
 def _deepspeed(machine: Machine, tools: Tools) -> tuple[Check, Check]:
+    check = partial(Check, "deepspeed", "DeepSpeed")
     if machine.libraries.has("deepspeed"):
-        library = Check(
-            "deepspeed", "DeepSpeed", "ok", tr("version {version}", version=machine.libraries.versions["deepspeed"])
-        )
+        library = check("ok", tr("version {version}", version=machine.libraries.versions["deepspeed"]))
     else:
-        library = Check(
-            "deepspeed",
-            "DeepSpeed",
+        library = check(
             "missing",
             tr("deepspeed cannot be imported: no ZeRO and no offload"),
             tr("Install it against the torch that is here."),
@@ -301,91 +278,79 @@ def _deepspeed(machine: Machine, tools: Tools) -> tuple[Check, Check]:
 
 def _compiler(machine: Machine, tools: Tools) -> Check:
     """DeepSpeed builds its CPU Adam at the first run; with a CUDA build of torch that needs CUDA's headers too."""
-    lacking: list[str] = []
-    commands: list[str] = []
-    if tools.cpp_compiler is None:
-        lacking.append("g++")
-        commands.append(tools.install("g++", "gcc-c++", "gcc"))
-    if not tools.python_headers:
-        lacking.append("Python.h")
-        commands.append(tools.install("python3-dev", "python3-devel", "python"))
-    if tools.ninja is None:
-        lacking.append("ninja")
-        commands.append(f"{tools.pip} install ninja")
-    if machine.torch_cuda is not None and tools.nvcc is None:
-        lacking.append(tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda))
-        commands.append(tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda"))
-    title = tr("Compiler for DeepSpeed")
-    if lacking:
-        reason = tr("{lacking} not found: offloaded AdamW cannot be built", lacking=", ".join(lacking))
-        return Check("deepspeed_compiler", title, "missing", reason, tr("Install them."), " && ".join(commands))
-    return Check("deepspeed_compiler", title, "ok", f"{tools.cpp_compiler}, {tools.ninja}")
+    cuda = machine.torch_cuda
+    parts = (
+        (tools.cpp_compiler is None, "g++", tools.install("g++", "gcc-c++", "gcc")),
+        (not tools.python_headers, "Python.h", tools.install("python3-dev", "python3-devel", "python")),
+        (tools.ninja is None, "ninja", f"{tools.pip} install ninja"),
+        (
+            cuda is not None and tools.nvcc is None,
+            tr("nvcc (CUDA {version} toolkit)", version=cuda),
+            tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda"),
+        ),
+    )
+    lacking = [(name, command) for missing, name, command in parts if missing]
+    check = partial(Check, "deepspeed_compiler", tr("Compiler for DeepSpeed"))
+    if not lacking:
+        return check("ok", f"{tools.cpp_compiler}, {tools.ninja}")
+    names = ", ".join(name for name, _ in lacking)
+    reason = tr("{lacking} not found: offloaded AdamW cannot be built", lacking=names)
+    return check("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
 
 
 def _shared_memory(machine: Machine, tools: Tools) -> Check:
-    title = tr("Shared memory")
+    check = partial(Check, "shared_memory", tr("Shared memory"))
     size = machine.shared_memory_bytes
     if size is None:
         reason = machine.unavailable.get("shared_memory_bytes", tr("not known"))
         if machine.platform != "linux":
-            return Check("shared_memory", title, "ok", tr("not needed here ({reason})", reason=reason))
-        return Check("shared_memory", title, "warning", reason, tr("Run without loader workers."))
+            return check("ok", tr("not needed here ({reason})", reason=reason))
+        return check("warning", reason, tr("Run without loader workers."))
     if size >= SMALL_SHARED_BYTES:
-        return Check("shared_memory", title, "ok", tr("/dev/shm has {size}", size=_gib(size)))
+        return check("ok", tr("/dev/shm has {size}", size=_gib(size)))
+    reason = tr("/dev/shm has {size}: loader workers die with a bus error when it is full", size=_gib(size))
     if tools.container:
         remedy = tr("Start the container with more of it. Or run without workers.")
-        command = "docker run --shm-size=8g ..."
-    else:
-        remedy = tr("Enlarge it. Or run without workers.")
-        command = "sudo mount -o remount,size=8G /dev/shm"
-    reason = tr("/dev/shm has {size}: loader workers die with a bus error when it is full", size=_gib(size))
-    return Check("shared_memory", title, "warning", reason, remedy, command)
+        return check("warning", reason, remedy, "docker run --shm-size=8g ...")
+    remedy = tr("Enlarge it. Or run without workers.")
+    return check("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
 
 
 def _disk(machine: Machine) -> Check:
+    check = partial(Check, "disk", tr("Disk"))
     free = machine.disk_free_bytes
     if free is None:
         reason = machine.unavailable.get("disk_free_bytes", tr("not known"))
-        return Check("disk", tr("Disk"), "warning", reason, tr("Choose another output folder (--output-dir)."))
+        return check("warning", reason, tr("Choose another output folder (--output-dir)."))
     found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
     if free < NO_DISK_BYTES:
         remedy = tr("Free some space, or choose another output folder (--output-dir).")
-        return Check("disk", tr("Disk"), "missing", found, remedy, required=True)
+        return check("missing", found, remedy, required=True)
     if free < SMALL_DISK_BYTES:
         remedy = tr("Checkpoints of large models will not fit: choose another output folder (--output-dir) for them.")
-        return Check("disk", tr("Disk"), "warning", found, remedy)
-    return Check("disk", tr("Disk"), "ok", found)
+        return check("warning", found, remedy)
+    return check("ok", found)
 
 
 def _ram(machine: Machine) -> Check:
-    found = tr(
-        "{ram_available} of {ram_total} available",
-        ram_available=_gib(machine.ram_available_bytes),
-        ram_total=_gib(machine.ram_total_bytes),
-    )
-    if machine.ram_available_bytes < SCARCE_RAM_BYTES:
-        return Check("ram", tr("RAM"), "warning", found, tr("Close other programs, or train a small model."))
-    if machine.ram_total_bytes < LOW_RAM_BYTES:
-        return Check("ram", tr("RAM"), "warning", found, tr("Rows are streamed and no loader workers are started."))
-    return Check("ram", tr("RAM"), "ok", found)
+    check = partial(Check, "ram", tr("RAM"))
+    available, total = machine.ram_available_bytes, machine.ram_total_bytes
+    found = tr("{ram_available} of {ram_total} available", ram_available=_gib(available), ram_total=_gib(total))
+    if available < SCARCE_RAM_BYTES:
+        return check("warning", found, tr("Close other programs, or train a small model."))
+    if total < LOW_RAM_BYTES:
+        return check("warning", found, tr("Rows are streamed and no loader workers are started."))
+    return check("ok", found)
 
 
 def _nvml_package(tools: Tools) -> tuple[Check, ...]:
-    if tools.superseded_pynvml is None:
+    version = tools.superseded_pynvml
+    if version is None:
         return ()
-    return (
-        Check(
-            "nvml_package",
-            tr("NVML package"),
-            "warning",
-            tr(
-                "the package pynvml {version} is installed, and torch warns about it at every start",
-                version=tools.superseded_pynvml,
-            ),
-            tr("nvidia-ml-py gives the same module."),
-            f"{tools.pip} uninstall -y pynvml && {tools.pip} install --force-reinstall nvidia-ml-py",
-        ),
-    )
+    reason = tr("the package pynvml {version} is installed, and torch warns about it at every start", version=version)
+    command = f"{tools.pip} uninstall -y pynvml && {tools.pip} install --force-reinstall nvidia-ml-py"
+    remedy = tr("nvidia-ml-py gives the same module.")
+    return (Check("nvml_package", tr("NVML package"), "warning", reason, remedy, command),)
 
 
 def _gib(size_bytes: int) -> str:

@@ -164,32 +164,37 @@ def _unreadable(index: int, driver: str | None, reason: str, uuid: str | None = 
     )
 
 
-def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
-    reader = Reader()
+def _fields(reader: Reader, handle: Any) -> dict[str, Any]:
+    """What cards and slices have alike, by the names of Gpu."""
     uuid = reader.read("uuid", lambda: str(call("nvmlDeviceGetUUID", handle)))
     name = reader.read("name", lambda: str(call("nvmlDeviceGetName", handle)))
     memory = reader.read("memory", lambda: device_memory(handle))
+    sizes = ("memory_total_bytes", "memory_free_bytes", "memory_other_bytes")
+    if memory is None:
+        # Read at once and shown as three fields.
+        reader.unavailable |= dict.fromkeys(sizes, reader.unavailable.pop("memory"))
+    return {"uuid": uuid, "name": name, **dict(zip(sizes, memory or (None, None, None), strict=True))}
+
+
+def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
+    reader = Reader()
+    fields = _fields(reader, handle)
     capability = reader.read("compute_capability", lambda: _capability(handle))
     mig = reader.read("mig", lambda: mig_handles(handle)[0])
     limit = reader.read("power_limit_w", lambda: float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000)
     if reader.lost is not None:
-        return _unreadable(index, driver, reader.lost, uuid, name)
-    total, free, used = memory or (None, None, None)
-    reasons = _by_field(reader.unavailable)
+        return _unreadable(index, driver, reader.lost, fields["uuid"], fields["name"])
+    reasons = reader.unavailable
     if driver is None:
         reasons["driver"] = tr("the driver does not say its version")
-    spec = find_gpu(name, total) if name is not None else None
+    spec = find_gpu(fields["name"], fields["memory_total_bytes"]) if fields["name"] is not None else None
     if spec is None:
         reasons["catalogue_name"] = tr("the GPU catalogue does not know this card")
     if mig is None:
         reasons.setdefault("mig", tr("the card has no MIG"))
     return Gpu(
         index=index,
-        uuid=uuid,
-        name=name,
-        memory_total_bytes=total,
-        memory_free_bytes=free,
-        memory_other_bytes=used,
+        **fields,
         compute_capability=capability,
         driver=driver,
         mig={None: None, True: "enabled", False: "disabled"}[mig],
@@ -202,13 +207,10 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
 def _read_slices(card: Gpu, handle: Any, old_names: dict[str, str]) -> list[Gpu]:
     if card.mig != "enabled":
         return []
-    reader = Reader()
-    slices = reader.read("mig", lambda: mig_handles(handle)[1]) or []
     found: list[Gpu] = []
-    for position, slice_handle in enumerate(slices):
-        found.append(_read_slice(card, slice_handle, position))
-        uuid = found[-1].uuid
-        ids = _instance_ids(slice_handle)
+    for position, part in enumerate(Reader().read("mig", lambda: mig_handles(handle)[1]) or []):
+        found.append(_read_slice(card, part, position))
+        uuid, ids = found[-1].uuid, _instance_ids(part)
         if uuid is not None and ids is not None:
             old_names[uuid] = f"MIG-{card.uuid}/{ids[0]}/{ids[1]}"
     return found
@@ -216,24 +218,15 @@ def _read_slices(card: Gpu, handle: Any, old_names: dict[str, str]) -> list[Gpu]
 
 def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
     reader = Reader()
-    uuid = reader.read("uuid", lambda: str(call("nvmlDeviceGetUUID", handle)))
-    name = reader.read("name", lambda: str(call("nvmlDeviceGetName", handle)))
-    memory = reader.read("memory", lambda: device_memory(handle))
-    total, free, used = memory or (None, None, None)
-    reasons = _by_field(reader.unavailable)
-    reasons["catalogue_name"] = tr("a MIG slice has a share of its card's rates")
+    fields = _fields(reader, handle)
     return Gpu(
         index=card.index,
-        uuid=uuid,
-        name=name or card.name,
-        memory_total_bytes=total,
-        memory_free_bytes=free,
-        memory_other_bytes=used,
+        **{**fields, "name": fields["name"] or card.name},
         compute_capability=card.compute_capability,
         driver=card.driver,
-        mig=slice_profile(name, handle) or f"slice {position}",
+        mig=slice_profile(fields["name"], handle) or f"slice {position}",
         parent_uuid=card.uuid,
-        unavailable=reasons,
+        unavailable={**reader.unavailable, "catalogue_name": tr("a MIG slice has a share of its card's rates")},
     )
 
 
@@ -249,17 +242,6 @@ def slice_profile(name: str | None, handle: Any) -> str | None:
     memory = f"{counts.gpuInstanceSliceCount}g.{-(-int(counts.memorySizeMB) // 1024)}gb"
     whole = counts.computeInstanceSliceCount == counts.gpuInstanceSliceCount
     return memory if whole else f"{counts.computeInstanceSliceCount}c.{memory}"
-
-
-def _by_field(reasons: dict[str, str]) -> dict[str, str]:
-    """Memory is read at once and shown as three fields."""
-    spread: dict[str, str] = {}
-    for name, reason in reasons.items():
-        if name == "memory":
-            spread |= dict.fromkeys(("memory_total_bytes", "memory_free_bytes", "memory_other_bytes"), reason)
-        else:
-            spread[name] = reason
-    return spread
 
 
 def _capability(handle: Any) -> str:

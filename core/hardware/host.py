@@ -47,13 +47,8 @@ def read_limits(root: Path = Path("/")) -> Limits:
 
     Every group from the process's own up to the top can limit it, so all of them are read.
     """
-    memory = memory_limits(memory_groups(root))
-    return replace(
-        memory,
-        cpu_cores=min(
-            (quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None), default=None
-        ),
-    )
+    quotas = (quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None)
+    return replace(memory_limits(memory_groups(root)), cpu_cores=min(quotas, default=None))
 
 
 def memory_groups(root: Path = Path("/")) -> tuple[Path, ...]:
@@ -67,11 +62,10 @@ def memory_limits(groups: Iterable[Path]) -> Limits:
     available: list[int] = []
     for group in groups:
         limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
-        if limit is None or limit >= NO_LIMIT_BYTES:
-            continue
-        limits.append(limit)
-        used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
-        available.append(max(0, limit - max(0, used - _droppable(group))))
+        if limit is not None and limit < NO_LIMIT_BYTES:
+            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+            limits.append(limit)
+            available.append(max(0, limit - max(0, used - _droppable(group))))
     return Limits(min(limits, default=None), min(available, default=None))
 
 
@@ -124,7 +118,7 @@ def _unescaped(path: str) -> str:
 
 def _cpu_quota(group: Path) -> float | None:
     """Cores that the group may use: quota over period, in both spellings."""
-    words = (_text(group / "cpu.max") or "").split()
+    words = text_of(group / "cpu.max").split()
     if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
         return int(words[0]) / int(words[1])
     quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
@@ -142,19 +136,20 @@ def _droppable(group: Path) -> int:
 
 
 def _number(path: Path) -> int | None:
-    text = (_text(path) or "").strip()
+    text = text_of(path).strip()
     return int(text) if text.removeprefix("-").isdigit() else None
 
 
 def _lines(path: Path) -> list[str]:
-    return (_text(path) or "").splitlines()
+    return text_of(path).splitlines()
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str:
+    """ "" for what cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return ""
 
 
 # The computer around the GPUs: cores, memory, disk, shared memory, and what kind of system it is.
@@ -220,23 +215,16 @@ def shared_memory_size(folder: Path = SHARED_MEMORY) -> int:
 
 def is_wsl(root: Path = Path("/")) -> bool:
     """Linux inside Windows: the kernel says "microsoft" in its release."""
-    try:
-        release = (root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return "microsoft" in release.lower()
+    return "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower()
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
     """Name of the processor, or None where the system does not say it."""
     if sys.platform == "darwin":
         return _mac_processor()
-    try:
-        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or None
-    names = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name")]
-    return names[0] if names and names[0] else platform.processor() or None
+    lines = _lines(root / "proc/cpuinfo")
+    names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
+    return next(names, "") or platform.processor() or None
 
 
 def _mac_processor() -> str | None:
@@ -255,11 +243,7 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 def cpu_has_bf16(root: Path = Path("/")) -> bool | None:
     """Whether the first processor multiplies in bf16 by instructions; None where the system does not say."""
-    try:
-        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    lines = (line.partition(":") for line in text.splitlines())
+    lines = (line.partition(":") for line in _lines(root / "proc/cpuinfo"))
     flags = next((words for name, _, words in lines if name.strip().lower() in ("flags", "features")), None)
     return None if flags is None else not BF16_FLAGS.isdisjoint(flags.split())
 
@@ -300,11 +284,9 @@ def interfaces(root: Path = Path("/")) -> tuple[str, ...]:
 
 def default_interface(root: Path = Path("/")) -> str | None:
     """The interface of the default route; None where there is none, or elsewhere than on Linux."""
-    try:
-        lines = (root / ROUTES).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
-    except OSError:
-        return None
-    routes = [fields for line in lines if len(fields := line.split()) > 6 and fields[1] == EVERYWHERE]
+    routes = [
+        fields for line in _lines(root / ROUTES)[1:] if len(fields := line.split()) > 6 and fields[1] == EVERYWHERE
+    ]
     best = min(routes, key=lambda fields: int(fields[6]) if fields[6].isdecimal() else 0, default=None)
     return best[0] if best is not None else None
 
@@ -352,23 +334,20 @@ def apple_gpu(
         return None, tr("MPS needs Apple Silicon and a Python built for it (this one is for Intel)")
     if version_tuple(macos) < OLDEST_MACOS:
         return None, tr("MPS needs macOS 12.3, this is {version}", version=macos or tr("unknown"))
-    share = UNIFIED_SHARE_SMALL if ram_total_bytes <= SMALL_BYTES else UNIFIED_SHARE
-    working_set = int(ram_total_bytes * share)
+    working_set = int(ram_total_bytes * (UNIFIED_SHARE_SMALL if ram_total_bytes <= SMALL_BYTES else UNIFIED_SHARE))
     spec = find_gpu(cpu_model) if cpu_model else None
-    return (
-        Gpu(
-            index=0,
-            name=cpu_model or tr("Apple GPU"),
-            memory_total_bytes=working_set,
-            memory_free_bytes=min(working_set, ram_available_bytes),
-            catalogue_name=spec.name if spec is not None else None,
-            unavailable={
-                "compute_capability": tr("only NVIDIA cards have one"),
-                "uuid": tr("an Apple GPU has none"),
-                "driver": tr("part of macOS"),
-                "mig": tr("only NVIDIA cards have it"),
-                "memory_other_bytes": tr("the memory is shared with the CPU"),
-            },
-        ),
-        None,
+    gpu = Gpu(
+        index=0,
+        name=cpu_model or tr("Apple GPU"),
+        memory_total_bytes=working_set,
+        memory_free_bytes=min(working_set, ram_available_bytes),
+        catalogue_name=spec.name if spec is not None else None,
+        unavailable={
+            "compute_capability": tr("only NVIDIA cards have one"),
+            "uuid": tr("an Apple GPU has none"),
+            "driver": tr("part of macOS"),
+            "mig": tr("only NVIDIA cards have it"),
+            "memory_other_bytes": tr("the memory is shared with the CPU"),
+        },
     )
+    return gpu, None

@@ -156,34 +156,17 @@ def gpu_label(gpu: Gpu) -> str:
 
 # Which libraries can be imported here, found without importing any of them.
 
-REPORTERS: dict[str, str] = {
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
-    "comet_ml": "comet-ml",
-    "clearml": "clearml",
-    "trackio": "trackio",
-    "swanlab": "swanlab",
-    "codecarbon": "codecarbon",
-    "dvclive": "dvclive",
-}
+_REPORTERS = "tensorboard wandb mlflow comet_ml clearml trackio swanlab codecarbon dvclive"
+REPORTERS: dict[str, str] = {name: name.replace("_", "-") for name in _REPORTERS.split()}
 """Names that transformers reports to, which are import names too, -> the distribution that brings each. TensorBoard
 comes with trainwiz."""
 
+_LIBRARIES = """
+    torch transformers accelerate datasets tokenizers safetensors peft deepspeed flash_attn bitsandbytes triton sacrebleu
+    ninja
+"""
 DISTRIBUTIONS: dict[str, str] = {
-    "torch": "torch",
-    "transformers": "transformers",
-    "accelerate": "accelerate",
-    "datasets": "datasets",
-    "tokenizers": "tokenizers",
-    "safetensors": "safetensors",
-    "peft": "peft",
-    "deepspeed": "deepspeed",
-    "flash_attn": "flash-attn",
-    "bitsandbytes": "bitsandbytes",
-    "triton": "triton",
-    "sacrebleu": "sacrebleu",
-    "ninja": "ninja",
+    **{name: name.replace("_", "-") for name in _LIBRARIES.split()},
     "cpuinfo": "py-cpuinfo",
     **REPORTERS,
 }

@@ -18,9 +18,7 @@ from typing import TypeVar
 from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, load_gpus, near_gpus
 from trainwiz.core.errors import Finding, UsageError, os_reason
 from trainwiz.core.hardware import host
-from trainwiz.core.hardware import host as network
 from trainwiz.core.hardware.gpus import GpuReading, read_gpus
-from trainwiz.core.hardware.host import apple_gpu
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, find_libraries, torch_cuda_version
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
 from trainwiz.core.language import mark, tr
@@ -79,11 +77,11 @@ def find_tools(root: Path = Path("/")) -> Tools:
 
 
 def _nvidia_cards(root: Path) -> int:
-    found = 0
-    for device in (root / "sys/bus/pci/devices").glob("*"):
-        if _first_line(device / "vendor") == NVIDIA_VENDOR and _first_line(device / "class").startswith(DISPLAY_CLASS):
-            found += 1
-    return found
+    return sum(
+        host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
+        and host.text_of(device / "class").startswith(DISPLAY_CLASS)
+        for device in (root / "sys/bus/pci/devices").glob("*")
+    )
 
 
 def _nvcc(root: Path) -> str | None:
@@ -110,12 +108,8 @@ def _python_command() -> str:
 
 
 def _distribution(root: Path) -> str:
-    try:
-        text = (root / "etc/os-release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    names = [line.partition("=")[2].strip('"') for line in text.splitlines() if line.startswith("ID=")]
-    return names[0] if names else ""
+    lines = host.text_of(root / "etc/os-release").splitlines()
+    return next((line.partition("=")[2].strip('"') for line in lines if line.startswith("ID=")), "")
 
 
 def _superseded_pynvml() -> str | None:
@@ -123,13 +117,6 @@ def _superseded_pynvml() -> str | None:
         return importlib.metadata.version("pynvml")
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _first_line(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 # Read this computer: one Machine, every value that cannot be read with its reason.
@@ -182,8 +169,8 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         cpu_model=model,
         cpu_bf16=host.cpu_has_bf16(),
         shared_memory_bytes=_shared_memory(unavailable),
-        network_interfaces=network.interfaces(),
-        infiniband=network.infiniband_adapters(),
+        network_interfaces=host.interfaces(),
+        infiniband=host.infiniband_adapters(),
         cuda_driver_version=reading.cuda_driver_version,
         torch_cuda=torch_cuda,
         cuda_visible_devices=environment.get(VARIABLE),
@@ -195,7 +182,9 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
 
 
 def _apple(model: str | None, memory: host.Memory, unavailable: dict[str, str]) -> tuple[Gpu, ...]:
-    gpu, reason = apple_gpu(platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes)
+    gpu, reason = host.apple_gpu(
+        platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes
+    )
     if gpu is None:
         unavailable["gpus"] = reason or tr("no Apple GPU")
         return ()
@@ -246,17 +235,20 @@ def catalogue_machine(
     RAM that is not given is taken as 64 GiB, cores as 8 for each GPU; both are then in `notes`.
     Raises UsageError with every finding: unknown name (with the near ones), missing or impossible figures.
     """
+    figures = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
     findings = _check_figures(num_gpus, ram_bytes, cpu_cores, gpu_memory_bytes, tflops, capability)
-    by_hand = gpu_memory_bytes is not None or tflops is not None or capability is not None
+    missing = [option for option, value in figures.items() if value is None]
     spec: GpuSpec | None = None
     if gpu is not None:
         spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu)
-        if spec is None and not (gpu_memory_bytes and tflops and capability):
+        if spec is None and not all(figures.values()):
             findings.append(_unknown_gpu(gpu))
-    elif num_gpus and by_hand:
-        findings += _missing_figures(gpu_memory_bytes, tflops, capability)
-    elif num_gpus and not by_hand:
+    elif num_gpus and len(missing) == len(figures):
         findings.append(_finding("gpu", tr("Name the GPU to plan for (--gpu NAME), or give its figures by hand.")))
+    elif num_gpus and missing:
+        options = tr(" and ").join(missing)
+        message = tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options)
+        findings.append(_finding("gpu", message))
     if findings:
         raise UsageError(findings)
     accelerator = _accelerator(spec, num_gpus)
@@ -264,15 +256,10 @@ def catalogue_machine(
     if ram_bytes is None:
         ram_bytes = DEFAULT_RAM_BYTES if accelerator != "mps" or spec is None else spec.memory_bytes
         notes.append(tr("RAM is not given: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
-    if cpu_cores is None:
-        cpu_cores = max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus)
-    cards = tuple(
-        _card(index, gpu, spec, accelerator, ram_bytes, gpu_memory_bytes, tflops, capability)
-        for index in range(num_gpus)
-    )
+    card = _card(gpu, spec, ram_bytes if accelerator == "mps" else None, gpu_memory_bytes, tflops, capability)
     machine = Machine(
-        gpus=cards,
-        cpu_cores=cpu_cores,
+        gpus=tuple(replace(card, index=index, cuda_index=index) for index in range(num_gpus)),
+        cpu_cores=max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus) if cpu_cores is None else cpu_cores,
         ram_total_bytes=ram_bytes,
         ram_available_bytes=ram_bytes,
         platform="darwin" if accelerator == "mps" else "linux",
@@ -288,30 +275,28 @@ def catalogue_machine(
 
 
 def _card(
-    index: int,
     name: str | None,
     spec: GpuSpec | None,
-    accelerator: Accelerator,
-    ram_bytes: int,
+    shared_bytes: int | None,
     memory_bytes: int | None,
     tflops: float | None,
     capability: str | None,
 ) -> Gpu:
-    if spec is not None and accelerator == "mps":
-        total = usable = int(ram_bytes * 0.75)
+    """`shared_bytes`: RAM that the card takes its memory from (Apple)."""
+    if shared_bytes is not None:
+        total = usable = int(shared_bytes * 0.75)
     elif memory_bytes is not None or spec is None:
         total = memory_bytes or 0
         usable = int(total * USABLE_SHARE)
     else:
         total, usable = spec.memory_bytes, spec.usable_bytes or int(spec.memory_bytes * USABLE_SHARE)
     return Gpu(
-        index=index,
+        index=0,
         name=spec.name if spec is not None else name or tr("GPU given by hand"),
         memory_total_bytes=total,
         memory_free_bytes=usable,
         memory_other_bytes=0,
         compute_capability=capability or (spec.compute_capability if spec is not None else None),
-        cuda_index=index,
         catalogue_name=spec.name if spec is not None and tflops is None else None,
         given_tflops=tflops,
         unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
@@ -334,11 +319,8 @@ def _check_figures(
 ) -> list[Finding]:
     findings = []
     if not 0 <= num_gpus <= 1024:
-        findings.append(
-            _finding(
-                "num_gpus", tr("The number of GPUs is {num_gpus}; give 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
-            )
-        )
+        message = tr("The number of GPUs is {num_gpus}; give 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
+        findings.append(_finding("num_gpus", message))
     for where, value, option in (
         ("ram", ram_bytes, "--ram 64G"),
         ("cpu_cores", cpu_cores, tr("a whole number")),
@@ -346,53 +328,25 @@ def _check_figures(
         ("tflops", tflops, "--tflops 71"),
     ):
         if value is not None and not 0 < value < float("inf"):
-            findings.append(
-                _finding(
-                    where,
-                    tr(
-                        "The value of {where} is {value}; give one above 0 ({option}).",
-                        where=where,
-                        value=value,
-                        option=option,
-                    ),
-                )
+            message = tr(
+                "The value of {where} is {value}; give one above 0 ({option}).", where=where, value=value, option=option
             )
+            findings.append(_finding(where, message))
     if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
-        findings.append(
-            _finding(
-                "capability",
-                tr(
-                    '"{capability}" is not a compute capability. Example: 8.6.',
-                    capability=capability,
-                ),
-            )
-        )
+        message = tr('"{capability}" is not a compute capability. Example: 8.6.', capability=capability)
+        findings.append(_finding("capability", message))
     return findings
 
 
-def _missing_figures(memory_bytes: int | None, tflops: float | None, capability: str | None) -> list[Finding]:
-    given = {"--gpu-memory": memory_bytes, "--tflops": tflops, "--capability": capability}
-    missing = [option for option, value in given.items() if value is None]
-    if not missing:
-        return []
-    options = tr(" and ").join(missing)
-    return [_finding("gpu", tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options))]
-
-
 def _unknown_gpu(name: str) -> Finding:
-    near = near_gpus(name) or list(load_gpus())
-    return Finding(
-        code="unknown_gpu",
-        severity="error",
-        where="gpu",
-        message=tr(
-            'The GPU catalogue has no single card called "{name}". Near: {near}. '
-            "For another card give --gpu-memory, --tflops and --capability.",
-            name=name,
-            near=", ".join(near),
-        ),
+    message = tr(
+        'The GPU catalogue has no single card called "{name}". Near: {near}. '
+        "For another card give --gpu-memory, --tflops and --capability.",
+        name=name,
+        near=", ".join(near_gpus(name) or load_gpus()),
     )
+    return Finding("unknown_gpu", "error", "gpu", message)
 
 
 def _finding(where: str, message: str) -> Finding:
-    return Finding(code="bad_value", severity="error", where=where, message=message)
+    return Finding("bad_value", "error", where, message)

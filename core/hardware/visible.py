@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.hardware.host import BF16_MACOS, version_tuple
@@ -18,8 +17,6 @@ from trainwiz.core.language import tr
 # like strtoul ("1gpu" is 1); the first entry that names no device ends the list; a device named twice
 # hides them all; UUIDs may be shortened as long as they stay unique. With MIG, one process sees one slice
 # and no whole card beside it (MIG user guide, "CUDA device enumeration").
-
-Entry = TypeVar("Entry", int, str)
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -44,16 +41,11 @@ def mark_visible(
     else:
         chosen = _by_index(text, cards, notes)
     lost = [gpu for gpu in chosen if "gpu" in gpu.unavailable]
-    if text is not None:
-        notes += [
-            tr(
-                "{variable} selects GPU {index}, but {reason}.",
-                variable=VARIABLE,
-                index=gpu.index,
-                reason=gpu.unavailable["gpu"],
-            )
-            for gpu in lost
-        ]
+    for gpu in lost if text is not None else ():
+        reason = gpu.unavailable["gpu"]
+        notes.append(
+            tr("{variable} selects GPU {index}, but {reason}.", variable=VARIABLE, index=gpu.index, reason=reason)
+        )
     usable = _with_mig([gpu for gpu in chosen if gpu not in lost], slices, notes)
     return tuple(
         replace(gpu, visible=gpu in usable, cuda_index=usable.index(gpu) if gpu in usable else None) for gpu in gpus
@@ -237,9 +229,9 @@ def _on_a_cpu(has_bf16: bool | None) -> str:
 
 def choose_attention(machine: Machine) -> tuple[str, str]:
     """("flash_attention_2" | "sdpa", reason). FlashAttention-2 also wants half precision, which such cards get."""
-    if machine.accelerator != "cuda":
-        if machine.accelerator == "mps":
-            return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU, this trains on an Apple GPU")
+    if machine.accelerator == "mps":
+        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU, this trains on an Apple GPU")
+    if machine.accelerator == "cpu":
         return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU, this trains on the CPU")
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None:
@@ -247,14 +239,9 @@ def choose_attention(machine: Machine) -> tuple[str, str]:
     if gpu.capability < AMPERE:
         return "sdpa", tr("{card} has sm {capability}, FlashAttention-2 needs 8.0", **_facts(gpu))
     if machine.libraries.has("flash_attn"):
-        return (
-            "flash_attention_2",
-            tr(
-                "flash-attn {version} is installed, sm is {capability}",
-                version=machine.libraries.versions["flash_attn"],
-                capability=gpu.compute_capability,
-            ),
-        )
+        version, capability = machine.libraries.versions["flash_attn"], gpu.compute_capability
+        text = tr("flash-attn {version} is installed, sm is {capability}", version=version, capability=capability)
+        return "flash_attention_2", text
     if machine.hypothetical:
         return "sdpa", tr("whether flash-attn is installed there is not known; sdpa always works")
     return "sdpa", tr("flash-attn is not installed; sdpa has its own flash kernel")
@@ -262,9 +249,9 @@ def choose_attention(machine: Machine) -> tuple[str, str]:
 
 def choose_tf32(machine: Machine) -> tuple[bool, str]:
     """(use TF32 for what stays in fp32, reason)."""
-    if machine.accelerator != "cuda":
-        if machine.accelerator == "mps":
-            return False, tr("TF32 needs an NVIDIA GPU, this trains on an Apple GPU")
+    if machine.accelerator == "mps":
+        return False, tr("TF32 needs an NVIDIA GPU, this trains on an Apple GPU")
+    if machine.accelerator == "cpu":
         return False, tr("TF32 needs an NVIDIA GPU, this trains on the CPU")
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None:

@@ -20,8 +20,6 @@ from trainwiz.core.language import tr
 from trainwiz.core.text import parse_json, plain_text
 from trainwiz.core.tracing.request import LONGEST_MESSAGE, TraceAnswer, TraceProblem, problem_of, result_of
 
-# TracerProcess: the child that traces, as lines of JSON in and out, never waited for.
-
 LONGEST_LINE_BYTES = 4 << 20
 """More without a line end is no answer."""
 READ_BYTES = 1 << 16
@@ -49,50 +47,35 @@ class TracerProcess:
             bufsize=0,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        for pipe in (self._stdin, self._stdout):
-            os.set_blocking(pipe.fileno(), False)
-        self._unsent = b""
+        self._pipes = self._process.stdin, self._process.stdout
+        self.pid = self._process.pid
+        self.input, self.output = (pipe.fileno() for pipe in self._pipes)
+        for descriptor in (self.input, self.output):
+            os.set_blocking(descriptor, False)
+        self.unsent = b""
         self._unread = b""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def output(self) -> int:
-        """Descriptor to wait for."""
-        return self._stdout.fileno()
-
-    @property
-    def input(self) -> int:
-        return self._stdin.fileno()
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._unsent)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Queues one message and writes what the pipe takes now."""
-        self._unsent += json.dumps(message).encode() + b"\n"
+        self.unsent += json.dumps(message).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        while self._unsent:
+        while self.unsent:
             try:
-                sent = os.write(self._stdin.fileno(), self._unsent)
+                sent = os.write(self.input, self.unsent)
             except BlockingIOError:
                 return
             except OSError:
                 # Its end, and its last words, come by its output.
-                self._unsent = b""
+                self.unsent = b""
                 return
-            self._unsent = self._unsent[sent:]
+            self.unsent = self.unsent[sent:]
 
     def receive(self) -> list[dict[str, Any]]:
         """The messages that are whole by now; BrokenTracerError at the end of the output and for anything else on it."""
         try:
-            chunk = os.read(self._stdout.fileno(), READ_BYTES)
+            chunk = os.read(self.output, READ_BYTES)
         except BlockingIOError:
             return []
         except OSError:
@@ -107,10 +90,10 @@ class TracerProcess:
     def kill(self) -> None:
         """SIGKILL to it and all of its session, and the end of its pipes. For the second time it does nothing."""
         with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             self._process.kill()
-        for pipe in (self._stdin, self._stdout):
+        for pipe in self._pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
         # One that hangs in the kernel dies later; nobody waits for it.
@@ -197,7 +180,7 @@ class TraceLine:
 
     def close(self) -> None:
         """Waits a moment for the end of the process. What was asked is answered with a problem."""
-        self._post(self._close)
+        self._post(lambda: setattr(self, "_closing", True))
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
 
@@ -235,14 +218,14 @@ class TraceLine:
             selector.register(self._woken, selectors.EVENT_READ)
             if process is not None:
                 selector.register(process.output, selectors.EVENT_READ)
-                if process.has_unsent:
+                if process.unsent:
                     selector.register(process.input, selectors.EVENT_WRITE)
             ready = {key.fd for key, _ in selector.select(self._patience_s())}
         if self._woken in ready:
             os.read(self._woken, 4096)
         if process is None:
             return
-        if process.has_unsent:
+        if process.unsent:
             process.flush()
         if process.output in ready:
             for message in process.receive():
@@ -269,9 +252,10 @@ class TraceLine:
             raise BrokenTracerError(tr("it wrote an invalid message"))
 
     def _hear_answer(self, number: int, message: dict[str, Any]) -> None:
-        answer: TraceAnswer
         try:
-            answer = result_of(message["result"]) if "result" in message else problem_of(message.get("problem"))
+            answer: TraceAnswer = (
+                result_of(message["result"]) if "result" in message else problem_of(message.get("problem"))
+            )
         except ValueError:
             raise BrokenTracerError(tr("it wrote something that is no trace")) from None
         self._starts_left = self._restarts
@@ -282,11 +266,9 @@ class TraceLine:
         """Seconds until the next deadline; None where there is none."""
         if self._process is None or not self._asked:
             return None
-        if self.state == "starting":
-            next_s = self._started_s + START_LIMIT_S
-        else:
-            deadlines = [asked.deadline_s for asked in self._asked.values() if asked.deadline_s is not None]
-            next_s = min([*deadlines, self._pinged_s + PING_S])
+        deadlines = [asked.deadline_s for asked in self._asked.values() if asked.deadline_s is not None]
+        starting = self.state == "starting"
+        next_s = self._started_s + START_LIMIT_S if starting else min([*deadlines, self._pinged_s + PING_S])
         return max(0.0, next_s - time.monotonic()) + 0.01
 
     def _look_at_the_clock(self) -> None:
@@ -335,9 +317,6 @@ class TraceLine:
     def _cancel(self, number: int) -> None:
         if self._asked.pop(number, None) is not None and self._process is not None:
             self._process.send({"cancel": number})
-
-    def _close(self) -> None:
-        self._closing = True
 
     def _lose(self, reason: str) -> None:
         """The process is gone or is made to go; everything that was asked of it is answered."""

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -106,31 +106,14 @@ class TraceRequest:
         """None where there is no config to build a model from."""
         if not work.model_config or work.packed:
             return None
-        return cls(
-            model_config=work.model_config,
-            task=work.task,
-            micro_batch=work.micro_batch,
-            length=work.length,
-            target_length=work.target_length if work.architecture.kind == "encoder-decoder" else 0,
-            accumulation=min(work.accumulation, MOST_ACCUMULATION),
-            precision=work.precision,
-            half_weights=work.formats.weights == HALF,
-            attention=work.attention,
-            checkpointing=work.checkpointing,
-            optimizer=work.optimizer,
-            lora_rank=work.lora_rank,
-            lora_targets=work.lora_targets,
-            lora_dropout=work.lora_dropout,
-            loss_chunk=work.loss_chunk,
-            label_smoothing=work.label_smoothing,
-            clipping=work.clipping,
-            eval_micro_batch=work.eval_micro_batch,
-            beams=work.beams if work.generation_length else 1,
-            generation_length=work.generation_length,
-            device=work.device,
-            deepspeed=work.deepspeed,
-            padded=work.padded,
-        )
+        same = {field.name: getattr(work, field.name) for field in fields(cls) if field.name != "half_weights"}
+        special = {
+            "target_length": work.target_length if work.architecture.kind == "encoder-decoder" else 0,
+            "accumulation": min(work.accumulation, MOST_ACCUMULATION),
+            "half_weights": work.formats.weights == HALF,
+            "beams": work.beams if work.generation_length else 1,
+        }
+        return cls(**{**same, **special})
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "lora_targets": list(self.lora_targets)}

@@ -12,11 +12,10 @@ from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.peak import overheads
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
-from tests.each import each
 from tools.benchmarks.published.compare import Figure, figure, stated
 from tools.benchmarks.published.coverage import Covered, left_out_spread, spread_of
-from tools.benchmarks.published.crosscheck import MODELS, small_workload, workload
-from tools.benchmarks.published.measured_code import CHANGES, OF_ROWS, request_of_code, trace_as_measured
+from tools.benchmarks.published.crosscheck import workload
+from tools.benchmarks.published.measured_code import CHANGES, OF_ROWS, trace_as_measured
 from tools.benchmarks.published.report import replaced
 from tools.benchmarks.published.rivals import ModelSizes, rivals_of
 from tools.benchmarks.published.rows import TABLE, PublishedRow, read_rows
@@ -114,19 +113,6 @@ def test_the_measured_loss_takes_less_and_the_kept_cache_more() -> None:
     kept = 3 * work.tokens * (64 + 2 * 16) * 2
     of_loss = [next(m.bytes for m in trace.training if m.name == "the loss") for trace in (half, cached)]
     assert of_loss[1] - of_loss[0] == pytest.approx(kept, rel=0.01)
-
-
-def test_only_what_a_request_can_say_is_changed_in_it() -> None:
-    request = TraceRequest.of(workload("llama"))
-    assert request is not None
-    assert request_of_code(request, ["kept softmax input", "loss in bf16"]) == request
-    assert request_of_code(request, ["kept gradients"]) == replace(request, accumulation=2)
-
-
-@each("name", MODELS)
-def test_made_up_models_are_known_exactly(name: str) -> None:
-    assert not workload(name).architecture.approximate
-    assert small_workload(name).architecture.parameters < workload(name).architecture.parameters
 
 
 def test_tables_go_between_their_markers() -> None:

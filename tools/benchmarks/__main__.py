@@ -20,9 +20,6 @@ def main(words: list[str]) -> int:
         if chosen and name not in chosen:
             continue
         module = importlib.import_module(f"tools.benchmarks.bench_{name}")
-        if not chosen and getattr(module, "ONLY_WHEN_NAMED", False):
-            print(f"  {name} takes hours and runs only when named")
-            continue
         for result in module.run():
             failed += not result.holds
             print(

@@ -25,10 +25,7 @@ OURS = "trainwiz"
 
 
 class Arm:
-    """One training process that stands still until `step` is called, unless `waits` is false.
-
-    With `save_every` it saves a checkpoint each so many steps, goes on from the newest one there is, and leaves its model.
-    """
+    """One training process that stands still until `step` is called, unless `waits` is false."""
 
     def __init__(
         self,
@@ -38,17 +35,14 @@ class Arm:
         steps: int,
         seed: int,
         waits: bool,
-        save_every: int | None = None,
         threads: int | None = None,
     ) -> None:
         self.name = name
-        run = place.run_folder(f"{name.replace(' ', '-')}-{seed}", steps, seed, save_every)
+        run = place.run_folder(f"{name.replace(' ', '-')}-{seed}", steps, seed)
         self.run = run
         config = read_config(run)
         self.log = run.file("benchmark.log").open("ab")
-        command, self.model = (
-            self._ours(run, waits) if name == OURS else self._plain(run, config, place, waits, save_every)
-        )
+        command, self.model = self._ours(run, waits) if name == OURS else self._plain(run, config, place, waits)
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command],
             stdin=subprocess.PIPE,
@@ -68,9 +62,7 @@ class Arm:
         words = ["tools.benchmarks.arranged_trainer", str(run.path), "waits" if waits else "goes"]
         return words, run.path / "final_model"
 
-    def _plain(
-        self, run: RunFolder, config: RunConfig, place: Place, waits: bool, save_every: int | None
-    ) -> tuple[list[str], Path]:
+    def _plain(self, run: RunFolder, config: RunConfig, place: Place, waits: bool) -> tuple[list[str], Path]:
         ours = training_arguments(config)
         same = {
             key: ours[key]
@@ -81,9 +73,6 @@ class Arm:
             )
         }  # fmt: skip
         out = run.path / "plain"
-        saving: dict[str, Any] = {"save_strategy": "no"}
-        if save_every:
-            saving = {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": 1}
         given = {
             "task": place.case.task,
             "model": str(place.model),
@@ -94,9 +83,8 @@ class Arm:
             "lora": _lora(config),
             "padding": "max_length" if self.name == PLAIN[0] else "longest",
             "grouped": self.name == PLAIN[2],
-            "out": str(out) if save_every else None,
             "waits": waits,
-            "arguments": {**same, **saving, "output_dir": str(out), "report_to": [], "logging_steps": 1},
+            "arguments": {**same, "save_strategy": "no", "output_dir": str(out), "report_to": [], "logging_steps": 1},
         }
         return ["tools.benchmarks.plain_trainer", json.dumps(given)], out
 

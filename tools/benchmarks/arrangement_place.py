@@ -106,7 +106,7 @@ class Place:
         model.save_pretrained(self.model)
         tokenizer.save_pretrained(self.model)
 
-    def run_folder(self, name: str, steps: int, seed: int, save_every: int | None = None) -> RunFolder:
+    def run_folder(self, name: str, steps: int, seed: int) -> RunFolder:
         """A run folder that the product has planned and written, nothing started; or the one that is there.
 
         Raises RuntimeError with the findings for a plan that is refused.
@@ -125,7 +125,7 @@ class Place:
             "training.learning_rate": 1e-3,
             "training.warmup": 10,
             "training.seed": seed,
-            "checkpoint.every_steps": save_every or 100_000,
+            "checkpoint.every_steps": 100_000,
             "checkpoint.keep": 1,
             "engine.device": case.device,
             "engine.processes": 1,

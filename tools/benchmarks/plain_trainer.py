@@ -3,7 +3,7 @@
     python -m tools.benchmarks.plain_trainer JSON
 
 JSON: task, model (folder), train and columns (parquet), length, padding (longest | max_length), multiple (lengths are
-rounded up to), grouped, lora (keywords of LoraConfig, or none), out (folder for the model, or none), waits, arguments (of
+rounded up to), grouped, lora (keywords of LoraConfig, or none), waits, arguments (of
 TrainingArguments).
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,11 +66,7 @@ def main(given: dict[str, Any]) -> None:
         collator = DataCollatorForLanguageModeling(tokenizer, mlm=False, pad_to_multiple_of=given["multiple"])
     trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
     trainer.add_callback(Gate(model, waits=given["waits"]))
-    saved = sorted(Path(args.output_dir).glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
-    trainer.train(resume_from_checkpoint=str(saved[-1].parent) if saved else None)
-    if given["out"]:
-        trainer.save_model(given["out"])
-        tokenizer.save_pretrained(given["out"])
+    trainer.train()
 
 
 def _model(given: dict[str, Any]) -> Any:

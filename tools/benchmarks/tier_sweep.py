@@ -1,14 +1,12 @@
-"""Every case by formulas, by layers and in full, as a table: python -m tools.benchmarks.tier_sweep [--quick] [MODEL ...]
+"""Every case by formulas, by layers and in full.
 
 Goes on where it stopped: traces are kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
-import csv
 import os
 import queue
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,9 +16,8 @@ from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.tracing.request import TraceProblem, TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
-from tools.benchmarks.tier_settings import Case, cases
+from tools.benchmarks.tier_settings import Case
 
-MIB = 2**20
 WORKERS = max(1, min(4, (os.cpu_count() or 2) // 2))
 
 
@@ -34,11 +31,6 @@ class Row:
     analytic: int
     layers: int | None
     full: int | None
-    analytic_peak: str = ""
-    layers_peak: str = ""
-    full_peak: str = ""
-    seconds: float = 0.0
-    """Of the full trace."""
     problem: str = ""
 
     def error(self, tier: str) -> float | None:
@@ -84,7 +76,6 @@ def rows_of(case: Case, worker: TraceWorker) -> list[Row]:
     )
     traces = {tier: answer for tier, answer in answers.items() if isinstance(answer, TraceResult)}
     evidence = {tier: Evidence(traces={request: trace}) for tier, trace in traces.items()}
-    seconds = traces["full"].seconds if "full" in traces else 0.0
     rows = []
     for moment, estimate in (("training", estimate_memory), ("evaluation", estimate_evaluation)):
         analytic = estimate(case.work)
@@ -95,58 +86,5 @@ def rows_of(case: Case, worker: TraceWorker) -> list[Row]:
             tier: one.allocated_bytes if one is not None and one.tier == "traced" else None
             for tier, one in better.items()
         }
-        peaks = {tier: one.peak_moment if one is not None else "" for tier, one in better.items()}
-        rows.append(
-            Row(
-                case, moment, analytic.allocated_bytes, sizes.get("layers"), sizes.get("full"),
-                analytic.peak_moment, peaks.get("layers", ""), peaks.get("full", ""), seconds, problems,
-            )
-        )  # fmt: skip
+        rows.append(Row(case, moment, analytic.allocated_bytes, sizes.get("layers"), sizes.get("full"), problems))
     return rows
-
-
-def main(arguments: list[str]) -> None:
-    names = [name for name in arguments if not name.startswith("-")]
-    chosen = [case for case in cases(quick="--quick" in arguments) if not names or case.model in names]
-    table = csv.writer(sys.stdout)
-    table.writerow(
-        [
-            "model",
-            "setting",
-            "moment",
-            "vocabulary",
-            "analytic_mib",
-            "layers_mib",
-            "full_mib",
-            "analytic_error",
-            "layers_error",
-            "analytic_peak",
-            "layers_peak",
-            "full_peak",
-            "full_s",
-            "problem",
-        ]
-    )
-    for row in sweep(chosen):
-        sizes = [None if size is None else round(size / MIB, 1) for size in (row.analytic, row.layers, row.full)]
-        errors = [None if error is None else round(error, 4) for error in (row.error("analytic"), row.error("layers"))]
-        vocabulary = row.case.work.architecture.vocabulary
-        peaks = [row.analytic_peak, row.layers_peak, row.full_peak]
-        table.writerow(
-            [
-                row.case.model,
-                row.case.setting,
-                row.moment,
-                vocabulary,
-                *sizes,
-                *errors,
-                *peaks,
-                round(row.seconds, 2),
-                row.problem,
-            ]
-        )
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -24,18 +24,15 @@ def main() -> None:
         hold_to(choices.parent)
     answers = private_stdout()
     die_first()
-    from trainwiz.core.estimate.trace.server import Server, forked_trace, import_all, spawned_trace, trace_of_stdin
+    from trainwiz.core.estimate.trace import server
 
     if choices.one:
-        trace_of_stdin(answers)
-        return
-    if sys.platform != "linux" or choices.no_fork:
-        Server(answers, spawned_trace).run()
-        return
-    import_all(answers)
-    from trainwiz.core.estimate.trace.server import first_traces, imports_of
-
-    Server(answers, forked_trace, first_traces(), imports_of).run()
+        server.trace_of_stdin(answers)
+    elif sys.platform != "linux" or choices.no_fork:
+        server.Server(answers, server.spawned_trace).run()
+    else:
+        server.import_all(answers)
+        server.Server(answers, server.forked_trace, server.first_traces(), server.imports_of).run()
 
 
 def private_stdout() -> int:

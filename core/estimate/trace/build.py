@@ -15,8 +15,6 @@ from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_
 from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, AutoModelForSequenceClassification, Trainer
 from transformers.initialization import no_init_weights
 
-# CannotTrace: why a step cannot be traced.
-
 
 class CannotTrace(Exception):
     """There is no trace of this request. `message` is one sentence for the user."""
@@ -62,27 +60,24 @@ def build_traced_model(request: TraceRequest) -> Any:
 
 
 def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) -> CannotTrace:
-    kind, said = architecture.model_type, said_by(error)
+    kind, said = repr(architecture.model_type), said_by(error)
     if "does not support an attention implementation" in said or "does not support Flash" in said:
         message = tr(
             "A model of type {kind} has no {attention} attention in transformers; choose another one (engine.attention).",
-            kind=repr(kind),
+            kind=kind,
             attention=request.attention,
         )
-        return CannotTrace("unsupported", message)
-    if "does not support activation checkpointing" in said:
+    elif "does not support activation checkpointing" in said:
         message = tr(
             "A model of type {kind} has no checkpointing in transformers; switch it off (engine.checkpointing).",
-            kind=repr(kind),
+            kind=kind,
         )
-        return CannotTrace("unsupported", message)
-    if "Unrecognized configuration class" in said:
-        message = tr(
-            "A model of type {kind} has no head for {task} in transformers.", kind=repr(kind), task=request.task
-        )
-        return CannotTrace("unsupported", message)
-    message = tr("A model of type {kind} cannot be built from this config: {reason}.", kind=repr(kind), reason=said)
-    return CannotTrace("invalid_config", message)
+    elif "Unrecognized configuration class" in said:
+        message = tr("A model of type {kind} has no head for {task} in transformers.", kind=kind, task=request.task)
+    else:
+        message = tr("A model of type {kind} cannot be built from this config: {reason}.", kind=kind, reason=said)
+        return CannotTrace("invalid_config", message)
+    return CannotTrace("unsupported", message)
 
 
 def is_all_half(request: TraceRequest) -> bool:
@@ -141,12 +136,13 @@ def _architecture(values: dict[str, Any]) -> Any:
         raise CannotTrace("invalid_config", tr("The config names no model_type, so no model can be built from it."))
     if kind not in CONFIG_MAPPING:
         if values.get("auto_map"):
-            message = tr(
+            text = tr(
                 "A model of type {kind} comes with code of its own, which is not run for a preview.", kind=repr(kind)
             )
-            raise CannotTrace("remote_code", message)
-        message = tr("A model of type {kind} is none that transformers knows.", kind=repr(kind))
-        raise CannotTrace("unknown_model", message)
+            raise CannotTrace("remote_code", text)
+        raise CannotTrace(
+            "unknown_model", tr("A model of type {kind} is none that transformers knows.", kind=repr(kind))
+        )
     for key in ("auto_map", "quantization_config", "_name_or_path"):
         values.pop(key, None)
     try:

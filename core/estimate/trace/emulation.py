@@ -69,15 +69,9 @@ def scaled_dot_product(recorder: Recorder) -> Any:
     """A replacement of torch.nn.functional.scaled_dot_product_attention that does as CUDA would."""
 
     def attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
         query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
         grouped = enable_gqa and key.shape[1] != query.shape[1]
         half = query.dtype in HALVES
@@ -86,41 +80,28 @@ def scaled_dot_product(recorder: Recorder) -> Any:
         # The memory-efficient kernel knows no groups; the flash kernel no bias and no fp32.
         if query.dim() != 4 or wide or (grouped and (bias is not None or not half)):
             return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        return FusedAttention.apply(query, key, value, bias, is_causal, recorder)  # type: ignore[no-any-return, no-untyped-call]
+        return FusedAttention.apply(query, key, value, bias, is_causal, recorder)  # type: ignore[no-untyped-call]
 
     return attention
 
 
 def plain_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
     """Products and a softmax, as Apple's GPUs compute what needs gradients (torch's attention.cpp)."""
-    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
-    return torch.ops.aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
-        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-    )[0]
+    given = _autocast(query, key, value, attn_mask)
+    products = torch.ops.aten._scaled_dot_product_attention_math
+    return products(*given, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
 
 
 def flash_attention(recorder: Recorder) -> Any:
     """A replacement of transformers' _flash_attention_forward: tensors are (batch, length, heads, width)."""
 
     def attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        query_length: int,
-        is_causal: bool,
-        target_dtype: torch.dtype | None = None,
-        **_: Any,
-    ) -> torch.Tensor:
+        query: Any, key: Any, value: Any, attention_mask: Any, query_length: int, is_causal: bool,
+        target_dtype: torch.dtype | None = None, **_: Any,
+    ) -> Any:  # fmt: skip
         if target_dtype is not None and query.dtype == torch.float32:
             query, key, value = (tensor.to(target_dtype) for tensor in (query, key, value))
         if attention_mask is not None:
@@ -128,20 +109,17 @@ def flash_attention(recorder: Recorder) -> Any:
             query, key, value = (tensor.clone(memory_format=torch.contiguous_format) for tensor in (query, key, value))
         q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
         out = FusedAttention.apply(q, k, v, None, is_causal, recorder).transpose(1, 2)  # type: ignore[no-untyped-call]
-        return out.clone() if attention_mask is not None else out  # type: ignore[no-any-return]
+        return out.clone() if attention_mask is not None else out
 
     return attention
 
 
-def _autocast(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def _autocast(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
     """The kernel is on CUDA's list of operations in lower precision."""
     if not torch.is_autocast_enabled("cpu"):
         return query, key, value, mask
     half = torch.get_autocast_dtype("cpu")
-    if mask is not None and mask.is_floating_point():
-        mask = mask.to(half)
+    mask = mask.to(half) if mask is not None and mask.is_floating_point() else mask
     return query.to(half), key.to(half), value.to(half), mask
 
 
@@ -232,10 +210,6 @@ CASTING_KERNELS = {
 """On CUDA they make fp32 of fp16 by themselves."""
 
 
-def _dtype(args: Any, kwargs: Any, place: int) -> Any:
-    return args[place] if len(args) > place else kwargs.get("dtype")
-
-
 def _without_autocast() -> Any:
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
 
@@ -261,18 +235,16 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with _without_autocast():
-            if isinstance(args[0], torch.Tensor) and args[0].dtype in HALVES:
-                if len(args) > place and args[place] is None:
-                    args = (*args[:place], torch.float32, *args[place + 1 :])
-                elif len(args) <= place and kwargs.get("dtype") is None:
-                    kwargs["dtype"] = torch.float32
-                kernel = CASTING_KERNELS.get(operation)
-                if (
-                    kernel is not None
-                    and args[0].dtype == torch.float16
-                    and _dtype(args, kwargs, place) == torch.float32
-                ):
-                    return kernel(args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
+            if not isinstance(args[0], torch.Tensor) or args[0].dtype not in HALVES:
+                return operation(*args, **kwargs)
+            if len(args) > place:
+                args = (*args[:place], args[place] or torch.float32, *args[place + 1 :])
+            else:
+                kwargs["dtype"] = kwargs.get("dtype") or torch.float32
+            wanted = args[place] if len(args) > place else kwargs["dtype"]
+            kernel = CASTING_KERNELS.get(operation)
+            if kernel is not None and args[0].dtype == torch.float16 and wanted == torch.float32:
+                return kernel(args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
             return operation(*args, **kwargs)
 
     return run
@@ -284,30 +256,32 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
 @contextmanager
 def emulated(device: str, recorder: Recorder) -> Iterator[None]:
     """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""
+    swaps = [
+        (torch.nn.Module, "_apply", _apply_to_fakes),
+        # Models build masks for fake tensors that they leave out for real ones.
+        (import_utils, "is_fake_tensor", lambda tensor: False),
+        (GenerationMixin, "_beam_search_has_unfinished_sequences", _two_positions()),
+        (flash, "_flash_attention_forward", flash_attention(recorder)),
+        (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),
+        (PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention),
+    ]
+    if device == "mps":
+        swaps.append((functional, "scaled_dot_product_attention", plain_attention))
+    if device == "cuda":
+        swaps += [
+            (functional, "dropout", _dropout),
+            (functional, "softmax", _softmax),
+            (functional, "rms_norm", _rms_norm),
+            (functional, "scaled_dot_product_attention", scaled_dot_product(recorder)),
+            (torch, "dropout", _dropout),
+        ]
     with ExitStack() as changes:
         changes.enter_context(_quiet())
-        changes.enter_context(replaced(torch.nn.Module, "_apply", _apply_to_fakes))
-        # Models build masks for fake tensors that they leave out for real ones.
-        changes.enter_context(replaced(import_utils, "is_fake_tensor", lambda tensor: False))
-        changes.enter_context(replaced(GenerationMixin, "_beam_search_has_unfinished_sequences", _two_positions()))
-        if device == "mps":
-            # Its own lists are close to CUDA's.
+        if device != "cpu":
+            # Those of Apple's GPUs are close to CUDA's.
             changes.enter_context(cuda_autocast_lists())
-            changes.enter_context(replaced(functional, "scaled_dot_product_attention", plain_attention))
-        if device == "cuda":
-            changes.enter_context(cuda_autocast_lists())
-            kernels = {
-                "dropout": _dropout,
-                "softmax": _softmax,
-                "rms_norm": _rms_norm,
-                "scaled_dot_product_attention": scaled_dot_product(recorder),
-            }
-            for name, kernel in kernels.items():
-                changes.enter_context(replaced(functional, name, kernel))
-            changes.enter_context(replaced(torch, "dropout", _dropout))
-        changes.enter_context(replaced(flash, "_flash_attention_forward", flash_attention(recorder)))
-        changes.enter_context(replaced(modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None))
-        changes.enter_context(replaced(PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention))
+        for place, name, value in swaps:
+            changes.enter_context(replaced(place, name, value))
         yield
 
 

@@ -143,8 +143,6 @@ def with_depths(
 
 def _hidden_layers(config: Any, values: Mapping[str, Any]) -> tuple[str, ...] | None:
     for path, part in (((), config), (("text_config",), getattr(config, "text_config", None))):
-        if part is None:
-            continue
         name = getattr(part, "attribute_map", {}).get("num_hidden_layers", "num_hidden_layers")
         if isinstance(_at(values, (*path, name)), int):
             return (*path, name)

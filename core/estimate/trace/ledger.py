@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,42 +63,37 @@ def layer_stacks(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
     return [("decoder" if "decoder" in path else "encoder", layers) for path, layers in found]
 
 
-class Marks:
+@contextmanager
+def marked(model: nn.Module, enter: Callable[[str], None]) -> Iterator[None]:
     """Hooks on the layers of a model; `enter` is called with the phase that begins.
 
     The hooks are on the tensors between the layers, which adds nothing to what the graph keeps.
     """
 
-    def __init__(self, model: nn.Module, enter: Callable[[str], None]) -> None:
-        self._enter = enter
-        self._handles = []
-        stacks = layer_stacks(model)
-        self.known = bool(stacks)
-        for name, layers in stacks:
-            self._handles.append(layers[0].register_forward_pre_hook(self._before_first, with_kwargs=True))
-            for place, layer in enumerate(layers):
-                ends = layers is stacks[-1][1] and place == len(layers) - 1
-                hook = self._after_layer(backward_phase(name, place, len(layers)), ends)
-                self._handles.append(layer.register_forward_hook(hook))
-
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def _before_first(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        hidden = args[0] if args else kwargs.get("hidden_states")
+    def when_it_comes_back(hidden: Any, phase: str) -> None:
         if isinstance(hidden, torch.Tensor) and hidden.requires_grad and torch.is_grad_enabled():
-            hidden.register_hook(lambda gradient: self._enter(BACKWARD_END))  # type: ignore[no-untyped-call]
+            hidden.register_hook(lambda gradient: enter(phase))  # type: ignore[no-untyped-call]
 
-    def _after_layer(self, phase: str, ends: bool) -> Callable[..., None]:
+    def before_first(module: nn.Module, args: Any, kwargs: Any) -> None:
+        when_it_comes_back(args[0] if args else kwargs.get("hidden_states"), BACKWARD_END)
+
+    def after_layer(phase: str, ends: bool) -> Callable[..., None]:
         def after(module: nn.Module, args: Any, output: Any) -> None:
-            hidden = output[0] if isinstance(output, tuple | list) else output
-            if isinstance(hidden, torch.Tensor) and hidden.requires_grad and torch.is_grad_enabled():
-                hidden.register_hook(lambda gradient: self._enter(phase))  # type: ignore[no-untyped-call]
+            when_it_comes_back(output[0] if isinstance(output, tuple | list) else output, phase)
             if ends:
-                self._enter(FORWARD_END)
+                enter(FORWARD_END)
 
         return after
+
+    with ExitStack() as hooks:
+        stacks = layer_stacks(model)
+        for name, layers in stacks:
+            hooks.callback(layers[0].register_forward_pre_hook(before_first, with_kwargs=True).remove)
+            for place, layer in enumerate(layers):
+                ends = layers is stacks[-1][1] and place == len(layers) - 1
+                hook = after_layer(backward_phase(name, place, len(layers)), ends)
+                hooks.callback(layer.register_forward_hook(hook).remove)
+        yield
 
 
 # CachingAllocator: what PyTorch's CUDA allocator reserves for a sequence of allocations and frees.
@@ -273,13 +269,7 @@ class Ledger:
     def add(self, tensor: torch.Tensor, kind: str) -> None:
         """Count the storage of `tensor`, unless it is counted already."""
         storage = _storage(tensor)
-        if storage is None:
-            return
-        key = storage._cdata
-        if key in self._live:
-            return
-        size = self.rounded(storage.nbytes())
-        if size == 0:
+        if storage is None or (key := storage._cdata) in self._live or not (size := self.rounded(storage.nbytes())):
             return
         self._count += 1
         number = self._count
@@ -290,28 +280,29 @@ class Ledger:
 
     def transient(self, sizes: list[int]) -> None:
         """Working memory (bytes) that a kernel takes and gives back before it returns."""
-        blocks = []
-        for size in sizes:
-            self._count += 1
-            blocks.append((self._count, self.rounded(size)))
+        blocks = [(number, self.rounded(size)) for number, size in enumerate(sizes, self._count + 1)]
+        self._count += len(blocks)
         self.events.extend(blocks)
-        self._grow(sum(size for _, size in blocks), "temporary")
-        self._grow(-sum(size for _, size in blocks), "temporary")
+        total = sum(size for _, size in blocks)
+        self._grow(total, "temporary")
+        self._grow(-total, "temporary")
         self.events.extend((-number, size) for number, size in blocks)
 
     def mark(self, tensor: torch.Tensor | None, kind: str) -> None:
         """`tensor` is of another kind than it seemed when it was made."""
-        storage = None if tensor is None else _storage(tensor)
-        entry = None if storage is None else self._live.get(storage._cdata)
+        entry = None if tensor is None else self._entry(tensor)
         if entry is not None and entry.kind != kind:
             self.by_kind[entry.kind] -= entry.bytes
             self.by_kind[kind] += entry.bytes
             entry.kind = kind
 
     def kind_of(self, tensor: torch.Tensor) -> str | None:
-        storage = _storage(tensor)
-        entry = None if storage is None else self._live.get(storage._cdata)
+        entry = self._entry(tensor)
         return None if entry is None else entry.kind
+
+    def _entry(self, tensor: torch.Tensor) -> Entry | None:
+        storage = _storage(tensor)
+        return None if storage is None else self._live.get(storage._cdata)
 
     def taken(self) -> Any:
         """What was noted since the phases were forgotten, for `give` in another process."""

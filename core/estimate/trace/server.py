@@ -57,14 +57,9 @@ def problem(code: ProblemCode, message: str) -> dict[str, Any]:
 
 def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
     from trainwiz.core.estimate.trace.layers import trace_layers
-
-    if tier == "layers":
-        from trainwiz.core.estimate.trace.layers import trace_layers
-
-        return trace_layers(request, forks=forks)
     from trainwiz.core.estimate.trace.step import trace_full
 
-    return trace_full(request)
+    return trace_layers(request, forks=forks) if tier == "layers" else trace_full(request)
 
 
 # One trace in a process of its own, so that it can be killed and cannot harm the tracer.
@@ -92,10 +87,10 @@ class RunningTrace:
         os.close(self.output)
         status = self._reap()
         try:
-            document = json.loads(self._text)
+            document: dict[str, Any] = json.loads(self._text)
         except ValueError:
             return problem("worker_died", _end(status))
-        return document if isinstance(document, dict) else problem("worker_died", _end(status))
+        return document
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):
@@ -173,8 +168,7 @@ def write_all(descriptor: int, text: bytes) -> None:
 
 # What the tracer does while nobody asks: first traces, so that those that are forked off later need not begin cold.
 
-IdleWork = Callable[[], None]
-LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+IdleWork = Callable[[], object]
 SMALL = TraceRequest(
     model_config='{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, '
     '"num_hidden_layers": 8, "num_attention_heads": 2}',
@@ -199,12 +193,16 @@ def first_traces() -> list[IdleWork]:
     """
     import torch
 
-    return [] if torch.accelerator.is_available() else [partial(_first_trace, one) for one in (SMALL, SMALL_PAIR)]
+    return (
+        []
+        if torch.accelerator.is_available()
+        else [partial(answer, "layers", one.to_json()) for one in (SMALL, SMALL_PAIR)]
+    )
 
 
 def imports_of(names: Iterable[str]) -> IdleWork:
     """Import the modules that a trace had to import; only parts of the libraries, whose imports are known to work."""
-    known = [name for name in names if name.partition(".")[0] in LIBRARIES]
+    known = [name for name in names if name.partition(".")[0] in NEEDED]
 
     def run() -> None:
         for name in known:
@@ -212,14 +210,6 @@ def imports_of(names: Iterable[str]) -> IdleWork:
                 importlib.import_module(name)
 
     return run
-
-
-def _first_trace(request: TraceRequest) -> None:
-    # A trace that fails says so where somebody asked for it.
-    from trainwiz.core.estimate.trace.layers import trace_layers
-
-    with contextlib.suppress(Exception):
-        trace_layers(request)
 
 
 # Server: answers requests one line at a time, each traced in a child of its own that can be killed.
@@ -256,14 +246,14 @@ class Server:
         self,
         answers: int,
         start: StartTrace,
-        idle: list[Callable[[], None]] | None = None,
-        learn: Callable[[list[str]], Callable[[], None]] | None = None,
+        idle: Iterable[IdleWork] = (),
+        learn: Callable[[list[str]], IdleWork] | None = None,
     ) -> None:
         """`idle` is done, one by one, while there is nothing else to do. `learn` makes more of it from the names of
         modules that a trace had to import."""
         self._answers = answers
         self._start = start
-        self._idle = idle or []
+        self._idle = list(idle)
         self._learn = learn
         self._requests: list[Request] = []
         self._unread = b""
@@ -273,28 +263,27 @@ class Server:
         while self._listen():
             self._kill_late_ones()
             self._start_what_may_run()
-        for request in self._running():
-            request.trace.kill()  # type: ignore[union-attr]
+        for _, trace in self._running():
+            trace.kill()
 
-    def _running(self) -> list[Request]:
-        return [request for request in self._requests if request.trace is not None]
+    def _running(self) -> list[tuple[Request, RunningTrace]]:
+        return [(request, request.trace) for request in self._requests if request.trace is not None]
 
     def _listen(self) -> bool:
         """Waits for something to happen; False at the end of stdin."""
         with selectors.PollSelector() as selector:
             selector.register(STDIN, selectors.EVENT_READ)
-            for request in self._running():
-                selector.register(request.trace.output, selectors.EVENT_READ, request)  # type: ignore[union-attr]
+            for request, trace in self._running():
+                selector.register(trace.output, selectors.EVENT_READ, (request, trace))
             ready = [key.data for key, _ in selector.select(self._patience_s())]
         if not ready and not self._requests and self._idle:
             self._idle.pop(0)()
             return True
-        for request in ready:
-            if request is None and not self._read():
-                return False
-        for request in ready:
+        if None in ready and not self._read():
+            return False
+        for request, trace in filter(None, ready):
             # A cancelled one is gone by now.
-            if request is not None and request in self._requests and (said := request.trace.read()) is not None:
+            if request in self._requests and (said := trace.read()) is not None:
                 self._requests.remove(request)
                 imported = said.pop("imported", [])
                 self._say(answer=request.number, **said)
@@ -305,7 +294,7 @@ class Server:
     def _patience_s(self) -> float | None:
         if self._idle and not self._requests:
             return 0.0
-        deadlines = [request.deadline_s for request in self._running()]
+        deadlines = [request.deadline_s for request, _ in self._running()]
         return max(0.0, min(deadlines) - time.monotonic()) + 0.01 if deadlines else None
 
     def _read(self) -> bool:
@@ -321,7 +310,7 @@ class Server:
                 Request(message["ask"], message["tier"], message["request"], float(message["limit_s"]))
             )
         elif "cancel" in message:
-            for request in [one for one in self._requests if one.number == message["cancel"]]:
+            for request in [request for request in self._requests if request.number == message["cancel"]]:
                 self._drop(request)
         elif "ping" in message:
             self._say(pong=1)
@@ -333,7 +322,7 @@ class Server:
 
     def _kill_late_ones(self) -> None:
         now = time.monotonic()
-        for request in self._running():
+        for request, _ in self._running():
             if now >= request.deadline_s:
                 self._drop(request)
                 text = tr("the trace took longer than {seconds} s and was stopped", seconds=f"{request.limit_s:g}")
@@ -344,11 +333,12 @@ class Server:
         waiting = [request for request in self._requests if request.trace is None]
         for request in sorted(waiting, key=lambda one: one.tier == "full"):
             running = self._running()
-            full = sum(one.tier == "full" for one in running)
+            full = sum(one.tier == "full" for one, _ in running)
             if len(running) >= MOST_AT_ONCE or (request.tier == "full" and full >= MOST_IN_FULL):
                 continue
             try:
-                request.trace = self._start(request.tier, request.values, self._own_descriptors())
+                own = (STDIN, self._answers, *(trace.output for _, trace in running))
+                request.trace = self._start(request.tier, request.values, own)
             except OSError as error:
                 self._requests.remove(request)
                 text = tr("no trace can be started: {reason}", reason=os_reason(error))
@@ -356,9 +346,6 @@ class Server:
                 continue
             request.deadline_s = time.monotonic() + request.limit_s
             self._say(started=request.number)
-
-    def _own_descriptors(self) -> tuple[int, ...]:
-        return (STDIN, self._answers, *(one.trace.output for one in self._running()))  # type: ignore[union-attr]
 
     def _say(self, **message: Any) -> None:
         write_all(self._answers, json.dumps(message).encode() + b"\n")

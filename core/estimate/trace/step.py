@@ -34,7 +34,7 @@ from trainwiz.core.estimate.trace.ledger import (
     CachingAllocator,
     Event,
     Ledger,
-    Marks,
+    marked,
 )
 from trainwiz.core.estimate.trace.tracker import Aside, Tracker
 from trainwiz.core.language import mark, tr
@@ -72,16 +72,15 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
     With fp16, GradScaler unscales and checks the gradients in place, so it needs no memory of its own.
     """
     ledger = tracker.ledger
-    marks = Marks(model, ledger.enter)
-    ledger.enter(FORWARD)
-    tracker.kind = "activations"
-    loss = training_loss(model, request, lambda: ledger.enter(LOSS))
-    ledger.enter(LOSS_BACKWARD)
-    tracker.in_backward = True
-    loss.backward()  # type: ignore[no-untyped-call]
-    tracker.in_backward = False
-    del loss
-    marks.remove()
+    with marked(model, ledger.enter):
+        ledger.enter(FORWARD)
+        tracker.kind = "activations"
+        loss = training_loss(model, request, lambda: ledger.enter(LOSS))
+        ledger.enter(LOSS_BACKWARD)
+        tracker.in_backward = True
+        loss.backward()  # type: ignore[no-untyped-call]
+        tracker.in_backward = False
+        del loss
     tracker.kind = "temporary"
     if request.clipping:
         ledger.enter(CLIPPING)
@@ -149,20 +148,15 @@ def trace_evaluation(model: Any, request: TraceRequest, tracker: Tracker) -> Non
 
 def _evaluate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
     ledger = tracker.ledger
-    marks = Marks(model, lambda phase: ledger.enter(EVALUATION_END if phase == FORWARD_END else phase))
-    ledger.enter(EVALUATION)
-    inputs = model_inputs(request, request.eval_micro_batch, model)
-    labels = inputs.pop("labels")
-    with torch.no_grad():
+    with marked(model, lambda phase: ledger.enter(EVALUATION_END if phase == FORWARD_END else phase)), torch.no_grad():
+        ledger.enter(EVALUATION)
+        inputs = model_inputs(request, request.eval_micro_batch, model)
+        labels = inputs.pop("labels")
         if request.task == "sequence-classification":
             model(**inputs, labels=labels)
         else:
-            batch_sums(model, inputs, labels, _mask_token(request), every_position)
-    marks.remove()
-
-
-def _mask_token(request: TraceRequest) -> int:
-    return NO_TOKEN if request.task == "masked-lm" else -1
+            mask_token = NO_TOKEN if request.task == "masked-lm" else -1
+            batch_sums(model, inputs, labels, mask_token, every_position)
 
 
 def _generate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
@@ -199,15 +193,8 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
     inputs["attention_mask"] = mask_of(request, rows, prompt, left=request.task == "causal-lm")
     if written:
         inputs["decoder_input_ids"] = torch.ones((rows, written), dtype=torch.int64)
-    with torch.no_grad():
-        model.generate(**inputs, generation_config=_settings(request))
-    hook.remove()
-    ledger.enter("")
-
-
-def _settings(request: TraceRequest) -> GenerationConfig:
-    """As core/training/evaluation.py has them. No text ends early."""
-    return GenerationConfig(  # type: ignore[no-untyped-call]
+    # As core/training/evaluation.py has them. No text ends early.
+    settings = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=POSITIONS,
         num_beams=request.beams,
         do_sample=False,
@@ -215,6 +202,10 @@ def _settings(request: TraceRequest) -> GenerationConfig:
         pad_token_id=NO_TOKEN,
         eos_token_id=None,
     )
+    with torch.no_grad():
+        model.generate(**inputs, generation_config=settings)
+    hook.remove()
+    ledger.enter("")
 
 
 # trace_full: one process of a request, traced from its first weight to its evaluation.

@@ -49,10 +49,9 @@ class Aside(Generic[T]):
         os.close(self._output)
         os.waitpid(self._pid, 0)
         try:
-            found: T = pickle.loads(text)
+            return pickle.loads(text)  # type: ignore[no-any-return]
         except (EOFError, pickle.UnpicklingError):
             return None
-        return found
 
 
 # Shadows: the numbers of small tensors, which fake tensors do not have.
@@ -85,7 +84,7 @@ def give_shadow(tensor: torch.Tensor, shadow: torch.Tensor) -> None:
 
 def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
     """Keep the numbers of `out` = func(*args, **kwargs), where they can be known."""
-    made = [tensor for tensor in tree_leaves(out) if isinstance(tensor, torch.Tensor)]
+    made = _tensors(out)
     if torch.Tag.nondeterministic_seeded in func.tags:
         # Chance would have a trace leave out layers, as models do that drop some; the fullest step drops none.
         return
@@ -98,8 +97,7 @@ def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
             )
         give_shadow(out, real)
         return
-    given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
-    if any(shadow_of(tensor) is None for tensor in given):
+    if any(shadow_of(tensor) is None for tensor in _tensors((args, kwargs))):
         if func._overloadpacket in CHOICES:
             _spread(func, args, kwargs, made)
             return
@@ -107,9 +105,7 @@ def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
             # Changed in place by something that is not known.
             vars(tensor).pop(ATTRIBUTE, None)
         return
-    with unset_fake_temporarily():
-        real = func(*tree_map_only(torch.Tensor, shadow_of, args), **tree_map_only(torch.Tensor, shadow_of, kwargs))
-    for tensor, shadow in zip(made, _tensors(real), strict=True):
+    for tensor, shadow in zip(made, _tensors(_real(func, args, kwargs)), strict=True):
         if _is_kept(tensor):
             give_shadow(tensor, shadow)
 
@@ -119,12 +115,14 @@ def real_result(func: Any, args: Any, kwargs: Any) -> Any:
 
     Raises KeyError where the numbers are not known.
     """
-    given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
-    if any(shadow_of(tensor) is None for tensor in given):
+    if any(shadow_of(tensor) is None for tensor in _tensors((args, kwargs))):
         raise KeyError(str(func))
+    return tree_map_only(torch.Tensor, like_real, _real(func, args, kwargs))
+
+
+def _real(func: Any, args: Any, kwargs: Any) -> Any:
     with unset_fake_temporarily():
-        real = func(*tree_map_only(torch.Tensor, shadow_of, args), **tree_map_only(torch.Tensor, shadow_of, kwargs))
-    return tree_map_only(torch.Tensor, like_real, real)
+        return func(*tree_map_only(torch.Tensor, shadow_of, args), **tree_map_only(torch.Tensor, shadow_of, kwargs))
 
 
 def like_real(real: torch.Tensor) -> torch.Tensor:
@@ -215,10 +213,9 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             func, packet = aten.add_.Tensor, aten.add_
         out = self._run(func, packet, args, kwargs)
         kind = self._kind_of(func, args)
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                is_logits = tensor.dim() > 1 and tensor.shape[-1] == self.vocabulary and kind != "optimizer"
-                self.ledger.add(tensor, "logits" if is_logits else kind)
+        for tensor in _tensors(out):
+            is_logits = tensor.dim() > 1 and tensor.shape[-1] == self.vocabulary and kind != "optimizer"
+            self.ledger.add(tensor, "logits" if is_logits else kind)
         self._count(packet, args, kwargs, out)
         return out
 
@@ -254,7 +251,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(second, torch.Tensor) or first.shape != second.shape or first.dtype != second.dtype:
             return False
         uses, storage_uses = first._use_count(), torch._C._storage_Use_Count(first.untyped_storage()._cdata)
-        return uses <= ONLY_TENSOR and storage_uses <= ONLY_STORAGE and _is_dense(first)
+        return uses <= ONLY_TENSOR and storage_uses <= ONLY_STORAGE and bool(aten.is_non_overlapping_and_dense(first))
 
     def _kind_of(self, func: Any, args: Any) -> str:
         # Autocast's copies of weights.
@@ -270,11 +267,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kernels += 1
         if packet in PRODUCTS:
             self.flops += 2 * out.numel() * args[PRODUCTS[packet]].shape[-1]
-        self.moved_bytes += sum(
-            tensor.numel() * tensor.element_size()
-            for tensor in tree_leaves((args, kwargs, out))
-            if isinstance(tensor, torch.Tensor)
-        )
+        self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, kwargs, out)))
 
 
 def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:
@@ -285,13 +278,8 @@ def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:
     with unset_fake_temporarily():
         largest = int(shadow.max())
     if largest >= table.shape[0]:
-        raise IndexError(
-            tr(
-                "a table of {rows} rows is asked for row {row}; use a shorter length",
-                rows=f"{table.shape[0]:,}",
-                row=f"{largest:,}",
-            )
-        )
+        rows, row = f"{table.shape[0]:,}", f"{largest:,}"
+        raise IndexError(tr("a table of {rows} rows is asked for row {row}; use a shorter length", rows=rows, row=row))
 
 
 def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -299,10 +287,6 @@ def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tens
     if first.dim() == second.dim() == 2:
         return first.new_empty(offs.numel(), first.shape[0], second.shape[1])
     return first.new_empty(first.shape[-2], second.shape[-1])
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 
 
 def _number(tensor: torch.Tensor) -> Any:

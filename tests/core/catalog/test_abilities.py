@@ -59,12 +59,9 @@ def _compare(model_types: set[str] | None) -> set[str]:
 
 def test_common_types_are_as_transformers_has_them() -> None:
     assert _compare(set(COMMON)) == set(COMMON)
+    assert all(has_attention(kind, "eager") for kind in (*COMMON, None))
 
 
 @pytest.mark.all
 def test_every_type_is_as_transformers_has_it() -> None:
     assert _compare(None) >= NO_SDPA | NO_FLASH | NO_CHECKPOINTING | NO_LABEL_COUNT
-
-
-def test_every_model_has_eager_attention() -> None:
-    assert all(has_attention(kind, "eager") for kind in (*COMMON, None))

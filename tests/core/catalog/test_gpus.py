@@ -85,6 +85,10 @@ def test_every_name_of_every_card_leads_back_to_it() -> None:
     for spec in load_gpus().values():
         for name in (spec.name, *spec.aliases):
             assert find_gpu(name, spec.usable_bytes or spec.memory_bytes) is spec, name
+        assert spec.usable_bytes is None or 0.9 < spec.usable_bytes / spec.memory_bytes < 1.0, spec.name
+        if spec.compute_capability is not None:
+            ampere = float(spec.compute_capability) >= 8.0
+            assert ampere == (spec.bf16_flops is not None) == (spec.tf32_flops is not None), spec.name
 
 
 def test_rates_are_those_of_the_measured_table(shared_data: Path) -> None:
@@ -111,30 +115,6 @@ def test_rates_are_those_of_the_measured_table(shared_data: Path) -> None:
             for word, field in (("fp16", "fp16_flops"), ("bandwidth", "bandwidth_bytes_per_s"), ("tdp", "power_w")):
                 if word in doubts or doubts == "all cells":
                     assert field in spec.uncertain, (name, field)
-
-
-def test_the_cells_that_the_design_calls_assumed_are_marked() -> None:
-    gpus = load_gpus()
-    assert "fp16_flops" in gpus["RTX 2080 Super"].uncertain
-    assert {"fp16_flops", "fp32_flops", "bandwidth_bytes_per_s"} <= set(gpus["RTX 3080 12GB"].uncertain)
-    assert "fp32_flops" in gpus["RTX A6000"].uncertain
-    assert {"fp16_flops", "fp32_flops"} <= set(gpus["P100 SXM2 16GB"].uncertain)
-    assert {"fp16_flops", "fp32_flops", "bandwidth_bytes_per_s"} <= set(gpus["RTX 3080 20GB"].uncertain)
-
-
-def test_bf16_and_tf32_follow_the_capability() -> None:
-    for spec in load_gpus().values():
-        if spec.compute_capability is None:
-            continue
-        ampere = float(spec.compute_capability) >= 8.0
-        assert (spec.bf16_flops is not None) == ampere, spec.name
-        assert (spec.tf32_flops is not None) == ampere, spec.name
-
-
-def test_usable_memory_lies_below_what_is_sold() -> None:
-    for spec in load_gpus().values():
-        if spec.usable_bytes is not None:
-            assert 0.9 < spec.usable_bytes / spec.memory_bytes < 1.0, spec.name
 
 
 def test_rates_given_by_hand_make_a_marked_spec() -> None:

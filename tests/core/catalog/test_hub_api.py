@@ -17,6 +17,8 @@ from trainwiz.core.catalog.hub import ask, is_closed, sizes_of
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import UsageError
 
+from tests.each import each
+
 DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
 
 
@@ -107,6 +109,6 @@ def test_what_is_no_http_is_no_answer() -> None:
         assert ask("/api/odd", {"HF_ENDPOINT": hub}) == (0, None)
 
 
-@pytest.mark.parametrize("endpoint", ["nonsense", "http://a b", "http://[::", "http://x:port"])
+@each("endpoint", ["nonsense", "http://a b", "http://[::", "http://x:port"])
 def test_an_address_that_is_none_is_no_answer(endpoint: str) -> None:
     assert ask("/api/odd", {"HF_ENDPOINT": endpoint}) == (0, None)

@@ -12,6 +12,7 @@ from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import Finding
 
 from tests.core.catalog.hub_stand_in import Hub, hub_stand_in
+from tests.each import each
 
 WEIGHTS = {"config.json": 700, "model.safetensors": 1_246_000_000, "tokenizer.json": 17_000_000}
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
@@ -58,20 +59,18 @@ def test_the_hub_is_asked_once_for_many_plans_and_only_online(hub: Hub) -> None:
 
 def test_nothing_is_asked_for_a_model_from_scratch(hub: Hub) -> None:
     assert [finding.severity for finding in findings("gpt2-medium", init="scratch")] == ["note"]
+    made = one("t5-chat-0.2b", init="scratch")
+    assert (made.code, made.severity) == ("tokenizer_made", "note") and "29,298 entries" in made.message
     assert findings("esm2-650m", init="scratch") == findings("gpt2-tiny") == []
-    assert hub.asked == []
-
-
-def test_offline_is_obeyed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add("Qwen/Qwen2.5-7B", WEIGHTS)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert one("qwen2.5-7b", init="pretrained").code == "missing_model"
     assert hub.asked == []
 
 
 def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     finding = one("qwen2.5-7b", init="pretrained")
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert one("qwen2.5-7b", init="pretrained") == finding and hub.asked == []
     assert (finding.code, finding.severity) == ("missing_model", "error")
     assert "train from scratch" in [remedy.text for remedy in finding.remedies]
 
@@ -110,7 +109,7 @@ def test_a_model_that_only_the_hub_has_can_be_planned(hub: Hub) -> None:
     assert again is not None and again.hub_id == "someone/new-model"
 
 
-@pytest.mark.parametrize("config", [None, "{", "[1]", "<html>"])
+@each("config", [None, "{", "[1]", "<html>"])
 def test_a_config_on_the_hub_that_cannot_be_used(hub: Hub, config: object) -> None:
     hub.add("someone/odd", WEIGHTS, config)
     finding = one("someone/odd")
@@ -134,11 +133,6 @@ def test_a_tokenizer_of_its_own(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").touch()
     assert findings("gpt2-tiny", tokenizer=str(tmp_path)) == []
     assert findings("gpt2-medium", tokenizer="train", init="scratch") == []
-
-
-def test_a_tokenizer_that_is_made_in_place_of_the_published_one_is_told(hub: Hub) -> None:
-    finding = one("t5-chat-0.2b", init="scratch")
-    assert (finding.code, finding.severity) == ("tokenizer_made", "note") and "29,298 entries" in finding.message
 
 
 def test_weights_without_a_tokenizer(hub: Hub, tmp_path: Path) -> None:

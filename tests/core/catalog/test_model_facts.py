@@ -10,6 +10,8 @@ from trainwiz.core.catalog import models as model_facts
 from trainwiz.core.catalog.hub import HubModel, license_of
 from trainwiz.core.catalog.models import load_models, read_model_facts
 
+from tests.each import each
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -29,7 +31,7 @@ def test_weights_are_counted_once(folder: Path) -> None:
     assert read_model_facts(spec).weights_bytes == 5000
 
 
-@pytest.mark.parametrize(
+@each(
     ("readme", "licence"),
     [
         ("---\nlicense: apache-2.0\ntags:\n- x\n---\n# Title\n", "apache-2.0"),

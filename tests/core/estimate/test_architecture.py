@@ -7,84 +7,38 @@ from tests.each import each
 
 ESM = {"model_type": "esm", "vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026}
 
+SMALL = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+GPT = {"n_embd": 96, "n_layer": 3, "n_head": 4, "vocab_size": 1000}
+KIN = {**SMALL, "num_key_value_heads": 2, "intermediate_size": 200, "vocab_size": 1000}
+PAIR = {
+    "d_model": 96, "vocab_size": 1000, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 6, "encoder_ffn_dim": 200, "decoder_ffn_dim": 300,
+}  # fmt: skip
 CONFIGS = {
-    "esm2-650m": ESM
-    | {
-        "hidden_size": 1280,
-        "num_hidden_layers": 33,
-        "num_attention_heads": 20,
-        "intermediate_size": 5120,
-        "position_embedding_type": "rotary",
-        "token_dropout": True,
+    "esm2-650m": ESM | {
+        "hidden_size": 1280, "num_hidden_layers": 33, "num_attention_heads": 20, "intermediate_size": 5120,
+        "position_embedding_type": "rotary", "token_dropout": True,
     },
-    "esm-absolute": ESM
-    | {
-        "hidden_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 6,
-        "intermediate_size": 200,
-        "position_embedding_type": "absolute",
+    "esm-absolute": ESM | SMALL | {
+        "num_attention_heads": 6, "intermediate_size": 200, "position_embedding_type": "absolute",
         "emb_layer_norm_before": True,
     },
-    "bert": {"model_type": "bert", "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4},
-    "gpt2": {"model_type": "gpt2", "n_embd": 96, "n_layer": 3, "n_head": 4, "vocab_size": 1000},
-    "gpt_bigcode": {"model_type": "gpt_bigcode", "n_embd": 96, "n_layer": 3, "n_head": 4, "vocab_size": 1000},
-    "gpt_neox": {
-        "model_type": "gpt_neox",
-        "hidden_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "intermediate_size": 300,
-        "vocab_size": 1000,
-    },
+    "bert": {"model_type": "bert", **SMALL},
+    "gpt2": {"model_type": "gpt2", **GPT},
+    "gpt_bigcode": {"model_type": "gpt_bigcode", **GPT},
+    "gpt_neox": {"model_type": "gpt_neox", **SMALL, "intermediate_size": 300, "vocab_size": 1000},
     "t5": {"model_type": "t5", "d_model": 96, "d_kv": 16, "num_heads": 4, "d_ff": 300, "num_layers": 3},
     "t5-gated": {
-        "model_type": "t5",
-        "d_model": 96,
-        "num_layers": 2,
-        "num_decoder_layers": 3,
-        "feed_forward_proj": "gated-gelu",
+        "model_type": "t5", "d_model": 96, "num_layers": 2, "num_decoder_layers": 3, "feed_forward_proj": "gated-gelu",
         "tie_word_embeddings": False,
     },
-    "m2m_100": {
-        "model_type": "m2m_100",
-        "d_model": 96,
-        "vocab_size": 1000,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 6,
-        "encoder_ffn_dim": 200,
-        "decoder_ffn_dim": 300,
+    "m2m_100": {"model_type": "m2m_100", **PAIR},
+    "marian": {"model_type": "marian", **PAIR, "pad_token_id": 999},
+    **{name: {"model_type": name, **KIN} for name in ("llama", "mistral", "qwen2")},
+    "llama-biased-tied": {
+        "model_type": "llama", **KIN, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
     },
-    "marian": {
-        "model_type": "marian",
-        "d_model": 96,
-        "vocab_size": 1000,
-        "pad_token_id": 999,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 200,
-        "decoder_ffn_dim": 300,
-    },
-}
-for _type in ("llama", "mistral", "qwen2"):
-    CONFIGS[_type] = {
-        "model_type": _type,
-        "hidden_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 200,
-        "vocab_size": 1000,
-    }
-CONFIGS["llama-biased-tied"] = CONFIGS["llama"] | {
-    "attention_bias": True,
-    "mlp_bias": True,
-    "tie_word_embeddings": True,
-}
+}  # fmt: skip
 
 
 def meta_model(config: dict):

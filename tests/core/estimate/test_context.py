@@ -58,7 +58,7 @@ def test_buffers_of_nccl_come_on_top_of_it() -> None:
     assert overheads(replace(STATED, world_size=2, strategy="ddp")).context == 1343 * MIB + NCCL_BYTES
 
 
-@pytest.mark.parametrize("device", ["cpu", "mps"])
+@each("device", ["cpu", "mps"])
 def test_it_is_of_cuda_alone(device: str) -> None:
     without = replace(STATED, device=device, context_bytes=None, context_source="")
     assert estimate_memory(replace(STATED, device=device)) == estimate_memory(without)
@@ -72,16 +72,13 @@ def test_what_another_run_measured_on_the_card_is_taken() -> None:
     assert estimate.high_bytes - estimate.low_bytes < estimate_memory(WORK).high_bytes - estimate_memory(WORK).low_bytes
 
 
-def test_what_is_stated_goes_before_what_was_measured() -> None:
-    assert with_measured_context(STATED, (on_card(5 * GIB),)) is STATED
-
-
 @each(
     "useless",
     [on_card(None), on_card(4 * GIB, None), on_card(3 * GIB), on_card(40 * GIB), on_card(5 * GIB, world_size=2)],
 )
 def test_figures_that_tell_no_context_are_passed_over(useless: Measurement) -> None:
     assert with_measured_context(WORK, (useless,)) is WORK
+    assert with_measured_context(STATED, (on_card(5 * GIB),)) is STATED, "what is stated goes before"
     assert with_measured_context(WORK, (useless, on_card(4 * GIB + 600 * MIB))).context_bytes == 600 * MIB
 
 
@@ -92,6 +89,9 @@ def test_a_plan_follows_the_setting() -> None:
     assert stated.basis.endswith("context as stated")
     choice = next(one for one in made(planning__context_bytes="1343M").choices if one.key == "planning.context_bytes")
     assert (choice.value, choice.origin) == (1343 * MIB, "you")
+    request = build_config(None, {"planning.context_bytes": "700MiB"})
+    again = RunConfig.model_validate(request.model_dump(mode="python"))
+    assert again.planning.context_bytes == request.planning.context_bytes == 700 * MIB
 
 
 def test_on_a_cpu_it_is_said_that_it_is_not_used() -> None:
@@ -110,10 +110,3 @@ def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
     assert found.message.endswith(
         "it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process."
     )
-
-
-def test_a_written_run_is_read_again() -> None:
-    request = build_config(None, {"planning.context_bytes": "700MiB"})
-    again = RunConfig.model_validate(request.model_dump(mode="python"))
-    assert again.planning.context_bytes == request.planning.context_bytes == 700 * MIB
-    assert build_config(None, {"planning.context_bytes": "null"}).planning.context_bytes is None

@@ -4,6 +4,8 @@ import pytest
 from trainwiz.core.estimate.host import power_of
 from trainwiz.core.estimate.time import Range
 
+from tests.each import each
+
 
 def test_power_and_energy_by_hand() -> None:
     power = power_of([320.0, 320.0], 1, idle=False)
@@ -23,6 +25,6 @@ def test_waiting_cards_draw_less_and_more_machines_more() -> None:
     assert several.high_w == pytest.approx(3 * busy.high_w) and several.low_w == pytest.approx(3 * busy.low_w)
 
 
-@pytest.mark.parametrize("limits", [[], [None], [300.0, None]])
+@each("limits", [[], [None], [300.0, None]])
 def test_nothing_is_invented(limits: list[float | None]) -> None:
     assert power_of(limits, 1, idle=False) is None

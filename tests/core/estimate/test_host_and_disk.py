@@ -8,7 +8,6 @@ from trainwiz.core.estimate.host import (
     HostNeeds,
     disk_needs,
     host_ram,
-    host_ram_parts,
     most_while_training,
 )
 from trainwiz.core.plan.words import PARTS
@@ -33,26 +32,13 @@ NEEDS = HostNeeds(
 
 
 def test_host_memory_follows_workers_and_data_not_the_batch() -> None:
-    before = sum(host_ram_parts(NEEDS).values())
-    smaller_batch = before - sum(host_ram_parts(replace(NEEDS, micro_batch=6)).values())
-    no_workers = before - sum(host_ram_parts(replace(NEEDS, workers=0)).values())
-    streamed = before - sum(host_ram_parts(replace(NEEDS, data_bytes=0)).values())
+    before = sum(host_ram(NEEDS).parts.values())
+    smaller_batch = before - sum(host_ram(replace(NEEDS, micro_batch=6)).parts.values())
+    no_workers = before - sum(host_ram(replace(NEEDS, workers=0)).parts.values())
+    streamed = before - sum(host_ram(replace(NEEDS, data_bytes=0)).parts.values())
     assert smaller_batch < 0.01 * before
     assert no_workers > GIB / 2
     assert streamed == GIB
-
-
-def test_three_processes_hold_three_copies() -> None:
-    assert host_ram_parts(replace(NEEDS, processes=3))["data"] == 3 * GIB
-
-
-def test_what_is_not_there_is_not_listed() -> None:
-    assert set(host_ram_parts(replace(NEEDS, workers=0, pin_memory=False))) == {
-        "training",
-        "saving",
-        "data",
-        "supervisor",
-    }
 
 
 def test_a_checkpoint_of_full_training_is_12_bytes_a_parameter() -> None:
@@ -66,6 +52,7 @@ def test_one_more_than_is_kept_exists_while_it_is_written() -> None:
     work = esm650()
     two, three = disk_needs(work, 2), disk_needs(work, 3)
     assert three.total_bytes - two.total_bytes == two.checkpoint_bytes
+    assert disk_needs(work, 2, rows_bytes=3 * GIB).total_bytes == two.total_bytes + 3 * GIB, "streamed rows beside it"
     assert two.total_bytes > 3 * two.checkpoint_bytes
 
 
@@ -81,34 +68,27 @@ def test_an_adapter_is_small() -> None:
     assert disk_needs(esm650(lora_rank=8, lora_targets=("query", "value")), 2).total_bytes < 0.1 * GIB
 
 
-def test_streamed_rows_are_written_beside_the_run() -> None:
-    work = esm650()
-    assert disk_needs(work, 2, rows_bytes=3 * GIB).total_bytes == disk_needs(work, 2).total_bytes + 3 * GIB
-
-
 def test_pinned_batches_are_rounded_up_to_powers_of_two() -> None:
     batch = NEEDS.micro_batch * (NEEDS.length + NEEDS.target_length) * 24
-    size = host_ram_parts(NEEDS)["pinned"]
+    size = host_ram(NEEDS).parts["pinned"]
     waiting = NEEDS.workers * NEEDS.prefetch + 1
     assert batch * waiting < size < 2 * batch * waiting
     assert (size // waiting).bit_count() == 1
 
 
 def test_every_part_has_a_word_that_can_be_translated() -> None:
-    assert set(host_ram_parts(replace(NEEDS, offloaded_bytes=GIB))) <= set(PARTS)
+    assert set(host_ram(replace(NEEDS, offloaded_bytes=GIB)).parts) <= set(PARTS)
 
 
 def test_large_models_are_fullest_while_they_are_loaded_small_ones_while_they_train() -> None:
-    large = host_ram_parts(replace(NEEDS, weights_bytes=14 * GIB, saved_bytes=0))
+    large = host_ram(replace(NEEDS, weights_bytes=14 * GIB, saved_bytes=0)).parts
     assert large["loading"] == 14 * GIB and "workers" not in large and "pinned" not in large
-    small = host_ram_parts(NEEDS)
+    small = host_ram(NEEDS).parts
     assert "loading" not in small and small["workers"] > 0
-
-
-def test_three_small_models_are_not_all_in_host_ram_beside_the_libraries() -> None:
-    """Each goes to its card before anything computes, and one process alone writes the weights."""
-    three = host_ram_parts(replace(NEEDS, processes=3, workers=0))
-    assert three["saving"] == GIB and "loading" not in three
+    # Each goes to its card before anything computes, and one process alone writes the weights.
+    three = host_ram(replace(NEEDS, processes=3, workers=0, pin_memory=False)).parts
+    assert set(three) == {"training", "saving", "data", "supervisor"}
+    assert (three["saving"], three["data"]) == (GIB, 3 * GIB)
 
 
 def test_the_range_holds_the_figure_and_is_wide_where_cuda_is_only_predicted() -> None:

@@ -52,10 +52,6 @@ def test_a_replay_is_no_promise() -> None:
         assert estimate.safe_bytes == pytest.approx(above * min(1 + beyond, CACHED.high) + outside)
 
 
-def test_full_traces_are_surer_than_layers() -> None:
-    assert FULL_TRACE_SPREAD < LAYERS_SPREAD
-
-
 def test_blocks_that_torch_would_give_back_are_shown_but_decide_nothing() -> None:
     """Reserved is half as much again: nvidia-smi shows it, and it still fits where a usual cache fits."""
     estimate = estimate_memory(WORK, known(WORK, reserved=1.5))

@@ -10,6 +10,7 @@ from trainwiz.core.history.measurement import Measurement
 
 from tests.core.history.measurements import measurement_of
 from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
 
 RATE = cpu_rate(8)
 
@@ -28,11 +29,6 @@ def steady(work: Workload, **changes: Any) -> Measurement:
     return replace(measurement_of(work), **changes)
 
 
-def test_nothing_measured_is_none(work: Workload) -> None:
-    assert measured_step(work, work, (), RATE) is None
-    assert measured_step(work, work, (steady(work, model="other"),), RATE) is None
-
-
 def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
     found = measured_step(work, work, (steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1),), RATE)
     assert found is not None and found.exact
@@ -42,20 +38,21 @@ def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
     assert found.calibration == pytest.approx(2.0 / step_time(work, RATE).step.likely)
 
 
-def test_uneven_steps_widen_the_range(work: Workload) -> None:
-    found = measured_step(work, work, (steady(work, step_s=2.0, step_low_s=1.0, step_high_s=2.1),), RATE)
+@each(
+    ("newest", "others", "low", "high"),
+    [
+        ({"step_low_s": 1.0, "step_high_s": 2.1}, [], 1.0, 4.0),
+        ({"step_low_s": 1.9, "step_high_s": 2.1}, [{"step_s": 3.0, "step_low_s": 2.9, "step_high_s": 3.1}], 4 / 3, 3.0),
+    ],
+)
+def test_uneven_steps_and_other_measurements_widen_the_range(
+    work: Workload, newest: dict[str, float], others: list[dict[str, float]], low: float, high: float
+) -> None:
+    measured = (steady(work, step_s=2.0, **newest), *(steady(work, **values) for values in others))
+    found = measured_step(work, work, measured, RATE)
     assert found is not None
-    assert (found.step.low, found.step.high) == pytest.approx((1.0, 4.0))
-
-
-def test_measurements_that_disagree_widen_the_range(work: Workload) -> None:
-    newest = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1, source="run")
-    older = steady(work, step_s=3.0, step_low_s=2.9, step_high_s=3.1)
-    found = measured_step(work, work, (newest, older), RATE)
-    assert found is not None
-    assert found.basis == "history"
-    assert found.step.likely == pytest.approx(2.0)
-    assert found.step.high == pytest.approx(3.0)
+    assert (found.step.low, found.step.high) == pytest.approx((low, high))
+    assert measured_step(work, work, (steady(work, model="other"),), RATE) is None
 
 
 def test_a_card_of_no_catalogue_has_a_pace_once_it_was_measured(work: Workload) -> None:

@@ -26,23 +26,13 @@ def test_the_verdict_at_its_edges() -> None:
     assert unknown_memory().verdict(10**12) is None
 
 
-@each("capacity_gib", [12, 16, 24, 48, 80])
+@each("capacity_gib", [12, 24, 80])
 def test_the_largest_micro_batch_is_the_last_that_fits(capacity_gib: int) -> None:
     work, capacity = esm650(accumulation=2), capacity_gib * GIB
-    largest = largest_micro_batch(work, capacity, 64)
     linear = [n for n in range(1, 65) if estimate_memory(work.with_micro_batch(n)).safe_bytes <= capacity]
-    if linear:
-        assert largest == linear[-1]
-    else:
-        assert largest in (0, 1)
-
-
-def test_nothing_fits() -> None:
-    assert largest_micro_batch(esm650(), 4 * GIB, 64) == 0
-
-
-def test_the_ceiling_holds() -> None:
-    assert largest_micro_batch(esm650(), 10**13, 24) == 24
+    assert largest_micro_batch(work, capacity, 64) in (linear[-1:] or (0, 1))
+    assert largest_micro_batch(work, 4 * GIB, 64) == 0
+    assert largest_micro_batch(work, 10**13, 24) == 24
 
 
 def test_a_cpu_has_no_context_but_a_process() -> None:

@@ -39,24 +39,9 @@ def test_zero2_keeps_an_fp32_sum_of_its_share_of_the_gradients() -> None:
 def test_offloaded_optimizer_states_leave_the_sum_of_gradients_on_the_gpu() -> None:
     states = of("zero2", offload="optimizer")
     assert (states.weights, states.gradients, states.optimizer) == (2 * P, 4 * P, 0)
-    assert states.host >= 18 * P
-    assert states.host <= 36 * P
-
-
-def test_offloaded_states_are_shared_out_too() -> None:
-    assert of("zero2", 4, offload="optimizer").host < 0.5 * of("zero2", offload="optimizer").host
-
-
-def test_pinned_memory_is_rounded_up_to_a_power_of_two() -> None:
+    assert 18 * P <= states.host <= 36 * P
+    assert of("zero2", 4, offload="optimizer").host < 0.5 * states.host
     assert [pinned(size) for size in (0, 1, 3, 1024, 1025)] == [0, 1, 4, 1024, 2048]
-
-
-def test_stages_shard_more_and_more() -> None:
-    """At a size that the buffers of fixed size do not hide."""
-    one, two, three = (held(of(strategy, 8, accumulation=2)) for strategy in ("zero1", "zero2", "zero3"))
-    assert one > two
-    assert of("zero3", 8).weights == 2 * P // 8
-    assert three - of("zero3", 8).gathered < two
 
 
 def test_stage_1_in_bf16_keeps_all_gradients_in_fp32() -> None:
@@ -92,7 +77,7 @@ def with_table(elements: int, tied: bool = True) -> Architecture:
     return replace(architecture, vocabulary=elements // architecture.hidden, tied=tied)
 
 
-@pytest.mark.parametrize(("strategy", "weights"), [("zero1", 4), ("zero2", 4), ("zero3", 2)])
+@each(("strategy", "weights"), [("zero1", 4), ("zero2", 4), ("zero3", 2)])
 def test_deepspeed_clones_its_share_of_weights_in_fp32_too(strategy: str, weights: int) -> None:
     """Counted in two processes of DeepSpeed 0.19 on a CPU: 2 bytes a parameter of masters, 4 of moments after the step."""
     states = of(strategy, 2, precision="fp32")

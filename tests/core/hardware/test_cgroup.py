@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
-import pytest
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.host import Limits, read_limits
+
+from tests.each import each
 
 MIB = 1024**2
 GIB = 1024**3
@@ -32,36 +33,29 @@ def v2(root: Path, files: dict[str, object]) -> Path:
     )
 
 
-def test_version_2(tmp_path: Path) -> None:
-    root = v2(
-        tmp_path,
-        {
-            "user.slice/job/memory.max": 8 * GIB,
-            "user.slice/job/memory.current": 3 * GIB,
-            "user.slice/job/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5",
-            "user.slice/job/cpu.max": "250000 100000",
-        },
+@each(
+    ("job", "above", "limits"),
+    [
+        (
+            {"memory.max": 8 * GIB, "memory.current": 3 * GIB, "cpu.max": "250000 100000",
+             "memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
+            {}, Limits(8 * GIB, 6 * GIB, 2.5),
+        ),
+        (
+            {"memory.max": "max", "cpu.max": "max 100000"},
+            {"memory.max": 4 * GIB, "memory.current": 1 * GIB, "cpu.max": "100000 100000"},
+            Limits(4 * GIB, 3 * GIB, 1.0),
+        ),
+        ({"memory.max": "max", "cpu.max": "max 100000"}, {}, Limits()),
+    ],
+)  # fmt: skip
+def test_version_2_where_the_tightest_level_counts(
+    tmp_path: Path, job: dict[str, object], above: dict[str, object], limits: Limits
+) -> None:
+    files = {f"user.slice/job/{name}": value for name, value in job.items()}
+    assert (
+        read_limits(v2(tmp_path, {**files, **{f"user.slice/{name}": value for name, value in above.items()}})) == limits
     )
-    assert read_limits(root) == Limits(8 * GIB, 6 * GIB, 2.5)
-
-
-def test_the_tightest_level_counts(tmp_path: Path) -> None:
-    root = v2(
-        tmp_path,
-        {
-            "user.slice/job/memory.max": "max",
-            "user.slice/job/cpu.max": "max 100000",
-            "user.slice/memory.max": 4 * GIB,
-            "user.slice/memory.current": 1 * GIB,
-            "user.slice/cpu.max": "100000 100000",
-        },
-    )
-    assert read_limits(root) == Limits(4 * GIB, 3 * GIB, 1.0)
-
-
-def test_no_limit(tmp_path: Path) -> None:
-    root = v2(tmp_path, {"user.slice/job/memory.max": "max", "user.slice/job/cpu.max": "max 100000"})
-    assert read_limits(root) == Limits()
 
 
 def test_a_container_sees_its_group_at_the_mount(tmp_path: Path) -> None:
@@ -91,7 +85,7 @@ def test_version_1(tmp_path: Path) -> None:
     assert read_limits(root) == Limits(6 * GIB, 4 * GIB + 512 * MIB, 3.5)
 
 
-@pytest.mark.parametrize("content", ["", "rubbish", "0::", "\x00\xff"])
+@each("content", ["", "rubbish", "0::", "\x00\xff"])
 def test_unreadable_files_are_no_limit(tmp_path: Path, content: str) -> None:
     assert read_limits(machine(tmp_path, content, content, {})) == Limits()
     assert read_limits(tmp_path / "nothing") == Limits()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 
@@ -69,6 +68,6 @@ def test_attention_needs_capability_and_library(capability: str | None, librarie
     assert reason
 
 
-@pytest.mark.parametrize(("capability", "tf32"), [("7.5", False), ("8.0", True), ("12.0", True), (None, False)])
+@each(("capability", "tf32"), [("7.5", False), ("8.0", True), ("12.0", True), (None, False)])
 def test_tf32_follows_the_capability(capability: str | None, tf32: bool) -> None:
     assert choose_tf32(cuda(capability))[0] is tf32

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from trainwiz.core.hardware.doctor import NEEDED, Check, can_train, check_machine
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
@@ -78,12 +77,6 @@ def test_the_driver_is_cured_by_its_own_command(reason: str, tools: Tools, comma
     assert reason in driver.reason
 
 
-def test_wsl_gets_its_driver_in_windows() -> None:
-    driver = check(replace(NO_CARD, wsl=True), "driver", replace(TOOLS, nvidia_cards=0))
-    assert driver.remedy is not None
-    assert "in Windows" in driver.remedy
-
-
 @each(
     ("capability", "torch", "cuda", "driver", "status", "command"),
     [
@@ -108,63 +101,41 @@ def test_the_build_of_torch_must_know_card_and_driver(
     assert found.command is None if command is None else command in (found.command or "")
 
 
-def test_a_cpu_build_beside_a_card_gets_the_cuda_build() -> None:
-    machine = replace(GOOD, torch_cuda=None, unavailable=NO_CARD.unavailable)
-    assert check(machine, "torch_cuda").command == "python3 -m pip install --force-reinstall torch==2.13.0"
-    no_card = check(NO_CARD, "torch_cuda", replace(TOOLS, nvidia_cards=0))
-    assert (no_card.status, no_card.command) == ("missing", None)
+LOST = Gpu(1, visible=False, unavailable={"gpu": "the GPU is lost"})
+HIDDEN = replace(GOOD.gpus[0], visible=False)
+SMALL_SHM = replace(GOOD, shared_memory_bytes=64 * 1024**2)
 
 
-def test_turing_has_neither_bf16_nor_tf32_nor_flash_attention() -> None:
-    for feature in ("bf16", "tf32", "flash_attention"):
-        found = check(card("7.5"), feature)
-        assert (found.status, found.command) == ("missing", None)
-        assert "sm 7.5" in found.reason
-
-
-def test_flash_attention_that_could_be_installed() -> None:
-    machine = replace(GOOD, libraries=Libraries(ALL.versions | {"flash_attn": None}))
-    assert check(machine, "flash_attention").command == "python3 -m pip install flash-attn --no-build-isolation"
-
-
-def test_every_part_of_the_compiler_is_named_at_once() -> None:
-    bare = Tools(1, None, None, None, False, "debian")
-    found = check(GOOD, "deepspeed_compiler", bare)
-    for part in ("g++", "Python.h", "ninja", "nvcc"):
-        assert part in found.reason
-    assert found.command is not None
-    assert "sudo apt install g++" in found.command
-    assert check(replace(GOOD, torch_cuda=None), "deepspeed_compiler", replace(TOOLS, nvcc=None)).status == "ok"
-
-
-def test_a_lost_card_and_a_hidden_one() -> None:
-    lost = Gpu(1, visible=False, unavailable={"gpu": "the GPU is lost"})
-    assert check(replace(GOOD, gpus=(*GOOD.gpus, lost)), "gpu_1").command == "sudo nvidia-smi --gpu-reset -i 1"
-    hidden = replace(GOOD, gpus=(replace(GOOD.gpus[0], visible=False),), accelerator="cpu", cuda_visible_devices="")
-    assert check(hidden, "gpus").command == "unset CUDA_VISIBLE_DEVICES"
-
-
-def test_docker_s_shared_memory_is_too_small() -> None:
-    small = replace(GOOD, shared_memory_bytes=64 * 1024**2)
-    assert check(small, "shared_memory", replace(TOOLS, container=True)).command == "docker run --shm-size=8g ..."
-    found = check(small, "shared_memory")
-    assert found.status == "warning"
-    assert "64 MiB" in found.reason
-
-
-@pytest.mark.parametrize(("free", "status"), [(500 * GIB, "ok"), (5 * GIB, "warning"), (100 * 1024**2, "missing")])
-def test_disk(free: int, status: str) -> None:
-    machine = replace(GOOD, disk_free_bytes=free)
-    assert check(machine, "disk").status == status
-    assert can_train(check_machine(machine, TOOLS)) is (status != "missing")
-
-
-@pytest.mark.parametrize(
-    ("total", "available", "status"), [(64, 60, "ok"), (12, 11, "warning"), (64, 2, "warning")]
+@each(
+    ("machine", "tools", "feature", "status", "said"),
+    [
+        (replace(NO_CARD, wsl=True), replace(TOOLS, nvidia_cards=0), "driver", "missing", "in Windows"),
+        (replace(GOOD, torch_cuda=None, unavailable=NO_CARD.unavailable), TOOLS, "torch_cuda", "missing",
+         "python3 -m pip install --force-reinstall torch==2.13.0"),
+        (NO_CARD, replace(TOOLS, nvidia_cards=0), "torch_cuda", "missing", "trains without. None"),
+        *((card("7.5"), TOOLS, feature, "missing", "sm 7.5") for feature in ("bf16", "tf32", "flash_attention")),
+        (replace(GOOD, libraries=Libraries(ALL.versions | {"flash_attn": None})), TOOLS, "flash_attention", "missing",
+         "python3 -m pip install flash-attn --no-build-isolation"),
+        *((GOOD, Tools(1, None, None, None, False, "debian"), "deepspeed_compiler", "missing", part)
+          for part in ("g++", "Python.h", "ninja", "nvcc", "sudo apt install g++")),
+        (replace(GOOD, torch_cuda=None), replace(TOOLS, nvcc=None), "deepspeed_compiler", "ok", "g++"),
+        (replace(GOOD, gpus=(*GOOD.gpus, LOST)), TOOLS, "gpu_1", "missing", "sudo nvidia-smi --gpu-reset -i 1"),
+        (replace(GOOD, gpus=(HIDDEN,), accelerator="cpu", cuda_visible_devices=""), TOOLS, "gpus", "missing",
+         "unset CUDA_VISIBLE_DEVICES"),
+        (SMALL_SHM, replace(TOOLS, container=True), "shared_memory", "warning", "docker run --shm-size=8g ..."),
+        (SMALL_SHM, TOOLS, "shared_memory", "warning", "64 MiB"),
+        *((replace(GOOD, disk_free_bytes=free), TOOLS, "disk", status, "free at /data")
+          for free, status in ((500 * GIB, "ok"), (5 * GIB, "warning"), (100 * 1024**2, "missing"))),
+        *((replace(GOOD, ram_total_bytes=total * GIB, ram_available_bytes=available * GIB), TOOLS, "ram", status, "GiB")
+          for total, available, status in ((64, 60, "ok"), (12, 11, "warning"), (64, 2, "warning"))),
+        (GOOD, replace(TOOLS, superseded_pynvml="12.0.0"), "nvml_package", "warning", "12.0.0"),
+    ],
 )  # fmt: skip
-def test_ram(total: int, available: int, status: str) -> None:
-    machine = replace(GOOD, ram_total_bytes=total * GIB, ram_available_bytes=available * GIB)
-    assert check(machine, "ram").status == status
+def test_each_finding(machine: Machine, tools: Tools, feature: str, status: str, said: str) -> None:
+    found = check(machine, feature, tools)
+    assert found.status == status
+    assert said in f"{found.reason} {found.remedy} {found.command}"
+    assert can_train(check_machine(machine, tools)) is (feature != "disk" or status != "missing")
 
 
 def test_missing_libraries_stop_everything() -> None:
@@ -172,10 +143,6 @@ def test_missing_libraries_stop_everything() -> None:
     found = check(machine, "libraries")
     assert found.command == "python3 -m pip install transformers accelerate datasets tokenizers safetensors"
     assert not can_train(check_machine(machine, TOOLS))
-
-
-def test_the_package_that_torch_warns_about() -> None:
-    assert check(GOOD, "nvml_package", replace(TOOLS, superseded_pynvml="12.0.0")).status == "warning"
 
 
 def test_tools_of_a_bare_computer(tmp_path: Path) -> None:

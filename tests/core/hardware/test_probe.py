@@ -11,12 +11,15 @@ import pytest
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.hardware.read import probe_machine
 
+from tests.each import each
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, MIB, VERSION_MISMATCH, FakeGpu, FakeMig, FakeNvml
 
 PROBE = """
 import json
 from trainwiz.core.hardware.read import probe_machine
+import sys
 print(json.dumps(probe_machine().to_json()))
+assert not {"torch", "transformers", "textual"} & set(sys.modules)
 """
 
 A100 = "NVIDIA A100-SXM4-40GB"
@@ -38,18 +41,6 @@ def test_without_a_driver_the_machine_is_a_cpu_with_a_reason() -> None:
     assert machine.description.startswith("no GPU, ")
 
 
-def test_every_key_of_the_design_is_there(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu()])
-    machine = probe(fake_nvml)
-    assert {
-        "gpus", "cpu_cores", "ram_total_bytes", "ram_available_bytes", "disk_free_bytes", "platform", "unavailable",
-    } <= set(machine)  # fmt: skip
-    assert {
-        "index", "uuid", "name", "memory_total_bytes", "memory_free_bytes", "compute_capability", "driver", "mig",
-        "links",
-    } <= set(machine["gpus"][0])  # fmt: skip
-
-
 def test_one_card_is_read_whole(fake_nvml: FakeNvml) -> None:
     fake_nvml.write([FakeGpu(memory_used=1 * GIB, memory_reserved=220 * MIB)], driver="535.129.03", cuda=12020)
     machine = probe(fake_nvml)
@@ -64,21 +55,18 @@ def test_one_card_is_read_whole(fake_nvml: FakeNvml) -> None:
     assert machine["cuda_driver_version"] == "12.2"
 
 
-def test_a_driver_without_cards(fake_nvml: FakeNvml) -> None:
+@each(
+    ("cards", "code", "words"),
+    [
+        (0, 0, "the NVIDIA driver works and finds no GPU"),
+        (1, DRIVER_NOT_LOADED, "not loaded"), (1, VERSION_MISMATCH, "updated"), (1, 4, "permit"),
+    ],
+)  # fmt: skip
+def test_without_a_card_to_use_there_is_a_reason(fake_nvml: FakeNvml, cards: int, code: int, words: str) -> None:
+    fake_nvml.write([FakeGpu()] * cards, init_error=code)
     machine = probe(fake_nvml)
-    assert machine["gpus"] == []
-    assert machine["accelerator"] == "cpu"
-    assert machine["unavailable"]["gpus"] == "the NVIDIA driver works and finds no GPU"
-
-
-@pytest.mark.parametrize(
-    ("code", "word"), [(DRIVER_NOT_LOADED, "not loaded"), (VERSION_MISMATCH, "updated"), (4, "permit")]
-)
-def test_a_driver_that_does_not_start_is_a_reason(fake_nvml: FakeNvml, code: int, word: str) -> None:
-    fake_nvml.write([FakeGpu()], init_error=code)
-    machine = probe(fake_nvml)
-    assert machine["gpus"] == []
-    assert word in machine["unavailable"]["gpus"]
+    assert (machine["gpus"], machine["accelerator"]) == ([], "cpu")
+    assert words in machine["unavailable"]["gpus"]
 
 
 def test_a_lost_card_leaves_the_others(fake_nvml: FakeNvml) -> None:
@@ -104,9 +92,11 @@ def test_unsupported_fields_are_null_with_a_reason(fake_nvml: FakeNvml) -> None:
     assert poor["visible"]
 
 
-def test_two_cards_with_nvlink(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(nvlinks={1: 4}), FakeGpu(nvlinks={0: 4})])
-    assert [gpu["links"] for gpu in probe(fake_nvml)["gpus"]] == [["GPU1: NVLink x4"], ["GPU0: NVLink x4"]]
+def test_links_between_two_cards(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(nvlinks={1: 4}), FakeGpu(nvlinks={0: 4}), FakeGpu(socket=1)])
+    machine = probe(fake_nvml, CUDA_VISIBLE_DEVICES="")
+    assert machine["gpus"][0]["links"] == ["GPU1: NVLink x4", "GPU2: between CPU sockets"]
+    assert (machine["accelerator"], machine["cuda_visible_devices"]) == ("cpu", ""), "hidden cards are listed, not used"
 
 
 def test_eight_cards_behind_an_nvswitch(fake_nvml: FakeNvml) -> None:
@@ -115,11 +105,6 @@ def test_eight_cards_behind_an_nvswitch(fake_nvml: FakeNvml) -> None:
     assert len(machine["gpus"]) == 8
     assert machine["gpus"][0]["links"] == [f"GPU{n}: NVLink x18 through NVSwitch" for n in range(1, 8)]
     assert [gpu["cuda_index"] for gpu in machine["gpus"]] == list(range(8))
-
-
-def test_cards_on_two_sockets(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(), FakeGpu(socket=1)])
-    assert probe(fake_nvml)["gpus"][0]["links"] == ["GPU1: between CPU sockets"]
 
 
 def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
@@ -144,20 +129,6 @@ def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
     assert [gpu["visible"] for gpu in by_name["gpus"]] == [False, False, True, False]
     by_old_name = probe(fake_nvml, CUDA_VISIBLE_DEVICES=f"MIG-{card['uuid']}/2/0")
     assert [gpu["visible"] for gpu in by_old_name["gpus"]] == [False, False, True, False]
-
-
-def test_a_hidden_card_is_listed_and_not_used(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(), FakeGpu()])
-    machine = probe(fake_nvml, CUDA_VISIBLE_DEVICES="")
-    assert len(machine["gpus"]) == 2
-    assert machine["accelerator"] == "cpu"
-    assert machine["cuda_visible_devices"] == ""
-
-
-def test_probing_imports_no_training_library(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu()])
-    code = PROBE + "import sys\nprint([name for name in ('torch', 'transformers', 'textual') if name in sys.modules])"
-    assert fake_nvml.run_python(code).stdout.splitlines()[-1] == "[]"
 
 
 def test_disk_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:

@@ -51,13 +51,12 @@ def seen(gpus: tuple[Gpu, ...]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def torch_answers() -> dict[str, list[int]]:
-    done = subprocess.run(
-        [sys.executable, "-c", TORCH, json.dumps([FORMS, UUIDS])], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", TORCH, json.dumps([FORMS, UUIDS])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(zip(FORMS, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_every_form_is_read_as_torch_reads_it(form: str, torch_answers: dict[str, list[int]]) -> None:
     gpus, notes = mark_visible(CARDS, {"CUDA_VISIBLE_DEVICES": form})
     assert seen(gpus) == torch_answers[form]

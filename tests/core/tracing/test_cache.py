@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_versions, user_cache_folder
 
@@ -31,6 +30,7 @@ def test_other_requests_tiers_and_versions_have_no_trace(tmp_path: Path) -> None
     cache.put(request(), "full", RESULT)
     assert cache.get(request(micro_batch=2), "full") is None
     assert cache.get(request(), "layers") is None
+    assert all(trace_versions()[name] for name in ("torch", "transformers", "accelerate", "peft", "code"))
     newer = {**trace_versions(), "torch": "99.0"}
     assert TraceCache(tmp_path, versions=newer).get(request(), "full") is None
 
@@ -72,7 +72,7 @@ def test_a_document_that_is_no_trace_of_the_request_is_ignored(tmp_path: Path, d
     assert cache.get(request(), "full") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+@each("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_a_broken_file_is_ignored_and_replaced(tmp_path: Path, content: bytes) -> None:
     cache = TraceCache(tmp_path)
     cache.file(request(), "full").write_bytes(content)
@@ -121,9 +121,3 @@ def test_a_reader_never_meets_half_a_trace(tmp_path: Path) -> None:
     reader.join()
     assert seen
     assert set(seen and [one == RESULT for one in seen]) == {True}
-
-
-def test_versions_name_the_libraries_and_the_code() -> None:
-    versions = trace_versions()
-    assert {"torch", "transformers", "accelerate", "peft", "code"} <= set(versions)
-    assert all(versions[name] for name in ("torch", "transformers", "accelerate", "peft", "code"))

@@ -19,6 +19,7 @@ from trainwiz.core.tracing.worker import TraceWorker, tracer_command
 
 from tests.core.estimate.trace.requests import M2M
 from tests.core.tracing.requests import REQUEST
+from tests.each import each
 
 pytestmark = pytest.mark.real
 
@@ -76,7 +77,7 @@ def test_a_fork_of_a_process_that_has_traced_gives_the_same(worker: TraceWorker)
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("config", "code"),
     [
         ('{"model_type": "no-such-model"}', "unknown_model"),
@@ -95,11 +96,6 @@ def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, 
         assert "\n" not in answer.message
         assert "Traceback" not in answer.message
     assert worker.state == "ready"
-
-
-def test_without_forks_each_trace_has_a_process_of_its_own() -> None:
-    with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as worker:
-        assert isinstance(worker.ask(SMALL, "layers", WAIT_S), TraceResult)
 
 
 @pytest.mark.parametrize(

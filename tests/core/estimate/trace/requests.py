@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
-from trainwiz.core.tracing.request import TraceRequest
+from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 2000, "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4,
@@ -42,3 +44,9 @@ PLAIN: dict[str, Any] = {
 
 def request(config: dict[str, Any], **settings: Any) -> TraceRequest:
     return TraceRequest(**{"model_config": json.dumps(config, sort_keys=True), **PLAIN, **settings})
+
+
+@cache
+def traced(asked: TraceRequest) -> TraceResult:
+    """In full, once for all tests of a process that ask for the same."""
+    return trace_full(asked)

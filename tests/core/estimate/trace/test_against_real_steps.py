@@ -8,11 +8,11 @@ from typing import Any
 from trainwiz.core.estimate.trace.build import build_traced_model
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.step import trace_full, trace_model
+from trainwiz.core.estimate.trace.step import trace_model
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 
-from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request
+from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request, traced
 from tests.each import each
 
 ALIGNMENT = 64
@@ -46,4 +46,4 @@ def real_trace(asked: TraceRequest) -> Any:
 
 @each("asked", CASES.values())
 def test_a_trace_without_numbers_is_that_of_a_real_step(asked: TraceRequest) -> None:
-    assert trace_full(asked).training == real_trace(asked).training
+    assert traced(asked).training == real_trace(asked).training

@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.estimate.trace.build import build_traced_model, run_config
-from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.batches import EpochSampler
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
@@ -22,7 +21,7 @@ from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
 
-from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request
+from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, M2M, T5, request, traced
 from tests.each import each
 
 ALIGNMENT = 64
@@ -143,4 +142,4 @@ def trained_peak(asked: TraceRequest, folder: Path) -> int:
 
 @each("asked", CASES.values())
 def test_the_trace_is_what_the_trainer_does(asked: TraceRequest, tmp_path: Path) -> None:
-    assert trace_full(asked).allocated_bytes == pytest.approx(trained_peak(asked, tmp_path), rel=2e-3)
+    assert traced(asked).allocated_bytes == pytest.approx(trained_peak(asked, tmp_path), rel=2e-3)

@@ -5,11 +5,11 @@ import torch
 from torch.nn import functional
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.step import trace_full
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
-from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, T5, request
+from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, T5, request, traced
+from tests.each import each
 
 ELEMENTS = 4 * 128 * 256
 """Of one stream of a request as it is."""
@@ -18,7 +18,7 @@ BF16, FP32 = 2, 4
 
 def kept(asked: TraceRequest) -> int:
     """Activations when the model is through with the forward pass."""
-    return moment(trace_full(asked), "the loss")["activations"]
+    return moment(traced(asked), "the loss")["activations"]
 
 
 def moment(result: TraceResult, name: str) -> dict[str, int]:
@@ -41,7 +41,7 @@ def test_a_mask_of_dropout_is_one_byte_an_element_on_cuda() -> None:
         assert dropped - of_one_layer(GPT2, device=device) == 2 * ELEMENTS * size
 
 
-@pytest.mark.parametrize(("device", "dtype"), [("cuda", torch.float32), ("cpu", torch.bfloat16)])
+@each(("device", "dtype"), [("cuda", torch.float32), ("cpu", torch.bfloat16)])
 def test_norms_and_softmax_are_in_fp32_under_cuda_autocast(device: str, dtype: torch.dtype) -> None:
     half = torch.ones(2, 8, dtype=torch.bfloat16)
     with emulated(device, Tracker(Ledger(512))), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -66,8 +66,8 @@ def test_attention_keeps_its_scores_on_apple_gpus() -> None:
 
 
 def test_flash_attention_2_needs_no_package_and_costs_what_sdpa_does_without_padding() -> None:
-    flash = trace_full(request(LLAMA, attention="flash_attention_2", padded=False))
-    sdpa = trace_full(request(LLAMA, attention="sdpa", padded=False))
+    flash = traced(request(LLAMA, attention="flash_attention_2", padded=False))
+    sdpa = traced(request(LLAMA, attention="sdpa", padded=False))
     assert flash.allocated_bytes == pytest.approx(sdpa.allocated_bytes, rel=0.02)
 
 
@@ -85,21 +85,21 @@ def test_checkpointing_keeps_one_stream_for_each_layer_and_no_mask() -> None:
 
 
 def test_autocast_holds_copies_of_the_weights_until_the_forward_pass_ends() -> None:
-    result = trace_full(request(LLAMA, checkpointing=True))
+    result = traced(request(LLAMA, checkpointing=True))
     linear = 4 * (256 * (256 + 128 + 128 + 256) + 3 * 256 * 688) + 2000 * 256
     assert moment(result, "the end of the forward pass")["temporary"] == pytest.approx(linear * BF16, rel=0.01)
-    assert moment(trace_full(request(LLAMA, precision="fp32")), "the end of the forward pass")["temporary"] == 0
+    assert moment(traced(request(LLAMA, precision="fp32")), "the end of the forward pass")["temporary"] == 0
 
 
 def test_logits_under_autocast_are_made_in_half_precision_and_copied_to_fp32() -> None:
     logits = 4 * 128 * 2000
-    parts = moment(trace_full(request(LLAMA)), "the end of the forward pass")
+    parts = moment(traced(request(LLAMA)), "the end of the forward pass")
     assert parts["logits"] == pytest.approx(logits * (BF16 + FP32), rel=0.001)
 
 
 def test_a_loss_in_slices_never_has_the_logits_whole() -> None:
-    whole = trace_full(request({**LLAMA, "vocab_size": 50_000}))
-    sliced = trace_full(request({**LLAMA, "vocab_size": 50_000}, loss_chunk=32))
+    whole = traced(request({**LLAMA, "vocab_size": 50_000}))
+    sliced = traced(request({**LLAMA, "vocab_size": 50_000}, loss_chunk=32))
     logits = 4 * 128 * 50_000
     assert max(moment.parts["logits"] for moment in whole.training) > 2 * FP32 * logits
     assert max(moment.parts["logits"] for moment in sliced.training) < 0.2 * FP32 * logits
@@ -107,21 +107,21 @@ def test_a_loss_in_slices_never_has_the_logits_whole() -> None:
 
 def test_targets_have_their_own_length() -> None:
     def logits(target: int) -> int:
-        return moment(trace_full(request(T5, task="seq2seq", target_length=target)), "the loss")["logits"]
+        return moment(traced(request(T5, task="seq2seq", target_length=target)), "the loss")["logits"]
 
     assert logits(128) == pytest.approx(2 * logits(64), rel=0.01)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32", "bf16-true"])
+@each("precision", ["fp16", "fp32", "bf16-true"])
 def test_gradients_take_the_format_of_their_weights(precision: str) -> None:
-    parts = moment(trace_full(request(LLAMA, precision=precision)), "the optimizer step")
+    parts = moment(traced(request(LLAMA, precision=precision)), "the optimizer step")
     assert parts["gradients"] == pytest.approx(parts["weights"], rel=0.01)
     assert parts["optimizer"] == pytest.approx(2 * parts["weights"], rel=0.01)
 
 
 def test_deepspeed_holds_everything_in_half_precision_and_needs_no_autocast() -> None:
     lora = {"lora_rank": 8, "lora_targets": ("q_proj", "v_proj"), "half_weights": True}
-    usual, deepspeed = (trace_full(request(LLAMA, **lora, deepspeed=deepspeed)) for deepspeed in (False, True))
+    usual, deepspeed = (traced(request(LLAMA, **lora, deepspeed=deepspeed)) for deepspeed in (False, True))
     gradients = [moment(result, "the optimizer step")["gradients"] for result in (usual, deepspeed)]
     assert gradients[0] == pytest.approx(2 * gradients[1], rel=0.1)
 
@@ -140,6 +140,7 @@ def test_nothing_of_the_emulation_stays() -> None:
 
     before = seen()
     assert norm() == torch.bfloat16
-    trace_full(request(LLAMA))
+    # Of no other test here, so that it is really traced now.
+    traced(request(LLAMA, length=40))
     assert seen() == before
     assert norm() == torch.bfloat16

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import pytest
 from trainwiz.core.estimate.trace.step import trace_full
 
 from tests.core.estimate.trace.requests import request
+from tests.each import each
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
 GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 16}
@@ -16,66 +16,29 @@ BART = {
 T5 = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "d_kv": 16, "decoder_start_token_id": 0}
 EAGER = {"attention": "eager"}
 FAMILIES: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
-    ("causal-lm", "phi"): (SIZES, {}),
-    ("causal-lm", "gpt_neox"): (SIZES, {}),
     ("causal-lm", "opt"): ({**SIZES, "ffn_dim": 128, "word_embed_proj_dim": 64}, {}),
     ("causal-lm", "falcon"): (SIZES, {"attention": "flash_attention_2"}),
-    ("causal-lm", "gemma"): ({**GROUPED, "num_key_value_heads": 1}, {}),
     ("causal-lm", "gemma2"): ({**GROUPED, "num_hidden_layers": 4}, EAGER),
     ("causal-lm", "gemma3_text"): ({**GROUPED, "num_hidden_layers": 6}, {}),
-    ("causal-lm", "qwen2"): (GROUPED, {}),
-    ("causal-lm", "qwen3"): (GROUPED, {}),
-    ("causal-lm", "qwen3_moe"): (
-        {**GROUPED, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
-        {},
-    ),
     ("causal-lm", "mixtral"): (GROUPED, {}),
-    ("causal-lm", "stablelm"): (SIZES, {}),
     ("causal-lm", "bloom"): ({"hidden_size": 64, "n_layer": 3, "n_head": 4}, EAGER),
-    ("causal-lm", "olmo2"): (SIZES, {}),
-    ("causal-lm", "phi3"): ({**GROUPED, "pad_token_id": 0}, {}),
     ("causal-lm", "gpt_bigcode"): ({"n_embd": 64, "n_layer": 3, "n_head": 4}, {}),
-    ("causal-lm", "gptj"): ({"n_embd": 64, "n_layer": 3, "n_head": 4, "rotary_dim": 8}, EAGER),
-    ("causal-lm", "cohere"): (SIZES, {}),
-    ("causal-lm", "granite"): (SIZES, {}),
     ("causal-lm", "mamba"): ({"hidden_size": 64, "num_hidden_layers": 3}, EAGER),
-    ("masked-lm", "bert"): (SIZES, {}),
-    ("masked-lm", "roberta"): (SIZES, {}),
     ("masked-lm", "distilbert"): ({"dim": 64, "hidden_dim": 128, "n_layers": 3, "n_heads": 4}, {}),
     ("masked-lm", "deberta"): (SIZES, EAGER),
-    ("masked-lm", "electra"): ({**SIZES, "embedding_size": 32}, {}),
-    ("masked-lm", "modernbert"): (
-        {**SIZES, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
-        {},
-    ),
-    ("seq2seq", "bart"): (BART, {}),
     ("seq2seq", "mbart"): (BART, {}),
-    ("seq2seq", "pegasus"): (BART, {}),
-    ("seq2seq", "marian"): ({**BART, "pad_token_id": 999, "decoder_start_token_id": 999}, {}),
     ("seq2seq", "led"): ({**BART, "attention_window": 32}, EAGER),
     ("seq2seq", "mt5"): ({**T5, "feed_forward_proj": "gated-gelu"}, {}),
     ("sequence-classification", "bert"): (SIZES, {}),
     ("sequence-classification", "qwen2"): (GROUPED, {}),
     ("sequence-classification", "bart"): (BART, {}),
 }
+"""What differs in its attention, its experts, its masks, its head; family_traces.py has the others."""
 
 
-OFTEN = {"gemma2", "gemma3_text", "mixtral", "gpt_bigcode", "deberta", "mbart", "mt5"}
-"""The others are alike enough to be left to `make test-all`."""
-
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(
-            family, id="-".join(family), marks=() if family[1] in OFTEN or "class" in family[0] else pytest.mark.all
-        )
-        for family in FAMILIES
-    ],
-)
-def test_a_step_of(family: tuple[str, str]) -> None:
-    task, kind = family
-    config, settings = FAMILIES[family]
+@each(("family", "case"), FAMILIES.items())
+def test_a_step_of(family: tuple[str, str], case: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    (task, kind), (config, settings) = family, case
     target = 48 if task == "seq2seq" else 0
     asked = request(
         {"vocab_size": 1000, **config, "model_type": kind},

@@ -23,30 +23,28 @@ def problem(config: dict[str, Any], **settings: object) -> CannotTrace:
     return raised.value
 
 
-def test_an_unknown_type() -> None:
-    error = problem({"model_type": "llamma", "hidden_size": 8})
-    assert error.code == "unknown_model"
-    assert "'llamma'" in error.message
-
-
-def test_a_heading_is_not_the_reason() -> None:
-    error = problem({**LLAMA, "hidden_size": 250})
-    assert error.code == "invalid_config"
-    assert "not a multiple" in error.message
-
-
-def test_code_of_its_own() -> None:
-    error = problem({"model_type": "qwen", "auto_map": {"AutoModelForCausalLM": "modeling_qwen.QWenLMHeadModel"}})
-    assert error.code == "remote_code"
+@each(
+    ("config", "settings", "code", "said"),
+    [
+        ({"model_type": "llamma", "hidden_size": 8}, {}, "unknown_model", "'llamma'"),
+        ({**LLAMA, "hidden_size": 250}, {}, "invalid_config", "not a multiple"),
+        ({"model_type": "qwen", "auto_map": {"AutoModel": "m.QWen"}}, {}, "remote_code", "code of its own"),
+        ({"hidden_size": 8}, {}, "invalid_config", "model_type"),
+        ({**GPT2, "n_head": 7}, {}, "invalid_config", "gpt2"),
+        (LLAMA, {"task": "masked-lm"}, "unsupported", "masked-lm"),
+        (LLAMA, {"lora_rank": 8, "lora_targets": ("nothing",)}, "unsupported", "'nothing'"),
+        (GPT2, {"length": 1024}, "unsupported", "shorter length"),
+    ],
+)
+def test_each_problem(config: dict[str, Any], settings: dict[str, Any], code: str, said: str) -> None:
+    error = problem(config, **settings)
+    assert error.code == code
+    assert said in error.message
 
 
 def test_a_known_type_with_an_auto_map_is_transformers_own() -> None:
     config = {**LLAMA, "auto_map": {"AutoModelForCausalLM": "elsewhere--modeling.Evil"}}
     assert trace_full(request(config)).parameters == trace_full(request(LLAMA)).parameters
-
-
-def test_no_type() -> None:
-    assert problem({"hidden_size": 8}).code == "invalid_config"
 
 
 @each(
@@ -73,16 +71,6 @@ def test_a_config_that_is_no_object() -> None:
         assert raised.value.code == "invalid_config"
 
 
-def test_heads_that_do_not_divide() -> None:
-    assert problem({**GPT2, "n_head": 7}).code == "invalid_config"
-
-
-def test_no_head_for_the_task() -> None:
-    error = problem(LLAMA, task="masked-lm")
-    assert error.code == "unsupported"
-    assert "masked-lm" in error.message
-
-
 def test_an_attention_that_the_model_lacks() -> None:
     config = {
         "model_type": "gemma2", "vocab_size": 500, "hidden_size": 64, "intermediate_size": 128,
@@ -100,14 +88,6 @@ def test_checkpointing_that_the_model_lacks() -> None:
         "num_hidden_layers": 2, "num_attention_heads": 4,
     }  # fmt: skip
     assert "engine.checkpointing" in problem(config, task="masked-lm", checkpointing=True).message
-
-
-def test_adapters_for_modules_that_are_not_there() -> None:
-    assert "'nothing'" in problem(LLAMA, lora_rank=8, lora_targets=("nothing",)).message
-
-
-def test_more_positions_than_the_table_has() -> None:
-    assert problem(GPT2, length=1024).code == "unsupported"
 
 
 def test_weights_are_never_made(tmp_path, monkeypatch) -> None:
