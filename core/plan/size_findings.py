@@ -25,7 +25,7 @@ MANY_STEPS = 16
 """Half-precision sums of fewer micro-batches lose little."""
 OF_TWO_ORDERS = {"bf16": 0.011, "fp16": 0.0014}
 """How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in that format:
-on a CPU, one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (tools/benchmarks/bench_accumulation.py)."""
+on a CPU, one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (docs/arrangement.md)."""
 TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
 """In the order in which they are followed."""
 
