@@ -1,4 +1,4 @@
-"""Entry of one process of a probe: `accelerate launch -m trainwiz.core.training.probe FOLDER`.
+"""Entry of one process of a probe, as `accelerate launch -m` starts it with the folder of its order.
 
 A few real steps of the run in FOLDER with a clock beside them: model, batches, loss, engine and
 optimizer are those that train. The weights are random, which changes neither time nor memory. Nothing
