@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import planned_window, prepare_run
 from trainwiz.core.launch.start import own_launcher, start_run, stop_run, training_variables
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.lost import this_process
+from trainwiz.core.run.state import RunState, read_state, write_state
 
 from tests.core.launch.plans import small_plan
 from tests.each import each
@@ -66,3 +67,13 @@ def test_a_folder_without_a_run_is_a_sentence(tmp_path: Path) -> None:
 def test_stopping_what_does_not_run_changes_nothing(tmp_path: Path) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
     assert stop_run(run).status == "prepared"
+
+
+def test_a_run_on_another_machine_is_not_stopped_from_here(tmp_path: Path) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    write_state(
+        run,
+        RunState(status="running", host="far", machine="far", supervisor=this_process(), heartbeat_s=9e12, name="one"),
+    )
+    with pytest.raises(CannotRunError, match="runs on far"):
+        stop_run(run)
