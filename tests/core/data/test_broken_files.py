@@ -148,11 +148,6 @@ def test_a_link_to_itself_is_a_missing_file(tmp_path: Path) -> None:
     assert "no data at" in _message(Path("~nobody-of-that-name/rows.csv"))
 
 
-def test_letters_outside_the_alphabet(tmp_path: Path) -> None:
-    message = _message(write(tmp_path / "a.txt", "MKT\nMK1T\nM K\n"))
-    assert "a.txt, line 2 and 1 more row: letters outside the protein alphabet: '1'" in message
-
-
 @each(
     ("name", "text", "place"),
     [

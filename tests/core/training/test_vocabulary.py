@@ -242,20 +242,6 @@ def test_the_head_is_called_equally_often_however_many_slices_there_are() -> Non
     assert counts == [(2, 2)] * 3
 
 
-def test_names_ties_and_generation_stay_as_they_were() -> None:
-    model: Any = tiny_model("llama, tied")
-    names, tokens = list(model.state_dict()), torch.randint(6, VOCABULARY, (2, 5))
-    before = model.generate(input_ids=tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
-    logits = model(input_ids=tokens).logits
-    step(model, 4)
-    assert list(model.state_dict()) == names
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert "forward" not in vars(model.lm_head)
-    assert torch.equal(model(input_ids=tokens).logits, logits)
-    after = model.generate(input_ids=tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
-    assert torch.equal(before, after)
-
-
 def test_a_failing_forward_pass_leaves_the_head_as_it_was() -> None:
     model: Any = tiny_model("llama")
     let_logits_be_read(model, 4)
