@@ -30,6 +30,8 @@ def test_the_callers_choice_of_gpus_is_kept() -> None:
     chosen = small_plan(engine__device="cuda", engine__gpus=["1"])
     assert training_variables(chosen.config, {"CUDA_VISIBLE_DEVICES": "3"})["CUDA_VISIBLE_DEVICES"] == "1"
     assert training_variables(small_plan().config, {"CUDA_VISIBLE_DEVICES": "3"})["CUDA_VISIBLE_DEVICES"] == ""
+    own = small_plan().config.with_values({"engine.environment.NCCL_P2P_DISABLE": "1"}, "profile")
+    assert training_variables(own, {})["NCCL_P2P_DISABLE"] == "1"
 
 
 def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
