@@ -79,6 +79,7 @@ def _traits(config: Config, kind: str) -> Traits:
         out_bias=True if biased else _bias(config, "attention_bias", "bias", "use_bias"),
         ffn_bias=True if biased else _bias(config, "mlp_bias", "bias", "use_bias"),
         tied=kind == "encoder",
+        feed=("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj"),
         ffn=4 if not gated else 3,
         table_offset=offset,
         rotary=rotary,

@@ -230,3 +230,11 @@ def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shar
     assert tasks["llama-2-7b.json"] == "causal-lm" and tasks["nllb-200-distilled-600M.json"] == "seq2seq"
     assert tasks["nv_esm2_t6_8M.json"] == "masked-lm" and tasks["t5-v1_1-xxl.json"] == "seq2seq"
     assert sum(value in ("causal-lm", "seq2seq", "masked-lm") for value in tasks.values()) > 0.8 * len(files)
+
+
+@each("name", TINY)
+def test_special_tokens_of_the_tiny_ones_are_in_their_vocabulary(name: str) -> None:
+    architecture = load_models()[name].architecture
+    assert architecture["vocab_size"] == (33 if name == "esm2-tiny" else 2000)
+    ids = [value for key, value in architecture.items() if key.endswith("_token_id")]
+    assert ids and all(0 <= value < architecture["vocab_size"] for value in ids)

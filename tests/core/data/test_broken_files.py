@@ -10,6 +10,7 @@ from trainwiz.core.data import rows, sources
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
+from tests.each import each
 
 
 def _messages(*paths: Path | str, **source: object) -> list[str]:
@@ -145,3 +146,24 @@ def test_a_link_to_itself_is_a_missing_file(tmp_path: Path) -> None:
     path.symlink_to(path)
     assert "no data at" in _message(path)
     assert "no data at" in _message(Path("~nobody-of-that-name/rows.csv"))
+
+
+@each(
+    ("name", "text", "place"),
+    [
+        ("a.fasta", ">a\nMKT\n>b\n\nMKTA\nMK;T\n", "line 3"),
+        ("b.fasta", ">a\nMKT\nM\u00e9T\n", "line 1"),
+        ("a.txt", "MKT\n\nMK;T\n", "line 3"),
+        ("a.csv", "id,sequence\n1,MKT\n\n2,MK;T\n", "line 4"),
+        ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "line 3"),
+    ],
+)
+def test_a_letter_outside_the_alphabet_is_named_with_the_line_of_its_row(
+    tmp_path: Path, name: str, text: str, place: str
+) -> None:
+    assert f"{name}, {place}: letters outside" in _message(write(tmp_path / name, text.encode()))
+
+
+def test_parquet_under_another_name(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS).rename(tmp_path / "a.csv")
+    assert "is a parquet file, not csv" in _message(path)

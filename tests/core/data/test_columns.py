@@ -83,6 +83,17 @@ def test_a_struct_that_is_null_is_an_empty_row(tmp_path: Path) -> None:
         assert finding.message.startswith("2 empty rows") and finding.message.endswith(" 2).")
 
 
+def test_the_other_of_two_columns_is_the_target_and_positions_need_no_header(tmp_path: Path) -> None:
+    named = write(tmp_path / "a.tsv", "zh\ten\n你好。\tHello.\n")
+    bare = write(tmp_path / "b.tsv", "Hi.\t嗨。\tCC-BY 1\nHello.\t你好。\tCC-BY 2\n")
+    for rows, texts, targets in (
+        (_rows(tmp_path, named, text_column="zh"), ["你好。"], ["Hello."]),
+        (_rows(tmp_path, bare, text_column=1, target_column="0"), ["嗨。", "你好。"], ["Hi.", "Hello."]),
+    ):
+        assert rows.targets is not None
+        assert (list(rows.texts), list(rows.targets)) == (texts, targets)
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     pair = parquet(tmp_path / "a.parquet", zh=ZH, en=EN)
     assert "same column 'zh'" in _message(pair, text_column="zh", target_column=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,17 @@ from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.builders import parquet
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
+
+LOAD = """
+import sys
+from pathlib import Path
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.texts import load_text_rows
+source = {"name": "some/pairs", "subset": "zh-en", "text_column": "translation.zh", "target_column": "translation.en"}
+config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [source], "validation_rows": 1}})
+rows = load_text_rows(config, Path(sys.argv[1]))
+print(sorted(rows.texts), sorted(rows.targets))
+"""
 
 
 @pytest.fixture
@@ -110,3 +123,17 @@ def test_a_script_in_the_cache_is_never_run_and_the_parquet_copy_is_taken(tmp_pa
     (snapshots / "def" / "default" / "train").mkdir(parents=True)
     parquet(snapshots / "def" / "default" / "train" / "0000.parquet", text=["a"])
     assert [path.name for path in hub_files(HubSplit("some/script"), environment)] == ["0000.parquet"]
+
+
+def test_two_processes_download_when_the_run_starts(hub: HubStandIn, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment |= _environment(hub, tmp_path / "cache") | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    command = [sys.executable, "-c", LOAD, str(tmp_path)]
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert outputs == ["['你好', '再见'] ['Bye', 'Hello']"] * 2
+    fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
+    assert all("zh-en/train" in line or "README" in line for line in fetched), "only the files of the split"
+    offline = environment | {"HF_HUB_OFFLINE": "1"}
+    again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=60)
+    assert again.stdout.strip() == outputs[0]

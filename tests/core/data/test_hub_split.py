@@ -58,3 +58,17 @@ def test_a_card_without_files_is_as_none(card: dict[str, object]) -> None:
 
 def test_a_card_never_makes_python_objects() -> None:
     assert card_of("---\na: !!python/object/apply:os.getcwd []\n---\n") == {}
+
+
+def test_the_default_subset_and_its_folder() -> None:
+    entries = [
+        {"config_name": "small", "data_files": "a.csv", "data_dir": "s"},
+        {"config_name": "large", "data_files": "a.csv", "data_dir": "l", "default": True},
+    ]
+    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", None) == ("l/a.csv",)
+    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", "small") == ("s/a.csv",)
+
+
+def test_words_inside_words_are_no_splits() -> None:
+    names = ["training_notes.jsonl", "data/train-00000-of-00001.jsonl", "constraint/test.jsonl"]
+    assert split_files("a/b", names, {}, "train", None) == (names[1],)

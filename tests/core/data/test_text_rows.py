@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -156,3 +157,37 @@ def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
     rows, grown_kib = map(int, done.stdout.split())
     assert rows == 148_500
     assert grown_kib < 100_000, "150 MB of text were read"
+
+
+def test_validation_sources_are_held_out_whole(tmp_path: Path) -> None:
+    write(tmp_path / "train.txt", "a\nb\nc\n")
+    write(tmp_path / "more.txt", "d\n")
+    write(tmp_path / "held.txt", "e\nf\n")
+    config = _config(
+        "causal-lm", {"name": "train.txt"}, {"name": "more.txt"}, validation_sources=[{"name": "held.txt"}]
+    )
+    memory, streamed = _both(config, tmp_path)
+    assert memory == streamed == (["a", "b", "c", "d", "e", "f"], None, [0, 1, 2, 3], [4, 5])
+
+
+def test_reading_a_row_from_a_file_moves_no_position_that_processes_share(tmp_path: Path) -> None:
+    rows = load_text_rows(_config("seq2seq", {"name": "sample-pairs"}, streaming=True), tmp_path)
+    expected = list(rows.texts)
+    children = []
+    for start in range(3):
+        child = os.fork()
+        if child == 0:
+            right = all(rows.texts[number] == expected[number] for number in range(start, len(expected), 3))
+            os._exit(0 if right else 1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+
+
+def test_held_out_rows_come_from_all_sources_by_the_seed(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{name}.txt", f"{name}\n" * 500) for name in ("aa", "bb")]
+    config = _config("causal-lm", *({"name": str(path)} for path in files), validation_rows=100)
+    rows = load_text_rows(config, tmp_path)
+    held = [rows.texts[number] for number in rows.held_out.tolist()]
+    assert 30 < held.count("aa") < 70 and held.count("aa") + held.count("bb") == 100
+    config.training.seed += 1
+    assert load_text_rows(config, tmp_path).held_out.tolist() != rows.held_out.tolist()

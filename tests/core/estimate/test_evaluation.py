@@ -104,3 +104,10 @@ def test_the_worse_of_two_verdicts() -> None:
     assert worse_verdict("fits", "tight") == "tight"
     assert worse_verdict("does_not_fit", "fits") == "does_not_fit"
     assert worse_verdict(None, "fits") is None
+
+
+def test_beams_multiply_what_generation_needs() -> None:
+    one = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256))
+    four = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256, beams=4))
+    assert four["activations"] == 4 * one["activations"]
+    assert four["logits"] == 4 * one["logits"] == 4 * 8 * 256_206 * 16

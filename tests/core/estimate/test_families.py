@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from trainwiz.core.estimate.decoders import FAMILIES
 from trainwiz.core.estimate.encoders import BERT_LIKE
 from trainwiz.core.estimate.families import read_architecture
 
@@ -143,3 +144,30 @@ def test_every_name_of_berts_kin_has_a_reader() -> None:
     for family in BERT_LIKE:
         architecture, reason = read_architecture({"model_type": family, "vocab_size": 100})
         assert architecture is not None, reason
+
+
+def test_an_unknown_decoder_is_read_as_one_of_llamas_kin() -> None:
+    config = {**LLAMA_LIKE, "intermediate_size": 176}
+    guessed, llama = (read_architecture({**config, "model_type": kind})[0] for kind in ("made_up", "llama"))
+    assert guessed is not None and llama is not None
+    assert guessed.parameters == llama.parameters and guessed.linear_names() == llama.linear_names()
+    assert guessed.approximate and not llama.approximate
+
+
+@each(
+    "more", [{}, {"hidden_act": "relu2"}, {"hidden_act": "gelu", "layer_norm_eps": 1e-5}, {"is_encoder_decoder": True}]
+)
+@each("model_type", ["made_up", "made_up_bert", "chatglm", "qwen", "esm", "bert", "t5", "bart", *FAMILIES])
+def test_adapters_can_sit_on_the_matrices_that_are_counted_and_on_no_others(model_type: str, more: dict) -> None:
+    """An unknown family without a gate had three feed-forward modules for its two matrices: LoRA counted too much."""
+    config = {**LLAMA_LIKE, "intermediate_size": 176, "padded_vocab_size": 1000, "model_type": model_type, **more}
+    architecture, reason = read_architecture(config)
+    assert architecture is not None, reason
+    for block in architecture.blocks:
+        assert sum(inputs * outputs for _, inputs, outputs in block.linears) == block.linear_parameters
+
+
+def test_experts_without_a_gate_leave_attention_alone_to_adapters() -> None:
+    config = {**LLAMA_LIKE, "model_type": "made_up", "intermediate_size": 128, "hidden_act": "relu2", "num_experts": 4}
+    architecture, _ = read_architecture(config)
+    assert architecture is not None and architecture.linear_names() == ("q_proj", "k_proj", "v_proj", "o_proj")

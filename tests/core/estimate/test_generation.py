@@ -63,3 +63,7 @@ def test_a_cpu_launches_no_kernels() -> None:
     cpu = generation_time(replace(WORK, device="cpu"), endless, 48, 256)
     assert cpu.low == pytest.approx(256 * SEARCH_FAST_S, rel=1e-3)
     assert gpu.low == pytest.approx(256 * (SEARCH_FAST_S + KERNELS_A_LAYER * 12 * LAUNCH_FAST_S), rel=1e-3)
+
+
+def test_a_likely_length_beyond_the_limit_changes_nothing() -> None:
+    assert generation_time(WORK, RATE, 48, 10_000) == generation_time(WORK, RATE, 48, 256)

@@ -209,3 +209,11 @@ def _probed(stage: int, offload: bool, steps: int, precision: str) -> dict[str, 
     lines = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
     assert lines, ran.stderr[-2000:]
     return dict(json.loads(lines[0].removeprefix("FOUND ")))
+
+
+def test_stages_shard_more_and_more() -> None:
+    """At a size that the buffers of fixed size do not hide."""
+    one, two, three = (held(of(strategy, 8, accumulation=2)) for strategy in ("zero1", "zero2", "zero3"))
+    assert one > two
+    assert of("zero3", 8).weights == 2 * P // 8
+    assert three - of("zero3", 8).gathered < two

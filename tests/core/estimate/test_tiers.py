@@ -277,3 +277,8 @@ def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> No
     # What is less than usual is the process, within what that varies by, and not its tensors.
     assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=1e-3)
     assert measured.breakdown["context"] < usual.breakdown["context"]
+
+
+def test_several_processes_hold_buffers_of_nccl() -> None:
+    one, two = (estimate_memory(replace(WORK, strategy="ddp", world_size=n)) for n in (1, 2))
+    assert 0.2 * GIB < two.breakdown["context"] - one.breakdown["context"] < 0.5 * GIB

@@ -187,3 +187,29 @@ def test_rows_are_evaluated_in_whole_batches_of_their_own_size() -> None:
     one, two = (evaluation_time(work, rate(), rows).low for rows in (8, 9))
     assert two == pytest.approx(2 * one)
     assert one == pytest.approx(evaluation_time(replace(work, eval_micro_batch=0, micro_batch=8), rate(), 8).low)
+
+
+def test_offload_costs_time() -> None:
+    kept = step_time(esm650(accumulation=100), rate())
+    away = step_time(esm650(accumulation=100, strategy="zero2", offload="optimizer"), rate())
+    assert away.step.low > kept.step.low
+    assert away.step.high > 1.05 * kept.step.high
+
+
+def test_evaluation_is_cheaper_than_training() -> None:
+    work = esm650()
+    assert evaluation_time(work, rate(), 4).low < step_time(work, rate()).step.low / 2
+    assert evaluation_time(work, rate(), 0).high == 0
+
+
+def test_what_a_trace_counted_takes_the_place_of_the_formulas() -> None:
+    work = esm650()
+    own = step_time(work, rate())
+    twice = step_time(work, rate(), Cost(2 * micro_batch_flops(work), moved_bytes(work), kernels(work)))
+    assert twice.step.low > 1.5 * own.step.low
+
+
+def test_nvlink_is_quicker_than_pcie() -> None:
+    work = esm650(strategy="fsdp", world_size=8, precision="bf16")
+    sxm, pcie = (step_time(work, rate(f"A100 80GB {kind}", "bf16")).step for kind in ("SXM", "PCIe"))
+    assert sxm.low == pytest.approx(pcie.low, rel=0.1) and sxm.high < pcie.high / 2

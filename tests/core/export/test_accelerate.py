@@ -93,3 +93,9 @@ def test_fsdp_is_read_by_the_plugin_of_accelerate(tmp_path: Path, monkeypatch: p
     assert str(plugin.mixed_precision_policy.param_dtype) == "torch.bfloat16"
     # Recomputing is that of transformers: accelerate's forgets the random state of the first pass.
     assert plugin.activation_checkpointing is False
+
+
+def test_deepspeed_on_a_cpu_does_not_say_use_cpu() -> None:
+    """With use_cpu accelerate and the Trainer drop DeepSpeed silently."""
+    config = solved_config("cpu-demo", engine__strategy="zero2")
+    assert accelerate_config(config)["use_cpu"] is False

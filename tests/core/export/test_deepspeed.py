@@ -72,6 +72,14 @@ def test_without_deepspeed_there_is_no_file() -> None:
     assert "deepspeed" not in training_arguments(solved_config("cpu-demo"))
 
 
+def test_zero2_with_the_optimizer_in_host_ram() -> None:
+    document = deepspeed_config(solved_config("2080super", engine__device="cuda"))
+    assert document is not None
+    zero = document["zero_optimization"]
+    assert (zero["stage"], zero["offload_optimizer"]) == (2, {"device": "cpu", "pin_memory": True})
+    assert "offload_param" not in zero and document["data_types"] == {"grad_accum_dtype": "fp32"}
+
+
 def test_zero3_offloading_all() -> None:
     config = solved_config("2080super", engine__device="cuda", engine__strategy="zero3", engine__offload="all")
     processed = filled_in(config)

@@ -76,6 +76,7 @@ def training_arguments_construct_and_agree_with_the_plan(
     assert training_arguments(config)["dataloader_pin_memory"] is bool(config.data.pin_memory)
     evaluates = config.data.validation_rows != 0 or bool(config.data.validation_sources)
     assert (arguments.eval_strategy.value != "no") is evaluates
+    assert arguments.logging_nan_inf_filter is False, "a loss that is no number is logged as it is"
     assert arguments.report_to == [target for target in config.logging.report_to if target != "none"]
     assert arguments.torch_compile is config.engine.compile
     assert arguments.torch_empty_cache_steps == training.empty_cache_steps

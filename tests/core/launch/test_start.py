@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import planned_window, prepare_run
 from trainwiz.core.launch.start import own_launcher, start_run, stop_run, training_variables
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.lost import this_process
+from trainwiz.core.run.state import RunState, read_state, write_state
 
 from tests.core.launch.plans import small_plan
 from tests.each import each
@@ -29,6 +30,8 @@ def test_the_callers_choice_of_gpus_is_kept() -> None:
     chosen = small_plan(engine__device="cuda", engine__gpus=["1"])
     assert training_variables(chosen.config, {"CUDA_VISIBLE_DEVICES": "3"})["CUDA_VISIBLE_DEVICES"] == "1"
     assert training_variables(small_plan().config, {"CUDA_VISIBLE_DEVICES": "3"})["CUDA_VISIBLE_DEVICES"] == ""
+    own = small_plan().config.with_values({"engine.environment.NCCL_P2P_DISABLE": "1"}, "profile")
+    assert training_variables(own, {})["NCCL_P2P_DISABLE"] == "1"
 
 
 def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
@@ -66,3 +69,13 @@ def test_a_folder_without_a_run_is_a_sentence(tmp_path: Path) -> None:
 def test_stopping_what_does_not_run_changes_nothing(tmp_path: Path) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
     assert stop_run(run).status == "prepared"
+
+
+def test_a_run_on_another_machine_is_not_stopped_from_here(tmp_path: Path) -> None:
+    run = prepare_run(small_plan(), tmp_path / "one")
+    write_state(
+        run,
+        RunState(status="running", host="far", machine="far", supervisor=this_process(), heartbeat_s=9e12, name="one"),
+    )
+    with pytest.raises(CannotRunError, match="runs on far"):
+        stop_run(run)

@@ -213,3 +213,21 @@ def test_a_real_tracer() -> None:
     assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis, plan.memory.waiting
     formulas = Refiner().plan(what).memory
     assert plan.memory.allocated_bytes == pytest.approx(formulas.allocated_bytes, rel=0.15)
+
+
+def test_several_plans_at_once() -> None:
+    refiner = Refiner(ScriptedTracer(by_formula))
+    results: dict[int, Plan] = {}
+
+    def search(micro: int) -> None:
+        what = gathered(config("esm2-8m", batch__micro_batch_size=micro))
+        results[micro] = refiner.improve(what, lambda _: None)
+
+    threads = [Thread(target=search, args=(micro,)) for micro in range(1, 7)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(timeout=30)
+    assert {micro: round((one.memory.allocated_bytes - WORKSPACES) / GIB, 3) for micro, one in results.items()} == {
+        micro: 1.0 + 0.5 * micro for micro in range(1, 7)
+    }

@@ -5,6 +5,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.plan.workload import host_needs
 from trainwiz.core.profile.profile import Profile, ProfileHardware
+from trainwiz.core.profile.store import load_profile
 
 from tests.core.plan.machines import config, finding, machine, plan
 
@@ -21,6 +22,13 @@ def test_a_profile_without_a_target_keeps_its_batch_on_other_numbers_of_cards(co
     made = plan(machine("RTX 3080 20GB", count), build_config(profile, {}), profile=profile)
     assert made.batch.effective_samples == 192
     assert made.batch.accumulation == accumulation
+
+
+def test_a_profile_on_more_cards_than_its_own_keeps_its_target_unless_the_user_counted() -> None:
+    profile = load_profile("2080super")
+    for values, accumulation in (({}, 217), ({"batch.gradient_accumulation_steps": 651}, 651)):
+        made = plan(machine("RTX 2080 Super", 3), build_config(profile, values), profile=profile)
+        assert made.batch.accumulation == accumulation
 
 
 def test_offloaded_shards_are_divided_and_the_hosts_memory_is_not() -> None:

@@ -16,6 +16,7 @@ from trainwiz.core.run.identity import (
     IDENTITY_JSON,
     Identity,
     compare,
+    files_identity,
     position_difference,
     recorded_identity,
     refuse,
@@ -201,3 +202,13 @@ def test_a_pipe_in_the_place_of_data_is_not_waited_for(data: Path, tmp_path: Pat
     data.unlink()
     os.mkfifo(data)
     assert "data.sources.0" in before["data"] and "data.sources.0" not in settings(data, tmp_path)["data"]
+
+
+def test_many_files_count_by_name_and_size(tmp_path: Path) -> None:
+    for number in range(1200):
+        (tmp_path / f"part-{number:04d}").write_bytes(b"x" * 10)
+    files = list(tmp_path.iterdir())
+    before = files_identity(files)
+    assert before["files"] == 1200 and before["bytes"] == 12_000
+    files[701].write_bytes(b"x" * 11)
+    assert files_identity(files)["sample"] != before["sample"]

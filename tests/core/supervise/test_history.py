@@ -54,3 +54,11 @@ def test_a_history_that_fails_does_not_hurt_the_run(
     assert (state.status, state.exit and state.exit.code) == ("finished", 0)
     log = one.run.file(SUPERVISOR_LOG)
     one.wait(lambda state: log.exists() and "could not be added to the history" in log.read_text())
+
+
+def test_a_failed_run_does_not(start: Starter) -> None:
+    broken = TRAINING.replace('Path("outcome.json")', "raise SystemExit(1)\nPath()")
+    one = start(planned_here(start), command=[sys.executable, "-c", broken])
+    one.wait(lambda state: state.has_ended)
+    assert one.state().status == "failed"
+    assert load(probe_machine()) == ()

@@ -357,3 +357,42 @@ def test_threads_that_the_system_refuses_end_no_run(start: Starter, monkeypatch:
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "finished"
     assert len([note for note in state.notes if "limit on processes" in note]) == 2
+
+
+def test_a_command_that_does_not_exist_is_a_sentence(start: Starter) -> None:
+    one = start(command=["/nowhere/accelerate", "launch"])
+    state = one.wait(lambda state: state.has_ended)
+    assert state.status == "failed"
+    assert state.exit is not None
+    assert "could not be started" in state.exit.message
+    assert wait_until_gone(one.mark, 2.0) == []
+
+
+def test_an_incomplete_checkpoint_by_name_is_refused(start: Starter) -> None:
+    one = start(STEPS=12)
+    one.wait(lambda state: state.has_ended)
+    (one.run.path / "outcome.json").unlink()
+    document = json.loads(one.run.state_json.read_text())
+    one.run.state_json.write_text(json.dumps({**document, "status": "stopped"}))
+    (one.run.path / "checkpoint-12" / "optimizer.pt").write_bytes(b"PK")
+    start(one.run, resume="checkpoint-12", expect="cannot_resume")
+    start(one.run, resume="checkpoint-77", expect="cannot_resume")
+    assert (one.run.path / "checkpoint-12").exists()
+    older = start(one.run, resume="checkpoint-10", STEPS=15)
+    state = older.wait(lambda state: state.has_ended)
+    assert state.attempts[-1].resume == "checkpoint-10"
+    assert (one.run.path / "broken-checkpoint-12").exists()
+
+
+def test_what_is_promised_of_now_is_done_where_the_keeper_does_nothing(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = start(STEPS=10_000, STEP_S=0.05)
+    state = one.wait(lambda state: state.status == "running")
+    assert state.supervisor is not None
+    os.kill(state.supervisor.pid, signal.SIGSTOP)
+    monkeypatch.setattr("trainwiz.core.launch.start.FORCE_AFTER_S", 0.5)
+    # As if something suspended it again and again.
+    monkeypatch.setattr("trainwiz.core.launch.start.is_suspended", lambda process: False)
+    assert not stop_run(one.run, now=True, wait_s=20.0).is_active
+    assert wait_until_gone(one.mark, 10.0) == []

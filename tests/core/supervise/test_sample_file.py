@@ -185,3 +185,19 @@ def test_the_thinned_file_is_as_readable_as_the_one_before(tmp_path: Path) -> No
     path.chmod(0o640)
     assert fill(small(path), range(700)) > 0
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_was_read_by_an_offset_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "system.jsonl"
+    file = small(path)
+    fill(file, range(300))
+    tail = JsonLinesTail(path)
+    assert len(tail.read_new()) == 300
+    seconds = iter(range(300, 5_000))
+    while not fill(file, range(first := next(seconds), first + 1)):
+        pass
+    rows = tail.read_new()
+    assert tail.resets == 1
+    assert [one["time_s"] for one in rows] == times(path)
+    file.append(row(9_999.0))
+    assert [one["time_s"] for one in tail.read_new()] == [9_999.0]

@@ -330,3 +330,10 @@ def test_nothing_outlives_a_front_end_that_is_killed(tmp_path: Path, end: signal
     client.send_signal(end)
     client.wait(10)
     assert wait_for(lambda: all(gone(process) for process in family), 3.0)
+
+
+def test_a_layered_trace_does_not_wait_for_full_ones(made: Callable[..., TraceWorker]) -> None:
+    worker = made()
+    for _ in range(3):
+        worker.submit(request("sleep 60"), "full", lambda _: None)
+    assert activations(worker.ask(request(), "layers", 20)) == 1

@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from tests.core.training.runs import tiny_config
 from tests.core.training.test_model import TINY_TEXT_MODELS, same_tensors
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
@@ -149,3 +150,31 @@ def test_a_cached_hub_model_is_named_by_its_hub_id(
     changes = {"model__name": "some/model", "model__init": "pretrained", "model__architecture": None}
     model = lora("gpt2-tiny", tmp_path, tokenizer, **changes)
     assert model.peft_config["default"].base_model_name_or_path == "some/model"
+
+
+def test_alpha_is_twice_the_rank_where_nothing_is_said(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    settings = lora("qwen2-tiny", tmp_path, tokenizer, peft__rank=6).peft_config["default"]
+    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 12, 0.0)
+    changes = {"peft__rank": 6, "peft__alpha": 3.5, "peft__dropout": 0.1}
+    settings = lora("qwen2-tiny", tmp_path, tokenizer, **changes).peft_config["default"]
+    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 3.5, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("precision", "held_in"),
+    [("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16), ("bf16-true", torch.bfloat16)],
+)
+def test_the_frozen_base_is_held_in_the_type_that_it_computes_in(
+    precision: str, held_in: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = lora("llama-tiny", tmp_path, tokenizer, engine__precision=precision)
+    assert {weight.dtype for weight in model.parameters() if not weight.requires_grad} == {held_in}
+    assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
+    assert {weight.dtype for weight in AutoModelForCausalLM.from_pretrained(tmp_path / "base_model").parameters()} == {
+        held_in
+    }
+
+
+def test_masked_lm_has_no_adapters(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="masked-LM training has no adapters"):
+        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)

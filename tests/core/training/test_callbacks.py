@@ -110,3 +110,16 @@ def test_a_stop_is_seen_after_evaluations_and_saves(
     more = {} if metrics is None else {"metrics": metrics}
     getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control, **more)
     assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, False)
+
+
+def test_several_processes_finish_their_window_together() -> None:
+    several: Any = Several()
+    assert not StopCallback(StopRequest(asked_at=1.0), several, set()).drops_window()
+
+
+def test_one_process_asks_nobody() -> None:
+    request = StopRequest()
+    callback = StopCallback(request, ONE_PROCESS, set())
+    assert not callback.leaves_evaluation(0) and not callback.drops_window() and not callback.agreed()
+    request.asked_at = 1.0
+    assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()

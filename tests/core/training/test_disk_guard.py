@@ -23,7 +23,7 @@ from trainwiz.core.training.disk_guard import (
     Room,
 )
 from trainwiz.core.training.process import LastingLines, LastingOutput
-from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
+from trainwiz.core.training.saving import CheckpointSaver, is_no_room, planned_checkpoint_bytes
 
 from tests.core.run.checkpoint_files import cut, write_checkpoint
 
@@ -187,3 +187,15 @@ def test_output_that_finds_no_room_is_dropped() -> None:
         assert LastingOutput(descriptor).write(b"a line\n") == 7
     finally:
         os.close(descriptor)
+
+
+def test_no_more_files_is_full_too(tmp_path: Path) -> None:
+    assert not Room(1 << 40, has_files=False).fits(1)
+    assert Room.of(tmp_path).has_files
+
+
+def test_another_failure_is_not_hidden(tmp_path: Path) -> None:
+    save = Save(tmp_path, 2, failures=1, error=ValueError("a defect"))
+    with pytest.raises(ValueError, match="a defect"):
+        CheckpointSaver(tmp_path, Accelerator(cpu=True), NewestCheckpoints(tmp_path, 5), None).save(2, 1, save)
+    assert not is_no_room(ValueError("full of space")) and not is_no_room(OSError(errno.EIO, "I/O error"))

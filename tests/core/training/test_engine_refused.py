@@ -61,3 +61,12 @@ def test_fsdp_without_a_gpu_ends_before_the_first_step(tmp_path: Path) -> None:
     assert (engine["actual"], engine["wrapper"], engine["backend"]) == ("ddp", "DistributedDataParallel", "gloo")
     assert not any("loss" in line for line in metrics(folder))
     assert not list(folder.glob("checkpoint-*")) and not (folder / "final_model").exists()
+
+
+@each(
+    ("strategy", "actual"),
+    [("fsdp", "fsdp"), ("fsdp", "fsdp+offload"), ("ddp", "single"), ("zero2", "zero3"), (None, "ddp")],
+)
+def test_what_shares_out_goes_on(strategy: str | None, actual: str) -> None:
+    """Another stage than planned (a DeepSpeed file of the user's) is a warning of the monitor."""
+    refuse_unshared(strategy, {"actual": actual, "device": "cuda:0"})

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.utils import cpp_extension
 from torch.utils.file_baton import FileBaton
-from trainwiz.core.training.engine import LONGEST_BUILD_S, KernelBaton
+from trainwiz.core.training.engine import LONGEST_BUILD_S, KernelBaton, use_kernel_locks
 
 HOLD = (
     "import sys, time; from trainwiz.core.training.engine import KernelBaton\n"
@@ -59,3 +60,9 @@ def test_a_lock_of_another_program_counts_until_it_is_old(lock: Path) -> None:
     assert not FileBaton(str(lock)).try_acquire()
     mine.release()
     KernelBaton(str(lock)).wait()
+
+
+def test_extensions_are_built_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpp_extension, "FileBaton", FileBaton)
+    use_kernel_locks()
+    assert cpp_extension.FileBaton is KernelBaton  # type: ignore[attr-defined]

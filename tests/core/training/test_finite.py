@@ -16,7 +16,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.callbacks import MOST_SKIPPED, LossGuard, NonFiniteLoss
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from tests.core.training.runs import start, tiny_config, train, write_run
+from tests.core.training.runs import metrics, start, tiny_config, train, write_run
 
 NAN = torch.tensor(float("nan"))
 FINE = torch.tensor(2.5)
@@ -107,3 +107,15 @@ def test_a_real_run_ends_at_its_last_good_checkpoint(
         assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
     monkeypatch.delenv("TRAINWIZ_FAULTS")
     assert train(folder, config, "--resume", "checkpoint-6")["outcome"] == "finished"
+
+
+@pytest.mark.real
+def test_a_real_run_that_goes_on_saves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWIZ_FAULTS", "nan@5")
+    config = tiny_config(training__max_steps=8, checkpoint__every_steps=3, recovery__on_nan="continue")
+    folder = write_run(tmp_path / "run", config)
+    assert start(folder, config).wait(240) != 0
+    assert [row["step"] for row in metrics(folder) if row.get("loss") == "NaN"] == [5, 6, 7, 8]
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-3"]
+    assert not (folder / "final_model").exists()
+    assert "no final_model" in json.loads((folder / "failure-rank0.json").read_text())["message"]

@@ -121,3 +121,14 @@ def test_a_causal_prompt_and_its_answer_fit_the_sequence(
     generator._numbers, generator._sources = long.held_out, long.texts
     generator._encode = partial(CausalEncoder(tokenizer, 48).prompt, room=prompt)
     assert {length for *_, length in generator._own_share(request(model))} == {answer}
+
+
+def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tmp_path: Path) -> None:
+    hostile = ["\x9b2J clear", "\x7f\u202eback", "\x1b]0;title\x07"] * 8
+    config = text_config("t5-chat-tiny", evaluation__generation_length=4)
+    _, model, tokenizer = made(config, tmp_path)
+    rows = text_rows(hostile, hostile, held_out=6)
+    Generator(config, tmp_path, rows, tokenizer, PairEncoder(tokenizer, 24, 24).source).metrics(request(model), "eval")
+    kept = (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()
+    assert all(line.isprintable() for line in kept)
+    assert [json.loads(line)["reference"] for line in kept] == [hostile[number] for number in rows.held_out[:5]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
+from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.training.batches import IGNORED, mask_sequence, sample_generator
 
 from tests.core.training.tokenizers_for_tests import store
@@ -74,3 +74,11 @@ def test_built_in_encoding_equals_the_real_tokenizer() -> None:
     ours = encode_proteins(pa.array([text, text.lower()], pa.large_string()))
     expected = esm_tokenizer()(text, add_special_tokens=False)["input_ids"]
     assert ours.tokens.tolist() == expected * 2
+
+
+def test_ends_are_special_tokens_and_never_labelled() -> None:
+    tokens, labels = _masked(length=1)
+    assert (tokens[0], tokens[-1]) == (CLS, EOS)
+    assert (labels[0], labels[-1]) == (IGNORED, IGNORED)
+    # Even a single letter is labelled: a batch without labels has no loss.
+    assert labels[1] == 4

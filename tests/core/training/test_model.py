@@ -13,6 +13,7 @@ from trainwiz.core.training.model import build_model, may_skip_weights
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from transformers import PreTrainedTokenizerBase
 
+from tests.core.training.runs import tiny_config
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
 
@@ -92,3 +93,21 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tokenizer: PreTrainedTokeni
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UsageError, match=r"lacks 1 tensors, for example model\.layers\.1\.mlp\.up_proj\.weight"):
         build_model(config, checkpoint, tmp_path, tokenizer)
+
+
+def test_esm_leaves_weights_without_a_gradient(tmp_path: Path) -> None:
+    """Its contact head; DistributedDataParallel stops at the second step when it is not told."""
+    model = build_model(tiny_config(), None, tmp_path, None)
+    assert may_skip_weights(model)
+    model(input_ids=torch.tensor([[0, 5, 6, 2]])).logits.sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] != []
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", torch.float32), ("fp16", torch.float32), ("bf16-true", torch.bfloat16)]
+)
+def test_weights_that_train_are_float32_under_mixed_precision(
+    precision: str, dtype: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    config = text_config("gpt2-tiny", engine__precision=precision)
+    assert {parameter.dtype for parameter in build_model(config, None, tmp_path, tokenizer).parameters()} == {dtype}

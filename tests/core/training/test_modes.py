@@ -7,7 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from accelerate import Accelerator
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.engine import join_processes
+from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 
 from tests.core.training.runs import metrics, tiny_config, train, write_run
 from tests.core.training.text_runs import text_config
@@ -54,3 +57,14 @@ def test_only_deepspeed_on_several_cpu_processes_needs_a_group_of_ours() -> None
     assert join_processes(tiny_config(engine__processes=2, engine__strategy="ddp")) == {}
     assert join_processes(tiny_config(engine__strategy="zero2")) == {}
     assert join_processes(tiny_config(**two, engine__device="cuda")) == {}
+
+
+def test_an_attempt_without_a_checkpoint_takes_the_lines_before_it_back(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    metrics = MetricsCallback(run, StepMeter(), Accelerator(cpu=True))
+    metrics.start_over()
+    assert not run.metrics_jsonl.exists()
+    run.metrics_jsonl.write_text('{"time_s": 1.0, "step": 3, "loss": 2.0}\n')
+    metrics.start_over()
+    last = json.loads(run.metrics_jsonl.read_text().splitlines()[-1])
+    assert last["resumed_from"] == 0 and "step" not in last

@@ -14,7 +14,13 @@ import torch
 from torch.nn.functional import cross_entropy
 from trainwiz.core.plan.data_findings import TRIED
 from trainwiz.core.training.batches import (
+    FILLER_TOKENS,
+    IGNORED,
+    ROW_ENDS,
+    ROW_LENGTHS,
+    FillerRow,
     PackedBatch,
+    first_rows,
     for_attention,
 )
 from transformers import (
@@ -177,3 +183,22 @@ def test_a_packed_run_keeps_the_rows_of_each_step_and_counts_what_is_real(tmp_pa
     lines = [line for line in metrics(again) if "loss" in line]
     assert [line["loss"] for line in lines] == pytest.approx([losses[line["step"]] for line in lines], rel=1e-4)
     assert all(line["tokens"] == line["real_tokens"] for line in lines)
+
+
+def test_a_window_counts_from_the_beginning_of_its_own_row() -> None:
+    losses, gradients = apart(tiny_model("mistral", "sdpa", sliding_window=10))
+    assert losses < 1e-5 and gradients < 1e-4
+
+
+def test_a_batch_end_to_end() -> None:
+    first, second, third = rows_of(3, 1, 2)
+    filler = FillerRow((first[0], np.full(3, IGNORED)))
+    batch = PackedBatch()([first, filler, second, third])
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 1]] and batch[ROW_ENDS].tolist() == [0, 3, 4, 6]
+    assert batch["labels"].tolist() == [[*first[1], *second[1], *third[1]]] and FILLER_TOKENS not in batch
+    halved = first_rows(batch, 2)
+    plain = PackedBatch()([first, second])
+    assert halved[ROW_LENGTHS] == plain[ROW_LENGTHS] == [3, 1]
+    assert all(torch.equal(halved[name], plain[name]) for name in ("input_ids", "labels", "position_ids", ROW_ENDS))
+    nothing = PackedBatch()([filler, filler])
+    assert nothing[ROW_LENGTHS] == [3] and int(nothing[FILLER_TOKENS]) == 3

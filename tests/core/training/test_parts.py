@@ -14,7 +14,7 @@ import torch
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.evaluation import StepLoss
-from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.metrics import StepMeter, json_number
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.process import StopRequest, write_failure
 
@@ -156,3 +156,8 @@ def test_the_first_signal_is_a_request() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    values = [float("nan"), float("inf"), float("-inf"), 1.5, 3, None, torch.tensor(2.0)]
+    assert [json_number(value) for value in values] == ["NaN", "Infinity", "-Infinity", 1.5, 3, None, 2.0]

@@ -60,3 +60,11 @@ def test_signals_are_heard_and_threads_told_to_wait_before_torch_is_loaded() -> 
     names = ["trainwiz.core.training.__main__", "trainwiz.core.training.probe"]
     done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_full_disk_or_no_run_is_no_failure(tmp_path: Path) -> None:
+    phases = Phases()
+    with phases.during("tokenising"):
+        phases.tell("outside of a run", whoever=True)
+    phases.begin(RunFolder(tmp_path / "gone"))
+    phases.enter("saving", 3)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
 from trainwiz.core.training import probe_trainer
 from trainwiz.core.training.batches import PaddedBatch
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, probe_parts
+from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, probe_parts, vocabulary_of
 from trainwiz.core.training.probe_trainer import Answers, MicroBatchSearch, ProbeClock, ProbeTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 
@@ -189,3 +190,14 @@ def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[i
     assert all((labels != -100).any() for _, labels in made[:50])
     again = GeneratedRows(task, 500, rows._lengths, rows._targets, seed=1)
     assert (again[(0, 3)][0] == made[3][0]).all()
+
+
+def test_one_row_that_does_not_fit_is_an_error(probe: Callable[..., ProbeTrainer]) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        probe(most_rows=0).train()
+
+
+def test_the_vocabulary_of_a_sharded_model_is_its_own() -> None:
+    weight = SimpleNamespace(shape=torch.Size([0]), ds_shape=torch.Size([321, 8]))
+    model = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=weight))
+    assert vocabulary_of(model) == 321

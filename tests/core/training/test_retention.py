@@ -76,3 +76,33 @@ def test_settings_become_a_metric_or_a_sentence(tmp_path: Path) -> None:
     assert best_checkpoints(tiny_config(checkpoint__keep_best=True), tmp_path, findings, evaluates=False) is None
     assert [finding.code for finding in findings] == ["unknown_metric", "nothing_held_out"]
     assert "eval_loss, eval_accuracy, eval_perplexity. eval_bleu needs evaluation.generate" in findings[0].message
+
+
+def test_scores_that_count(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 1, {"eval_loss": 0.5})
+    checkpoint(tmp_path, 2, {"eval_loss": "NaN"})
+    checkpoint(tmp_path, 3, {"eval_loss": 0.1}, evaluated_step=2)
+    checkpoint(tmp_path, 4, {})
+    best = BestCheckpoints(tmp_path, 1, "eval_loss")
+    assert [best.score(tmp_path / f"checkpoint-{step}") for step in (1, 2, 3, 4)] == [0.5, None, None, None]
+    best.prune(4)
+    assert steps(tmp_path) == [1, 4]
+
+
+def test_what_is_no_whole_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        checkpoint(tmp_path, step, {"eval_loss": float(step)})
+    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text("{")
+    (tmp_path / "broken-checkpoint-9").mkdir()
+    (tmp_path / ".checkpoint-7.deleting").mkdir()
+    BestCheckpoints(tmp_path, 1, "eval_loss").prune(3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "broken-checkpoint-9", "checkpoint-1", "checkpoint-2", "checkpoint-3",
+    ]  # fmt: skip
+
+
+def test_better() -> None:
+    loss, bleu = (BestCheckpoints(Path(), 1, metric) for metric in ("eval_loss", "eval_bleu"))
+    assert loss.better(1.0, None) and loss.better(1.0, 2.0) and not loss.better(2.0, 1.0) and loss.better(2.0, 2.0)
+    assert bleu.better(2.0, 1.0) and not bleu.better(1.0, 2.0) and bleu.better(2.0, 2.0)
+    assert not bleu.better(float("nan"), None)

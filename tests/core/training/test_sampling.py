@@ -12,6 +12,7 @@ from trainwiz.core.data.texts import TextRows
 from trainwiz.core.training.batches import (
     FILLER,
     EpochSampler,
+    EvaluationSampler,
     PaddedBatch,
     RowKey,
     out_of_shared_memory,
@@ -104,3 +105,14 @@ def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[Row
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4]
     assert meter.counts()["real_tokens"] == sum(lengths) < meter.counts()["tokens"]
     assert all(set(batch) == {"input_ids", "attention_mask", "labels"} for batch in batches)
+
+
+def test_evaluation_is_filled_up_to_whole_batches_of_all_processes() -> None:
+    keys = [row for _, row in EvaluationSampler(13, 8)]
+    assert keys == [*range(13), FILLER, FILLER, FILLER]
+    assert len(EvaluationSampler(16, 8)) == 16
+
+
+def test_evaluation_begins_with_the_longest_rows() -> None:
+    lengths = np.array([3, 9, 1, 9, 4], np.uint32)
+    assert [row for _, row in EvaluationSampler(5, 4, lengths)] == [1, 3, 4, 0, 2, FILLER, FILLER, FILLER]

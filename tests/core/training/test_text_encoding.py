@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from trainwiz.core.training.batches import IGNORED, PaddedBatch
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, cut
@@ -109,3 +112,25 @@ def test_a_batch_is_padded_to_a_multiple_within_the_limits(
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, inputs)
     assert batch["attention_mask"].sum(dim=1).tolist() == [3, 1] and batch["input_ids"][1, 1:].eq(2).all()
     assert batch["labels"].shape == (2, targets) and batch["labels"].ne(IGNORED).sum() == 3
+
+
+def test_a_text_alone_is_labelled_from_its_second_token_to_its_end(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens, labels = CausalEncoder(tokenizer, 64).row("the old fox", None)
+    assert tokens.tolist() == [*tokenizer("the old fox")["input_ids"], tokenizer.eos_token_id]
+    assert labels.tolist() == [*tokens[1:].tolist(), IGNORED]
+
+
+def test_a_huge_row_is_cut_before_it_is_read(tokenizer: PreTrainedTokenizerFast) -> None:
+    encoder = CausalEncoder(tokenizer, 16)
+    huge = "the red fox sees 3 stones " * 200_000
+    assert encoder.row(huge, None)[0].tolist() == tokenizer(huge[:2000])["input_ids"][:16]
+    tokens, labels = encoder.row(huge, "cat")
+    assert len(tokens) == 16 and (labels != IGNORED).sum() == len(tokenizer("cat")["input_ids"]) + 1
+
+
+def test_the_cut_is_not_saved_with_the_tokenizer(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer(tmp_path, ends_texts=True)
+    PairEncoder(tokenizer, 6, 4).row("the old fox sees 7 stones", "the red cat sees 8 stones")
+    tokenizer.save_pretrained(tmp_path / "saved")
+    saved = Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
+    assert saved.truncation is None and len(saved.encode("the old fox sees 7 stones").ids) > 6

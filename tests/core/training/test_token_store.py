@@ -10,8 +10,8 @@ import pytest
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.tasks import Chosen, TextDataset
-from trainwiz.core.training.tokens import CausalEncoder, join_tokens
+from trainwiz.core.training.tasks import BlockDataset, Chosen, TextDataset
+from trainwiz.core.training.tokens import CausalEncoder, TokenStore, join_tokens
 
 from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer, text_rows
@@ -87,3 +87,31 @@ def test_rows_one_by_one_fillers_without_labels_and_chosen_ones(tmp_path: Path) 
     assert (data[(0, -1)][1] == IGNORED).all()
     chosen = Chosen(data, np.array([1]))
     assert len(chosen) == 1 and (chosen[(3, 0)][0] == data[(0, 1)][0]).all() and (chosen[(0, -1)][1] == IGNORED).all()
+
+
+def test_prompts_stay_unlabelled_when_they_are_joined(tmp_path: Path) -> None:
+    tokenizer = small_tokenizer(tmp_path)
+    tokens = join_tokens(text_rows(["fox", "cat"], ["red", "tall"]), ALL[:2], CausalEncoder(tokenizer, 8), tokenizer)
+    read, labelled = tokens.read(0, 100)
+    answers = [
+        *tokenizer("red")["input_ids"],
+        tokenizer.eos_token_id,
+        *tokenizer("tall")["input_ids"],
+        tokenizer.eos_token_id,
+    ]
+    assert read[labelled].tolist() == answers
+    assert read[~labelled].tolist() == [*tokenizer("fox")["input_ids"], *tokenizer("cat")["input_ids"]]
+
+
+def test_blocks_are_full_and_the_rest_is_dropped() -> None:
+    blocks = BlockDataset(TokenStore(np.arange(10, 33, dtype=np.int32)), 5)
+    assert len(blocks) == 4
+    tokens, labels = blocks[(0, 3)]
+    assert tokens.tolist() == [25, 26, 27, 28, 29] and labels.tolist() == [26, 27, 28, 29, IGNORED]
+    assert blocks[(7, 3)][0].tolist() == tokens.tolist()
+    assert (blocks[(0, -1)][1] == IGNORED).all()
+
+
+def test_token_0_is_a_token_with_or_without_a_label() -> None:
+    tokens, labelled = TokenStore(np.array([0, -1, 5, -6], np.int32)).read(0, 4)
+    assert tokens.tolist() == [0, 0, 5, 5] and labelled.tolist() == [True, False, True, False]

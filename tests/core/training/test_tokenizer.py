@@ -12,6 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import UsageError
+from trainwiz.core.training import tokenizer as tokenizer_training
 from trainwiz.core.training.tokenizer import SPECIAL_TOKENS, build_tokenizer
 from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 
@@ -149,3 +150,31 @@ def test_a_multilingual_tokenizer_is_told_its_languages(tmp_path: Path) -> None:
 
     assert forced_first_token(ready) == ids["eng_Latn"]
     assert forced_first_token(small_tokenizer(tmp_path, ends_texts=True)) is None
+
+
+def test_the_same_rows_give_the_same_tokenizer(tmp_path: Path) -> None:
+    config = text_config("gpt2-tiny")
+    first, second = (build_tokenizer(config, tmp_path / name, ROWS) for name in ("a", "b"))
+    assert isinstance(first, PreTrainedTokenizerFast) and isinstance(second, PreTrainedTokenizerFast)
+    assert first.backend_tokenizer.to_str() == second.backend_tokenizer.to_str()
+    # A causal text is continued: its tokenizer sets no end.
+    assert first("fox")["input_ids"][-1] != first.eos_token_id
+
+
+def test_pretrained_weights_without_their_tokenizer_are_refused(tmp_path: Path) -> None:
+    config = text_config("gpt2-medium", model__init="pretrained")
+    with pytest.raises(UsageError, match="the tokenizer of openai-community/gpt2-medium cannot be loaded"):
+        build_tokenizer(config, tmp_path, ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_much_text_a_part_is_counted_and_a_row_of_millions_without_a_space_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counted as the one word that it is, it took hours."""
+    rows = text_rows(["ab" * 10_000_000, "a text"])
+    counted = [len(text) for batch in tokenizer_training._texts(rows) for text in batch]
+    assert counted == [tokenizer_training.LONGEST_TEXT, 6]
+    monkeypatch.setattr(tokenizer_training, "MOST_BYTES", 500)
+    (chosen,) = tokenizer_training._texts(text_rows([f"{number:05d}" for number in range(1000)]))
+    assert chosen == [f"{number:05d}" for number in range(0, 1000, 10)]

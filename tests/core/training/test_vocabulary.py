@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainwiz.core.errors import UsageError
+from trainwiz.core.estimate import activations as logit_slices
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.chunked_logits import VocabularyProduct, let_logits_be_read
+from trainwiz.core.training.chunked_logits import READER, VocabularyProduct, let_logits_be_read
 from trainwiz.core.training.evaluation import StepLoss, batch_sums
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig, PreTrainedModel
@@ -201,3 +203,87 @@ def test_what_is_not_known_is_refused_in_one_sentence() -> None:
     bare.get_output_embeddings = lambda: None
     with pytest.raises(UsageError, match="loss_chunk"):
         let_logits_be_read(bare, 4)
+
+
+@each("reentrant", [False, True])
+@each("name", ["llama", "m2m_100", "esm, bias after the head"])
+def test_with_recomputed_activations(name: str, reentrant: bool) -> None:
+    model = tiny_model(name).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.config.use_cache = False
+    for key in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"):
+        for module in model.modules():
+            if isinstance(getattr(module, key, None), float):
+                setattr(module, key, 0.0)
+    plain, gradients = step(copy.deepcopy(model), None)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    sliced, ours = step(model, 4)
+    assert sliced == pytest.approx(plain, rel=1e-6)
+    assert difference(ours, gradients) < 1e-6
+
+
+def test_the_head_is_called_equally_often_however_many_slices_there_are() -> None:
+    """Each call gathers its weights from all processes under ZeRO-3."""
+    model: Any = tiny_model("llama")
+    seen: list[str] = []
+    model.lm_head.register_forward_pre_hook(lambda head, given: seen.append("called"))
+    counts = []
+    for chunk in (1, 4, 1000):
+        seen.clear()
+        step(model, chunk)
+        training = len(seen)
+        inputs, labels = batch_of(model)
+        with torch.no_grad():
+            batch_sums(model, inputs, labels, 5)
+        counts.append((training, len(seen) - training))
+    assert counts == [(2, 2)] * 3
+
+
+def test_a_failing_forward_pass_leaves_the_head_as_it_was() -> None:
+    model: Any = tiny_model("llama")
+    let_logits_be_read(model, 4)
+    with pytest.raises(IndexError):
+        model(input_ids=torch.full((1, 3), 10**6), **{READER: lambda logits: logits})
+    assert "forward" not in vars(model.lm_head)
+
+
+def test_types_that_cannot_be_sliced_are_known_beforehand() -> None:
+    assert logit_slices.slicing_problem("llama") is None
+    assert "fsmt" in (logit_slices.slicing_problem("fsmt") or "")
+    config = AutoConfig.for_model("fsmt", src_vocab_size=50, tgt_vocab_size=50, langs=["en", "de"], **LAYERS)
+    model = MODEL_CLASSES["seq2seq"].from_config(config)
+    with pytest.raises(UsageError, match=r"leave training\.loss_chunk out"):
+        let_logits_be_read(model, 4)
+        tokens = torch.ones(1, 3, dtype=torch.int64)
+        model(input_ids=tokens, decoder_input_ids=tokens, **{READER: lambda logits: logits})
+
+
+class InFloat32(TorchDispatchMode):
+    """Most rows of VOCABULARY columns in float32 that any operation makes at once."""
+
+    rows = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.dtype == torch.float32 and made.shape[-1:] == (VOCABULARY,):
+            self.rows = max(self.rows, made.numel() // VOCABULARY)
+        return made
+
+
+def test_evaluation_in_half_precision_makes_no_float32_copy_of_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate copies what comes out of a model to float32: the logits must not come out."""
+    model = tiny_model("qwen2")
+    inputs, labels = batch_of(model)
+    let_logits_be_read(model, None)
+    prepared: Any = Accelerator(cpu=True, mixed_precision="bf16").prepare_model(model, evaluation_mode=True)
+    monkeypatch.setattr(logit_slices, "EVALUATION_SLICE_BYTES", 5 * logit_slices.COPY_BYTES * VOCABULARY)
+    with InFloat32() as without, torch.no_grad():
+        sums = batch_sums(prepared, inputs, labels, -1)
+    with InFloat32() as usual, torch.no_grad():
+        logits = prepared(**inputs).logits
+    assert (without.rows, usual.rows) == (5, 33)
+    expected = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), labels.flatten(), reduction="sum")
+    assert sums[0].item() == pytest.approx(expected.item(), rel=1e-3)

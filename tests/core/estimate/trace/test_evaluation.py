@@ -73,3 +73,13 @@ def test_an_encoder_decoder_generates_with_beams(config: dict) -> None:
     )
     found = moments(asked)
     assert set(found) >= {"an evaluation", "reading the prompts in an evaluation", GENERATING}
+
+
+def test_larger_evaluation_batches_and_longer_texts_need_more_and_adapters_generate_too() -> None:
+    few, many = (moments(request(LLAMA, eval_micro_batch=rows))["the logits of an evaluation"] for rows in (4, 16))
+    assert many["logits"] > 3 * few["logits"]
+    text = {"task": "seq2seq", "target_length": 96, "eval_micro_batch": 4}
+    short, long = (moments(request(T5, **text, generation_length=length))[GENERATING] for length in (16, 160))
+    assert long["activations"] > short["activations"]
+    lora = {"lora_rank": 8, "lora_targets": ("q_proj",), "half_weights": True}
+    assert GENERATING in moments(request(LLAMA, **lora, eval_micro_batch=2, generation_length=16))
