@@ -118,7 +118,7 @@ def _read(
     rows = rows_that_train = 0
     for number, files in enumerate(found):
         tally, letters = SourceTally(), LetterCheck()
-        for kept in read_rows(files, tally, config.task, placed=config.data.streaming):
+        for kept in read_rows(files, tally, config.task, placed=bool(config.data.streaming)):
             if config.task == "masked-lm":
                 letters.add(kept)
             keep(files, kept)
@@ -196,7 +196,8 @@ class IndexWriter:
 
     def _part_of(self, files: SourceFiles, kept: KeptRows) -> dict[str, Any]:
         source = files.source.model_dump(mode="json")
-        about = {"path": str(kept.path), "format": files.kind, "key": files.key, "source": source, "units": []}
+        about: dict[str, Any] = {"path": str(kept.path), "format": files.kind, "key": files.key, "source": source}
+        about["units"] = []
         self._group_ends = None
         if kept.places is not None:
             return {**about, "kind": "placed", "pieces": kept.places.shape[1], "first": self._places.tell()}
