@@ -48,6 +48,8 @@ class ColumnBatch:
     """One LargeStringArray of n texts for each wanted column; a missing value is null."""
     positions: np.ndarray
     """(n,) int64: the row or line number (from 1) of each row in its file."""
+    places: np.ndarray | None = None
+    """(n, p, 2) int64, where each row can be read alone: first byte and end of each of the p pieces it is made of."""
 
 
 class Reader(ABC):
@@ -65,6 +67,15 @@ class Reader(ABC):
     @abstractmethod
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         """All rows, in the order of the file. Raises UsageError where the file is broken."""
+
+    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        """Like `batches`, with the places of the rows where each can be read alone: in a file that is not packed, of a
+        format in which no row is told only by what stands before it."""
+        return self.batches(wanted)
+
+    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+        """The wanted cells of the row whose places hold these bytes. Raises UsageError, StopIteration for other bytes."""
+        raise NotImplementedError(f"rows of {self.path} have no places")
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows.

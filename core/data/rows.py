@@ -35,6 +35,8 @@ class KeptRows:
     """(n,) int64: row or line numbers, from 1."""
     path: Path
     unit: str
+    places: np.ndarray | None = None
+    """(n, p, 2) int64: see ColumnBatch."""
 
     @property
     def texts(self) -> pa.Array:
@@ -47,10 +49,14 @@ class KeptRows:
     def only(self, chosen: np.ndarray) -> KeptRows:
         """The rows whose entry in `chosen` (n,) bool is true."""
         mask = pa.array(chosen)
-        return replace(self, sides=tuple(side.filter(mask) for side in self.sides), positions=self.positions[chosen])
+        places = None if self.places is None else self.places[chosen]
+        sides = tuple(side.filter(mask) for side in self.sides)
+        return replace(self, sides=sides, positions=self.positions[chosen], places=places)
 
     def first(self, count: int) -> KeptRows:
-        return replace(self, sides=tuple(side.slice(0, count) for side in self.sides), positions=self.positions[:count])
+        places = None if self.places is None else self.places[:count]
+        sides = tuple(side.slice(0, count) for side in self.sides)
+        return replace(self, sides=sides, positions=self.positions[:count], places=places)
 
     def place(self, row: int) -> str:
         return place_of(self.path, self.unit, int(self.positions[row]))
@@ -160,8 +166,11 @@ def has_target(source: DataSource, task: Task) -> bool:
     return task == "seq2seq" or (task == "causal-lm" and source.target_column is not None)
 
 
-def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None) -> Iterator[KeptRows]:
-    """The kept rows of all files of a source; `limit` reads about that many, spread over the files.
+def read_rows(
+    files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None, placed: bool = False
+) -> Iterator[KeptRows]:
+    """The kept rows of all files of a source; `limit` reads about that many, spread over the files; `placed`, all of
+    them with their places in the files whose rows can be read one by one.
 
     A broken file adds its sentence to `tally.findings` and the next file goes on, so that one
     pass finds everything.
@@ -178,7 +187,7 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: Task, *, limit: int 
             break
         try:
             if number in chosen:
-                yield from _file_rows(path, files, tally, task, each)
+                yield from _file_rows(path, files, tally, task, each, placed=placed)
             else:
                 rest.append((open_columns(path, files, task)[0].rows, path.stat().st_size))
         except UsageError as error:
@@ -212,7 +221,9 @@ def _bytes(files: SourceFiles) -> int:
     return sum(path.stat().st_size for path in files.files if path.is_file())
 
 
-def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None) -> Iterator[KeptRows]:
+def _file_rows(
+    path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None, *, placed: bool
+) -> Iterator[KeptRows]:
     source = files.source
     reader, wanted = open_columns(path, files, task)
     size = path.stat().st_size
@@ -228,11 +239,14 @@ def _file_rows(path: Path, files: SourceFiles, tally: SourceTally, task: Task, l
     complete = True
     # Where the first ones are enough training takes those.
     enough = source.max_rows is not None and limit is not None and source.max_rows - tally.rows <= limit
-    reads = reader.batches(wanted) if limit is None or enough else reader.sample(wanted, limit)
+    if placed:
+        reads = reader.placed(wanted)
+    else:
+        reads = reader.batches(wanted) if limit is None or enough else reader.sample(wanted, limit)
     for batch in reads:
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
-        rows = KeptRows(tuple(trim(side) for side in batch.values), batch.positions, path, reader.unit)
+        rows = KeptRows(tuple(trim(side) for side in batch.values), batch.positions, path, reader.unit, batch.places)
         full, keep, characters = within_limits(rows.sides, source)
         tally.add(rows, full, np.where(keep, characters, 0))
         rows = rows if keep.all() else rows.only(keep)

@@ -1,9 +1,10 @@
-"""Rows that are read while training: parquet files from where they stand, all others from one copy of their texts."""
+"""Rows that are read while training from where they stand, or from a copy where a file cannot be read in the middle."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -18,11 +19,12 @@ import pyarrow as pa
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import unreadable
-from trainwiz.core.data.rows import trim_of, within_limits
+from trainwiz.core.data.reader import Reader, cannot_read, unreadable
+from trainwiz.core.data.rows import open_columns, trim_of, within_limits
+from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
 from trainwiz.core.errors import UsageError
-from trainwiz.core.files import read_small
+from trainwiz.core.files import open_at_once, read_small
 from trainwiz.core.language import tr
 
 WINDOW_BYTES = 128 << 20
@@ -103,7 +105,7 @@ def _generator(seed: int, epoch: int, number: int, purpose: int) -> np.random.Ge
     return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, number, purpose, 0]))
 
 
-# The rows of one file by their number: of a copy, or of the row groups of a parquet file.
+# The rows of one file by their number: of a copy, from their places in it, or of the row groups of a parquet file.
 
 Row = tuple[str, str | None]
 """(text, target); no target where rows have none."""
@@ -118,7 +120,7 @@ class Unit(NamedTuple):
     bytes: int
     """UTF-8 bytes of their texts and targets."""
     group: int
-    """Row group of a parquet file; of another file the number of the unit."""
+    """Row group of a parquet file; units of one group follow each other."""
     first: int
     """Position of the first kept row."""
 
@@ -151,6 +153,72 @@ class CopiedPart(Part):
 
     def row(self, number: int) -> Row:
         text, *target = (store[self._first + number] for store in self._stores)
+        return text, target[0] if target else None
+
+
+MOST_OPEN = 64
+"""Files that are read here and there, of a process, which may have 256 on macOS and 1,024 on Linux: a data set may be
+10,000 shards."""
+PLACE = np.dtype("<i8")
+
+
+class FilesByPlace:
+    """Reads by place, so that a forked loader worker may go on with the files that its parent opened."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, start: int, count: int) -> bytes:
+        """`count` bytes from byte `start` on, fewer at the end of the file. Raises OSError."""
+        with self._lock:
+            descriptor = self._open.pop(path, None)
+            if descriptor is None:
+                descriptor = open_at_once(str(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self._open[path] = descriptor
+            if len(self._open) > MOST_OPEN:
+                os.close(self._open.popitem(last=False)[1])
+            return os.pread(descriptor, count, start)
+
+    def __del__(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+class PlacedPart(Part):
+    """Each row is read from its own places in the file, and these from the index: memory does not grow with the rows."""
+
+    def __init__(
+        self, about: dict[str, Any], units: Sequence[Unit], task: Task, files: FilesByPlace, places: Path
+    ) -> None:
+        """`places` holds (rows, pieces, 2) int64, from byte about["first"] on."""
+        super().__init__(units)
+        self._path = Path(about["path"])
+        source = DataSource.model_validate(about["source"])
+        self._found = SourceFiles(source, about["key"], (self._path,), about["format"])
+        self._task = task
+        self._opened: tuple[Reader, list[int]] | None = None
+        self._files = files
+        self._places = places
+        self._first: int = about["first"]
+        self._bytes = 2 * PLACE.itemsize * int(about["pieces"])
+
+    def row(self, number: int) -> Row:
+        try:
+            stored = self._files.read(self._places, self._first + number * self._bytes, self._bytes)
+            places = np.frombuffer(stored, PLACE).reshape(-1, 2).tolist()
+            pieces = [self._files.read(self._path, start, end - start) for start, end in places]
+        except OSError as error:
+            raise cannot_read(self._path, error) from None
+        try:
+            self._opened = self._opened or open_columns(self._path, self._found, self._task)
+            reader, wanted = self._opened
+            cells = pa.array(reader.cells(pieces, wanted), pa.large_string())
+        except (NotImplementedError, StopIteration, UnicodeEncodeError, UsageError):
+            raise changed(self._path) from None
+        text, *target = trim_of(self._task)(cells).to_pylist()
+        if not text or not all(target):
+            raise changed(self._path)
         return text, target[0] if target else None
 
 
@@ -305,8 +373,10 @@ def changed(path: Path) -> UsageError:
 INDEX_JSON = "index.json"
 LENGTHS = ("texts.lengths", "targets.lengths")
 LENGTH = np.dtype("<u4")
+PLACES = "places"
 COPIES = ("copied-texts", "copied-targets")
 """Files of an index folder."""
+ASIDE = ("texts", "targets")
 ASIDE_ROWS = 1000
 """Written at once."""
 
@@ -322,14 +392,16 @@ class StreamedRows:
         self.sides = 1 + (place / LENGTHS[1]).is_file()
         self._decoded = DecodedUnits(WINDOW_BYTES)
         copies = [FileTexts(place / name) for name in COPIES[: self.sides]]
+        files = FilesByPlace()
         self.parts: list[Part] = []
         for number, about in enumerate(document["parts"]):
             units = [Unit(*unit) for unit in about["units"]]
-            self.parts.append(
-                GroupedPart(about, units, document["task"], number, self._decoded)
-                if about["copied"] is None
-                else CopiedPart(copies, units, about["copied"])
-            )
+            if about["kind"] == "grouped":
+                self.parts.append(GroupedPart(about, units, document["task"], number, self._decoded))
+            elif about["kind"] == "placed":
+                self.parts.append(PlacedPart(about, units, document["task"], files, place / PLACES))
+            else:
+                self.parts.append(CopiedPart(copies, units, about["first"]))
         self._edges = [0, *accumulate(part.rows for part in self.parts)]
         self._last: tuple[int, Row] | None = None
         self._aside: str | None = None
@@ -382,7 +454,7 @@ class StreamedRows:
         numbers = np.ascontiguousarray(numbers, np.int64)
         name = f"aside-{hashlib.sha256(numbers.tobytes()).hexdigest()[:16]}"
         if not (self.place / f"{name}.rows").is_file():
-            writers = [TextWriter(self.place / f"{name}-{side}") for side in range(self.sides)]
+            writers = [TextWriter(self.place / f"{name}-{side}") for side in ASIDE[: self.sides]]
             for start in range(0, len(numbers), ASIDE_ROWS):
                 rows = [self._read(int(number)) for number in numbers[start : start + ASIDE_ROWS]]
                 for writer, side in zip(writers, zip(*rows, strict=True), strict=False):
@@ -397,7 +469,8 @@ class StreamedRows:
 
     def _open_aside(self, name: str) -> None:
         self._aside_numbers = np.fromfile(self.place / f"{name}.rows", np.int64)
-        self._aside_rows = CopiedPart([FileTexts(self.place / f"{name}-{side}") for side in range(self.sides)], (), 0)
+        stores = [FileTexts(self.place / f"{name}-{side}") for side in ASIDE[: self.sides]]
+        self._aside_rows = CopiedPart(stores, (), 0)
         self._aside = name
 
 

@@ -64,11 +64,17 @@ class DelimitedReader(TextFileReader):
         )
         return super().sample(wanted, limit)
 
+    def has_places(self) -> bool:
+        return super().has_places() and (self._is_tsv or not self._file.holds(b'"'))
+
     def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+        header = False
         for position, line in lines:
-            header = position == 1 and self.has_header
-            if line.strip("\r\n") and not header:
-                yield position, self._wanted(next(self._csv([line])), wanted, position)
+            header = header or (position == 1 and self.has_header)
+            if line.strip("\r\n"):
+                if not header:
+                    yield position, self._wanted(next(self._csv([line])), wanted, position)
+                header = False
 
     def _wanted(self, cells: Sequence[str], wanted: Sequence[int], position: int) -> list[str]:
         widest, count = max(wanted, default=0), len(self.columns)

@@ -12,11 +12,12 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
 from tarfile import TarInfo
 from typing import Any, cast
 
+import numpy as np
 from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, cannot_read, unreadable
 from trainwiz.core.data.text_file import GZIP_MAGIC, LONGEST_LINE, batch_of, leaves_of
 from trainwiz.core.errors import UsageError
@@ -63,6 +64,8 @@ class TarFile:
         self.path = path
         self.share_read = 0.0
         """Of the file's bytes, in the pass that is under way."""
+        self.packed = False
+        """Gzip, as the pass has found."""
 
     def members(self, readable: Callable[[TarInfo], bool]) -> Iterator[tuple[TarInfo, bytes]]:
         """The members in order; with each that is `readable` its bytes, with others none.
@@ -72,13 +75,13 @@ class TarFile:
         try:
             with ExitStack() as opened:
                 raw = opened.enter_context(open_file(self.path))
-                size, packed = os.fstat(raw.fileno()).st_size, raw.read(2) == GZIP_MAGIC
+                size, self.packed = os.fstat(raw.fileno()).st_size, raw.read(2) == GZIP_MAGIC
                 raw.seek(0)
-                unpacked = opened.enter_context(gzip.GzipFile(fileobj=raw)) if packed else None
+                unpacked = opened.enter_context(gzip.GzipFile(fileobj=raw)) if self.packed else None
                 tar = opened.enter_context(
                     _Archive.open(
                         fileobj=unpacked or raw,
-                        mode="r|" if packed else "r:",
+                        mode="r|" if self.packed else "r:",
                         tarinfo=_Member,
                         # Zeros alone: what is no header is an error of _Member.
                         ignore_zeros=True,
@@ -87,7 +90,7 @@ class TarFile:
                 for member in tar:
                     # The library keeps every member that it has seen.
                     tar.members = []  # type: ignore[attr-defined]
-                    at = os.lseek(raw.fileno(), 0, os.SEEK_CUR) if packed else member.offset_data + member.size
+                    at = os.lseek(raw.fileno(), 0, os.SEEK_CUR) if self.packed else member.offset_data + member.size
                     self.share_read = min(1.0, at / max(size, 1))
                     content = tar.extractfile(member) if readable(member) else None
                     yield member, b"" if content is None else content.read()
@@ -118,6 +121,8 @@ class _Field:
     key: str
     name: str
     """After the first dot, in lower case, as the webdataset library has it."""
+    start: int = 0
+    """Its first byte in the archive."""
     data: bytes = b""
 
     @property
@@ -125,11 +130,13 @@ class _Field:
         """What its name ends with."""
         return _kind(self.name)
 
-    def pieces(self) -> list[bytes]:
-        """All of it, or each line."""
+    def pieces(self) -> list[tuple[bytes, int]]:
+        """All of it, or each line, with its first byte in the archive."""
         if self.kind not in LINES:
-            return [self.data]
-        return [line for line in self.data.splitlines(keepends=True) if line.strip()]
+            return [(self.data, self.start)]
+        lines = self.data.splitlines(keepends=True)
+        starts = accumulate(map(len, lines), initial=self.start)
+        return [(line, start) for line, start in zip(lines, starts, strict=False) if line.strip()]
 
 
 class TarReader(Reader):
@@ -152,9 +159,15 @@ class TarReader(Reader):
         self.columns = tuple(columns.values())
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        rows = enumerate((cells for sample in self._samples() for cells in self._rows_of(sample, wanted)), 1)
-        while batch := list(islice(rows, BATCH_ROWS)):
-            yield batch_of(batch, self)
+        rows = enumerate(chain.from_iterable(self._rows_of(sample, wanted) for sample in self._samples()), 1)
+        while some := list(islice(rows, BATCH_ROWS)):
+            places = None if self._file.packed else np.array([places for _, (_, places) in some], np.int64)
+            yield replace(batch_of([(number, cells) for number, (cells, _) in some], self), places=places)
+
+    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+        names = [self.columns[index].name for index in wanted]
+        fields = (_Field("", self._origins[name][0]) for name in names)
+        return [self._cell(*row) for row in zip(pieces, names, fields, strict=True)]
 
     def share_read(self) -> float:
         return self._file.share_read
@@ -167,10 +180,12 @@ class TarReader(Reader):
 
     def _first(self, sample: dict[str, _Field], column: Column) -> str | None:
         field = sample.get(self._origins[column.name][0])
-        return next((self._cell(piece, column.name, field) for piece in field.pieces()), None) if field else None
+        return next((self._cell(piece, column.name, field) for piece, _ in field.pieces()), None) if field else None
 
-    def _rows_of(self, sample: dict[str, _Field], wanted: Sequence[int]) -> Iterator[list[str | None]]:
-        """The cells of the rows of a sample: one, or as many as its field of lines has."""
+    def _rows_of(
+        self, sample: dict[str, _Field], wanted: Sequence[int]
+    ) -> Iterator[tuple[list[str | None], list[tuple[int, int]]]]:
+        """(cells, places) of the rows of a sample: one, or as many as its field of lines has."""
         names = [self.columns[index].name for index in wanted]
         owners = [sample.get(self._origins[name][0]) for name in names]
         origins = {self._origins[name][0] for name in names}
@@ -179,12 +194,13 @@ class TarReader(Reader):
             problem = tr("the columns {columns} are not of one field, and {field} has a row on each line.",
                          columns=", ".join(names), field=min(lines))  # fmt: skip
             raise unreadable(str(self.path), problem)
-        each = [[b""] if owner is None else owner.pieces() for owner in owners]
+        each = [[(b"", 0)] if owner is None else owner.pieces() for owner in owners]
         for pieces in zip(*each, strict=True):
-            yield [
+            cells = [
                 None if owner is None else self._cell(piece, name, owner)
-                for piece, owner, name in zip(pieces, owners, names, strict=True)
+                for (piece, _), owner, name in zip(pieces, owners, names, strict=True)
             ]
+            yield cells, [(start, start + len(piece)) for piece, start in pieces]
 
     def _cell(self, data: bytes, column: str, field: _Field) -> str | None:
         """The text of `column`, which is in `field` or in an object that it holds."""
@@ -208,7 +224,7 @@ class TarReader(Reader):
         if field.kind in TEXT:
             yield Column(field.name), ()
         elif field.kind in (*OBJECT, *LINES):
-            for piece in field.pieces()[:SAMPLES_FOR_COLUMNS]:
+            for piece, _ in field.pieces()[:SAMPLES_FOR_COLUMNS]:
                 for keys, leaf in leaves_of(self._object(piece, field)):
                     text = leaf is None or isinstance(leaf, str)
                     column = ".".join([field.name, *keys])
@@ -252,7 +268,7 @@ def _field(member: TarInfo) -> _Field | None:
     name = NAME.fullmatch(member.name)
     if name is None or not member.isreg() or member.issparse():
         return None
-    return _Field(name[1], name[2].lower())
+    return _Field(name[1], name[2].lower(), member.offset_data)
 
 
 def _text(data: bytes) -> str:

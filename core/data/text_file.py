@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -10,7 +11,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -123,6 +124,44 @@ def _read_line(raw: IO[bytes], path: Path) -> bytes:
     return line
 
 
+# A plain text file from its beginning to its end.
+
+BLOCK_BYTES = 4 << 20
+"""Where a batch of rows ends, and so the order of streamed rows, depends on it: a constant."""
+
+
+def whole_blocks(path: Path, mark: bytes = b"") -> Iterator[tuple[Block, int]]:
+    """All lines of the file, in order, each block with the byte, from 0, that follows it.
+
+    With a `mark`, rows begin with a line that begins with it, and a block ends before one. Raises UsageError for
+    a file that cannot be read, and for endless lines and rows.
+    """
+    try:
+        with open_file(path) as raw:
+            if raw.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+                raw.seek(0)
+            start, ahead = raw.tell(), b""
+            while piece := ahead + raw.read(BLOCK_BYTES):
+                parts, ahead, size = [piece], b"", len(piece)
+                if not piece.endswith(b"\n"):
+                    parts.append(_read_line(raw, path))
+                while mark and (line := _read_line(raw, path)):
+                    if line.startswith(mark):
+                        ahead = line
+                        break
+                    parts.append(line)
+                    size += len(line)
+                    if size >= BLOCK_BYTES + LONGEST_LINE:
+                        row = start + b"".join(parts).rfind(b"\n" + mark) + 1
+                        problem = tr("the text has {most} bytes or more.", most=f"{LONGEST_LINE:,}")
+                        raise unreadable(place_of(path, "byte", row + 1), problem)
+                whole = b"".join(parts)
+                yield Block(start + 1, whole.decode("utf-8", "surrogateescape"), 0.0), start + len(whole)
+                start += len(whole)
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
 # Text files, plain or gzip, and what the readers of text formats share.
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -199,6 +238,14 @@ class TextFile:
         except OSError as error:
             raise cannot_read(self.path, error) from None
 
+    def holds(self, letter: bytes) -> bool:
+        """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
+        try:
+            with open_file(self.path) as raw:
+                return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
+        except OSError as error:
+            raise cannot_read(self.path, error) from None
+
     def share_read(self) -> float:
         if self._raw is not None:
             self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(self.size, 1)
@@ -233,6 +280,34 @@ class TextFileReader(Reader):
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         yield from self._in_batches(self._all_rows(wanted))
+
+    def has_places(self) -> bool:
+        """Whether each row of this file can be read alone."""
+        return self.can_jump and self._file.is_plain()
+
+    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+        if not self.has_places():
+            yield from self.batches(wanted)
+            return
+        # What is no text shows in the first line.
+        self.head(1)
+        number = 1
+        for block, end in whole_blocks(self.path, self.row_mark):
+            starts, lines = zip(*block.lines(), strict=True)
+            rows = list(self._rows_in(enumerate(lines, number), wanted))
+            # A row goes on to where the next one begins.
+            edges = np.array([*(starts[position - number] - 1 for position, _ in rows), end], np.int64)
+            places = np.stack([edges[:-1], edges[1:]], axis=1)[:, None]
+            done = 0
+            for batch in self._in_batches(iter(rows)):
+                yield replace(batch, places=places[done : done + len(batch.positions)])
+                done += len(batch.positions)
+            number += len(lines)
+
+    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+        # Any line but the first, which may be a header.
+        lines = Block(2, pieces[0].decode("utf-8", "surrogateescape"), 0.0).lines()
+        return next(self._rows_in(lines, wanted))[1]
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         if not self._file.is_plain() or not self.can_jump:

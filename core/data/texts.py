@@ -21,7 +21,7 @@ from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
-from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, StreamedRows, Windows
+from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, PLACE, PLACES, StreamedRows, Windows
 from trainwiz.core.data.text_store import TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
@@ -118,7 +118,7 @@ def _read(
     rows = rows_that_train = 0
     for number, files in enumerate(found):
         tally, letters = SourceTally(), LetterCheck()
-        for kept in read_rows(files, tally, config.task):
+        for kept in read_rows(files, tally, config.task, placed=bool(config.data.streaming)):
             if config.task == "masked-lm":
                 letters.add(kept)
             keep(files, kept)
@@ -130,21 +130,27 @@ def _read(
     return rows_that_train
 
 
-# The index of streamed rows: how many each piece of a file gives. Written in one pass, with the texts of files that are copied.
+# The index of streamed rows: how many each piece of a file gives, and where each row of a text file stands. Written in one
+# pass, with the texts of files that cannot be read in the middle.
 
 UNIT_BYTES = 32 << 20
 """A unit ends with the batch of rows that fills it. Most row groups are smaller, and one unit."""
-BYTES_PER_ROW = 2 * (LENGTH.itemsize + 8)
-"""Lengths of both sides, and where both begin in a copy."""
+BYTES_PER_ROW = 2 * (LENGTH.itemsize + 2 * PLACE.itemsize)
+"""Lengths of both sides, and the places of both; a parquet file has no places, a line of text has one."""
 TOKEN_BYTES = 4
 """Of texts that are joined: their tokens are written once."""
 
 
 def index_bytes(files: Sequence[Path], kind: str | None, rows: int, text_bytes: int) -> int:
     """At most so much beside the run for streamed rows of these files, which hold `text_bytes` of texts."""
-    sizes = [((kind or format_of(path)) == "parquet", path.stat().st_size) for path in files if path.is_file()]
-    copied = sum(size for in_place, size in sizes if not in_place)
+    sizes = [(_may_be_copied(path, kind), path.stat().st_size) for path in files if path.is_file()]
+    copied = sum(size for may_be, size in sizes if may_be)
     return rows * BYTES_PER_ROW + int(copied / max(sum(size for _, size in sizes), 1) * text_bytes)
+
+
+def _may_be_copied(path: Path, kind: str | None) -> bool:
+    """Whether rows may be told only by what stands before them, as far as the name says: packing, arrays, quotes."""
+    return path.name.endswith((".gz", ".json")) or (kind or format_of(path)) == "csv"
 
 
 class IndexWriter:
@@ -160,39 +166,46 @@ class IndexWriter:
         self._files: SourceFiles | None = None
         self._lengths = [(folder / name).open("wb") for name in LENGTHS[: 1 + targets]]
         self._copies = [TextWriter(folder / name) for name in COPIES[: 1 + targets]]
+        self._places = (folder / PLACES).open("wb")
 
     def add(self, files: SourceFiles, kept: KeptRows) -> None:
         if self._files is not files or self._parts[-1]["path"] != str(kept.path):
-            self._begin_part(files, kept)
+            self._files = files
+            self._parts.append(self._part_of(files, kept))
         units = self._parts[-1]["units"]
-        group = len(units)
+        full = not units or units[-1][1] >= UNIT_BYTES
         if self._group_ends is not None:
             group = int(np.searchsorted(self._group_ends, kept.positions[0]))
-        full = not units or units[-1][1] >= UNIT_BYTES
-        if full or (self._group_ends is not None and units[-1][2] != group):
+            full = full or units[-1][2] != group
+        else:
+            # After the first unit each batch is one, and the first two are one run: the order of all runs so far.
+            group = max(len(units) - 1, 0)
+            full = full or len(units) > 1
+        if full:
             units.append([0, 0, group, int(kept.positions[0])])
         for number, side in enumerate(kept.sides):
             lengths = np.diff(np.frombuffer(side.buffers()[1], np.int64)[side.offset : side.offset + len(side) + 1])
             self._lengths[number].write(lengths.astype(LENGTH).tobytes())
             units[-1][1] += int(lengths.sum())
-            if self._group_ends is None:
+            if self._parts[-1]["kind"] == "copied":
                 self._copies[number].add(side)
+        if kept.places is not None:
+            self._places.write(np.ascontiguousarray(kept.places, PLACE).tobytes())
         units[-1][0] += len(kept.texts)
         self.rows += len(kept.texts)
 
-    def _begin_part(self, files: SourceFiles, kept: KeptRows) -> None:
+    def _part_of(self, files: SourceFiles, kept: KeptRows) -> dict[str, Any]:
+        source = files.source.model_dump(mode="json")
+        about: dict[str, Any] = {"path": str(kept.path), "format": files.kind, "key": files.key, "source": source}
+        about["units"] = []
+        self._group_ends = None
+        if kept.places is not None:
+            return {**about, "kind": "placed", "pieces": kept.places.shape[1], "first": self._places.tell()}
         reader, wanted = open_columns(kept.path, files, self._task)
-        self._group_ends = reader.group_ends() if isinstance(reader, ParquetReader) else None
-        self._files = files
-        self._parts.append(
-            {
-                "path": str(kept.path),
-                "source": files.source.model_dump(mode="json"),
-                "wanted": wanted,
-                "copied": None if self._group_ends is not None else self._copies[0].rows,
-                "units": [],
-            }
-        )
+        if isinstance(reader, ParquetReader):
+            self._group_ends = reader.group_ends()
+            return {**about, "kind": "grouped", "wanted": wanted}
+        return {**about, "kind": "copied", "first": self._copies[0].rows}
 
     def finish(self, training_rows: int) -> None:
         """`training_rows`: rows of data.sources; those of data.validation_sources follow them."""
@@ -201,7 +214,7 @@ class IndexWriter:
         (self._folder / INDEX_JSON).write_text(json.dumps(document), encoding="utf-8")
 
     def close(self) -> None:
-        for file in self._lengths:
+        for file in (*self._lengths, self._places):
             file.close()
         for writer in self._copies:
             writer.close()
@@ -209,7 +222,7 @@ class IndexWriter:
 
 # From the sources of a run to its StreamedRows: the index is made by whichever process comes first.
 
-VERSION = 4
+VERSION = 3
 """Part of the key of a kept index: raised when the same files would give other rows."""
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data import streamed as whole
-from trainwiz.core.data.streamed import CopiedPart, DecodedUnits, GroupedPart, StreamedTexts
+from trainwiz.core.data.streamed import CopiedPart, DecodedUnits, GroupedPart, PlacedPart, StreamedTexts
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
@@ -59,20 +59,29 @@ def _parquet(path: Path, group: int = 37) -> None:
 
 
 FILES: dict[str, tuple[Callable[[Path], None], type]] = {
-    "a.jsonl": (_jsonl, CopiedPart),
-    "a.csv": (_csv, CopiedPart),
+    "a.jsonl": (_jsonl, PlacedPart),
+    "a.csv": (_csv, PlacedPart),
     "quoted.csv": (lambda path: _csv(path, '"'), CopiedPart),
-    "a.tsv": (_tsv, CopiedPart),
+    "a.tsv": (_tsv, PlacedPart),
     "a.jsonl.gz": (_packed, CopiedPart),
     "array.json": (_array, CopiedPart),
     "a.parquet": (_parquet, GroupedPart),
     "one_group.parquet": (lambda path: _parquet(path, 700), GroupedPart),
 }
+ORDERS = {
+    "a.jsonl": "windows-b784f77359cd6172",
+    "a.csv": "windows-41800315c9e2b2eb",
+    "quoted.csv": "windows-6c77be2c21607048",
+    "a.tsv": "windows-e72e3b070cc669b9",
+    "a.parquet": "windows-909ff795985e6fba",
+    "a.fasta": "windows-784d20dc5e05a2a8",
+}
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of some 100 KB stand for large ones: many units, many windows."""
+    """Files of some 100 KB stand for large ones: many blocks, many units, many windows."""
+    monkeypatch.setattr("trainwiz.core.data.text_file.BLOCK_BYTES", 5000)
     monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 9000)
     monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
     monkeypatch.setattr("trainwiz.core.data.parquet.BATCH_ROWS", 16)
@@ -146,12 +155,61 @@ def test_several_files_and_sources_keep_their_order_in_the_windows(
 
 
 def test_a_file_that_changes_while_the_run_reads_it_is_one_sentence(tmp_path: Path) -> None:
-    _parquet(tmp_path / "a.parquet")
-    source = {"name": "a.parquet", **BOTH}
-    rows = load_text_rows(config("seq2seq", source, streaming=True, validation_rows=0), tmp_path)
-    pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match="was changed while the run reads it"):
-        rows.texts[300]
+    for name in ("a.parquet", "a.jsonl"):
+        FILES[name][0](tmp_path / name)
+        rows = load_text_rows(config("seq2seq", {"name": name, **BOTH}, streaming=True, validation_rows=0), tmp_path)
+        if name == "a.jsonl":
+            first, *lines = (tmp_path / name).read_text().splitlines()
+            (tmp_path / name).write_text("\n".join([first, *(line[:-1] for line in lines)]))
+        else:
+            pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), tmp_path / name)
+        with pytest.raises(UsageError, match="was changed while the run reads it"):
+            rows.texts[300]
+
+
+def test_broken_rows_are_named_by_their_line(tmp_path: Path) -> None:
+    good = json.dumps({"source": "some text " * 40, "target": "t"})
+    (tmp_path / "a.jsonl").write_text("\n".join([good] * 50 + ["{broken", good]))
+    with pytest.raises(UsageError, match=r"a\.jsonl, line 51 is not a JSON object"):
+        load_text_rows(config("seq2seq", {"name": "a.jsonl", **BOTH}, streaming=True), tmp_path)
+    (tmp_path / "b.txt").write_bytes(b"fine\n" * 3000 + b"br\xffken\n")
+    with pytest.raises(UsageError, match=r"b\.txt, line 3001: the text is not UTF-8"):
+        load_text_rows(config("causal-lm", {"name": "b.txt"}, streaming=True), tmp_path)
+
+
+def test_a_record_that_would_fill_the_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.data.text_file.LONGEST_LINE", 20_000)
+    source = {"name": "a.fasta", "text_column": "sequence"}
+    (tmp_path / "a.fasta").write_text(">short\nMKV\n>chromosome 1\n" + "ACGTACGT\n" * 4000 + ">short\nMKV\n")
+    with pytest.raises(UsageError, match=r"a\.fasta, byte 12: the text has 20,000 bytes or more"):
+        load_text_rows(config("causal-lm", source, streaming=True, validation_rows=0), tmp_path)
+    assert len(load_text_rows(config("causal-lm", source, validation_rows=0), tmp_path).texts) == 3
+
+
+def test_the_first_line_with_letters_is_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\n\r\nsource,target\n\na,b\nc,d\n")
+    for streaming in (False, True):
+        rows = load_text_rows(config("seq2seq", {"name": "a.csv", **BOTH}, streaming=streaming), tmp_path)
+        assert list(rows.texts) == ["a", "c"]
+
+
+def test_the_order_of_a_run_that_began_earlier_is_its_order_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index as commit 9a57a9f2 wrote it: batches end where blocks do, and a unit ends with a batch."""
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
+    for name, described in ORDERS.items():
+        if name.endswith(".fasta"):
+            records = [f">p{n} a protein\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
+            (tmp_path / name).write_text("".join(records))
+        else:
+            FILES[name][0](tmp_path / name)
+        columns = {"text_column": "sequence"} if name.endswith(".fasta") else BOTH
+        rows = load_text_rows(
+            config("causal-lm", {"name": name, **columns}, streaming=True, validation_rows=30), tmp_path
+        )
+        windows = rows.windows_of_training()
+        assert windows is not None and windows.described() == described, name
 
 
 def test_what_is_decoded_stays_within_its_budget() -> None:
@@ -162,7 +220,7 @@ def test_what_is_decoded_stays_within_its_budget() -> None:
     assert [number for number in range(5) if units.get((0, number)) is not None] == [3, 4]
 
 
-def test_of_many_files_a_few_are_open(tmp_path: Path) -> None:
+def test_of_many_files_a_few_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 60 files of each kind was open from its first row on, and the index had files of its own for each."""
     table = pa.table({"source": ["a", "b"], "target": ["c", "d"]})
     for number in range(60):
@@ -174,6 +232,7 @@ def test_of_many_files_a_few_are_open(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 50, hard))
     try:
+        monkeypatch.setattr("trainwiz.core.data.streamed.MOST_OPEN", 8)
         rows = load_text_rows(config("seq2seq", *sources, streaming=True, validation_rows=2), tmp_path)
         found = [rows.texts[number] for number in np.random.default_rng(1).permutation(len(rows.texts))]
     finally:
@@ -193,7 +252,7 @@ def test_a_row_group_is_found_without_reading_the_footer_again(tmp_path: Path, m
     assert len(opened) == 1
 
 
-@each("name", ["a.parquet", "a.tsv", "a.jsonl.gz"])
+@each("name", ["a.parquet", "a.tsv", "a.jsonl", "a.jsonl.gz", "quoted.csv"])
 def test_the_index_takes_no_more_than_is_said(tmp_path: Path, name: str) -> None:
     FILES[name][0](tmp_path / name)
     run = config("seq2seq", {"name": name, **BOTH}, validation_rows=20)
@@ -203,4 +262,5 @@ def test_the_index_takes_no_more_than_is_said(tmp_path: Path, name: str) -> None
     real = sum(path.stat().st_size for path in (tmp_path / ROWS_FOLDER).rglob("*") if path.is_file())
     text_bytes = sum(len(side.encode()) for row in ROWS for side in row)
     assert real <= said.bytes_streamed + 2000
-    assert (real > 0.9 * text_bytes) == (name != "a.parquet"), "only parquet files are read where they stand"
+    copied = FILES[name][1] is CopiedPart
+    assert (real > 0.9 * text_bytes) == copied, "only what cannot be read in the middle is copied"

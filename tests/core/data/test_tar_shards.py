@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.formats import open_reader
+from trainwiz.core.data.streamed import CopiedPart, PlacedPart, StreamedTexts
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
@@ -76,6 +77,15 @@ def test_a_field_of_lines_has_a_row_on_each(tmp_path: Path) -> None:
             path, tmp_path, streaming=streaming, text_column="jsonl.prompt", target_column="jsonl.response"
         )
         assert texts == [f"p{n}" for n in range(30)] * 2 and targets == [f"r{n}" for n in range(30)] * 2
+
+
+def test_streamed_rows_of_shards_are_read_in_place_unless_they_are_packed(tmp_path: Path) -> None:
+    for name, part in (("a.tar", PlacedPart), ("a.tar.gz", CopiedPart)):
+        shard(tmp_path / name, SAMPLES, "w:gz" if part is CopiedPart else "w")
+        source = {"name": name, "text_column": "txt", "target_column": "json.caption"}
+        config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [source], "streaming": True}})
+        found = load_text_rows(config, tmp_path).texts
+        assert isinstance(found, StreamedTexts) and [type(one) for one in found.rows.parts] == [part]
 
 
 def test_names_that_climb_are_keys_and_no_paths(tmp_path: Path) -> None:

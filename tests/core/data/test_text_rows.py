@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,25 @@ def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
         for number in (-1, 5):
             with pytest.raises(IndexError):
                 store[number]
+
+
+def test_processes_and_threads_read_the_same_open_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "\n".join("word " * (n % 40 + 1) + str(n) for n in range(2000)))
+    rows = load_text_rows(_config("causal-lm", {"name": "a.txt"}, streaming=True), tmp_path)
+    expected = list(rows.texts)
+
+    def wrong(start: int) -> list[int]:
+        return [n for n in range(start, len(expected), 4) if rows.texts[n] != expected[n]]
+
+    children = []
+    for start in range(3):
+        child = os.fork()
+        if child == 0:
+            os._exit(1 if wrong(start) else 0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(wrong, range(4))) == [[]] * 4
 
 
 def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tmp_path: Path) -> None:

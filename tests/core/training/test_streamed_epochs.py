@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,20 @@ ROWS, BATCH, RANKS = 1501, 8, 2
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
+    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 1000)
+    monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
 
 
 def _file(folder: Path) -> None:
     proteins = ["MKTAYIAKQR"[: 3 + n % 8] * (1 + n % 5) for n in range(ROWS)]
     table = pa.table({"text": [str(n) for n in range(ROWS)], "sequence": proteins})
     pq.write_table(table, folder / "a.parquet", row_group_size=53)
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
 
 
-def _config(task: str, column: str, *, streaming: bool = True) -> RunConfig:
-    source = {"name": "a.parquet", "text_column": column}
-    data = {"sources": [source], "streaming": streaming, "validation_rows": 40}
+def _config(task: str, column: str, name: str) -> RunConfig:
+    source = {"name": name, "text_column": column}
+    data = {"sources": [source], "streaming": True, "validation_rows": 40}
     return RunConfig.model_validate({"task": task, "data": data})
 
 
@@ -56,7 +60,8 @@ def _number(text: str, target: str | None) -> tuple[np.ndarray, np.ndarray]:
     return np.array([int(text)]), np.array([int(text)])
 
 
-def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Path, name: str) -> None:
     _file(tmp_path)
     seen: list[list[int]] = []
     for epoch in (0, 3):
@@ -64,7 +69,7 @@ def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Pat
         for rank in range(RANKS):
             for skip, most in ((0, 31), (31, None)):
                 # As a new process has it: everything is read anew.
-                rows = load_text_rows(_config("causal-lm", "text"), tmp_path)
+                rows = load_text_rows(_config("causal-lm", "text", name), tmp_path)
                 windows = rows.windows_of_training()
                 assert windows is not None and len(list(windows.orders(5, epoch))) > 5
                 sampler = EpochSampler(len(rows.train), 5, windows=windows)
@@ -75,11 +80,12 @@ def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Pat
     assert seen[0] != seen[1]
 
 
-def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path, name: str) -> None:
     _file(tmp_path)
     found = []
     for workers, skip in ((0, 0), (2, 0), (2, 17)):
-        rows = load_text_rows(_config("masked-lm", "sequence"), tmp_path)
+        rows = load_text_rows(_config("masked-lm", "sequence", name), tmp_path)
         sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
         found.append(
             _batches(sampler, MaskedProteins(ProteinStore(rows.texts, 1022), rows.train, 0.15, 5), 2, 1, skip, workers)
