@@ -37,7 +37,7 @@ LOG_LINES = (
     ("core/supervise/ending.py", "could not be written"),
     ("core/supervise/recorder.py", "could not be sampled"),
     ("core/supervise/watch.py", "could not be watched"),
-    ("core/telemetry/advice_machine.py", "GPU is lost"),
+    ("core/telemetry/advice.py", "GPU is lost"),
     ("core/supervise/attempt.py", "resumes from"),
     ("core/supervise/attempt.py", "starts from the beginning"),
     ("core/training/disk_guard.py", "there is room on the disk again"),
@@ -76,7 +76,13 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ): "stands for transformers' message, which build.py matches",
     ("core/export/training_arguments.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
     ("core/language.py", "The texts in"): "said where there is no catalogue to translate it",
-    ("core/telemetry/event_proto.py", "a field ends"): "caught where the file is read, which has a sentence",
+    ("core/telemetry/event_file.py", "a field ends"): "caught where the file is read, which has a sentence",
+    **{
+        (f"core/importing/{name}.py", conversion): "the name of a conversion, in a table"
+        for name in ("names", "values")
+        for conversion in ("by length", "weights in bf16")
+    },
+    ("core/importing/engine_names.py", "MULTI_CPU DEEPSPEED"): "accelerate's own names",
     ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
