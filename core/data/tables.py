@@ -10,16 +10,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
+from trainwiz.core.data.blocks import LONGEST_LINE, sample_blocks
 from trainwiz.core.data.reader import Column, ColumnBatch, place_of, text_array, unreadable
 from trainwiz.core.data.text_file import (
     BRACES,
-    LONGEST_LINE,
     JsonLinesReader,
     Rows,
     TextFileReader,
     json_detail,
     kind_name,
-    sample_blocks,
 )
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import mark, tr

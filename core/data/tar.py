@@ -18,8 +18,9 @@ from tarfile import TarInfo
 from typing import Any, cast
 
 import numpy as np
+from trainwiz.core.data.blocks import LONGEST_LINE
 from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, cannot_read, unreadable
-from trainwiz.core.data.text_file import GZIP_MAGIC, LONGEST_LINE, batch_of, leaves_of
+from trainwiz.core.data.text_file import GZIP_MAGIC, batch_of, leaves_of
 from trainwiz.core.errors import UsageError
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr

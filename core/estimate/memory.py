@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.moment import KINDS, moment_text
 from trainwiz.core.estimate.peak import Peak, evaluation_peak, overheads, peak_of
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
@@ -19,7 +18,7 @@ from trainwiz.core.estimate.traced import (
     traced_peak,
     with_measured_context,
 )
-from trainwiz.core.estimate.workload import MemoryVerdict, Tier, Workload
+from trainwiz.core.estimate.workload import KINDS, MemoryVerdict, Tier, Workload, moment_text
 from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceResult
 

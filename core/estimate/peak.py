@@ -20,9 +20,8 @@ from trainwiz.core.estimate.activations import (
     working_bytes,
 )
 from trainwiz.core.estimate.architecture import Block
-from trainwiz.core.estimate.moment import KINDS, Moment, layer_name
 from trainwiz.core.estimate.states import States, states_of
-from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+from trainwiz.core.estimate.workload import HALF, KINDS, SINGLE, Moment, Workload, layer_name
 from trainwiz.core.language import mark
 
 # What a process holds on its device beside its tensors: context, library workspaces, cached blocks.

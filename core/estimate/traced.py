@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.peak import Peak, weight_copies
 from trainwiz.core.estimate.states import States, single_states, states_of
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.workload import KINDS, Moment, Workload
 from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import platformdirs
-from trainwiz.core.estimate.moment import KINDS, Moment
-from trainwiz.core.estimate.workload import HALF, Workload
+from trainwiz.core.estimate.workload import HALF, KINDS, Moment, Workload
 from trainwiz.core.files import open_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import write_atomic

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
-from trainwiz.core.estimate.moment import KINDS, Moment
 from trainwiz.core.estimate.trace.ledger import FORWARD, Ledger, backward_phase, layer_stacks
 from trainwiz.core.estimate.trace.step import EVALUATION, GENERATION, PROMPTS
+from trainwiz.core.estimate.workload import KINDS, Moment
 
 FORWARDS = (FORWARD, EVALUATION, PROMPTS, GENERATION)
 """Phases that go through all layers, forward."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from trainwiz.core.estimate.moment import KINDS, Moment
+from trainwiz.core.estimate.workload import KINDS, Moment
 from trainwiz.core.language import mark
 from transformers.modeling_layers import GradientCheckpointingLayer
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.blocks import LONGEST_LINE
 from trainwiz.core.data.summary import summarize_data
-from trainwiz.core.data.text_file import LONGEST_LINE
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data import rows as rows_module
+from trainwiz.core.data.blocks import sample_blocks
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import spread
 from trainwiz.core.data.summary import SAMPLE_ROWS, TOKENIZED_ROWS, DataSummary, summarize_data
-from trainwiz.core.data.text_file import sample_blocks
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import summary_of

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.estimate.memory import FULL_TRACE_SPREAD, LAYERS_SPREAD, estimate_memory
-from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, overheads
 from trainwiz.core.estimate.traced import Evidence
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.tracing.request import TraceRequest, TraceResult, TraceTier
 
 from tests.core.estimate.test_peak import GIB, esm650

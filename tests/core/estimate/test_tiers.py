@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, estimate_memory, largest_micro_batch
-from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.estimate.peak import (
     BLAS_HANDLES,
     BLAS_WORKSPACE_BYTES,
@@ -15,7 +14,7 @@ from trainwiz.core.estimate.peak import (
     peak_of,
 )
 from trainwiz.core.estimate.traced import Evidence
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.history.measurement import Measurement, model_digest
 from trainwiz.core.tracing.request import TraceRequest, TraceResult, TraceTier
 

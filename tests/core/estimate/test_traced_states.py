@@ -1,9 +1,9 @@
 """States of a trace, shared out as the strategy does."""
 
 import pytest
-from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.traced import traced_peak
+from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.tracing.request import TraceResult
 
 from tests.core.estimate.test_peak import esm650

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from threading import Thread
 
-from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.tracing.request import TraceAnswer, TraceRequest, TraceResult, TraceTier
 
 GIB = 2**30

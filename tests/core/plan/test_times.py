@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.estimate.moment import Moment
 from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import device_key
 from trainwiz.core.plan.result import Plan

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.moment import Moment
+from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_versions, user_cache_folder
 
 from tests.core.tracing.requests import request
