@@ -10,7 +10,7 @@ from textual.events import Paste
 from trainwiz.core.language import use_language
 from trainwiz.tui.screens.import_card import ImportCard
 
-from tests.tui.test_wizard_snapshots import SIZES, pytestmark  # noqa: F401 -- the mark holds for this file too
+from tests.tui.test_wizard_snapshots import VIEWS, pytestmark  # noqa: F401 -- the mark holds for this file too
 from tests.tui.wizard_parts import frozen_app, settled
 
 SCRIPT = """from transformers import TrainingArguments
@@ -62,10 +62,12 @@ def _chinese() -> Iterator[None]:
     use_language("en")
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("text", TEXTS)
-def test_import(snap_compare, text, size, theme):
+PICTURES = [("read", "60x20-dark"), ("read", "80x24-light"), ("empty", "80x24-light"), ("refused", "120x40-dark")]
+
+
+@pytest.mark.parametrize(("text", "view"), PICTURES)
+def test_import(snap_compare, text, view):
+    size, theme = VIEWS[view]
     assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(TEXTS[text], theme))
 
 

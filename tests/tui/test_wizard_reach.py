@@ -184,5 +184,5 @@ def test_no_field_is_without_a_plan_that_it_means_something_to():
     plan = make_frozen_plan(PlanRequest())
     values = {"engine.device": "cuda", "engine.nodes": 2, "evaluation.generate": True, "mode.kind": "dev-run"}
     config = plan.config.with_values({**values, "task": "seq2seq"}, "you")
-    text = replace(plan, config=config, task="seq2seq", batch=replace(plan.batch, world_size=2))
+    text = replace(plan, config=config, batch=replace(plan.batch, world_size=2))
     assert [spec.id for spec in TRAINING_FIELDS if not applies(spec, plan) and not applies(spec, text)] == []
