@@ -75,6 +75,15 @@ def test_the_columns_can_be_chosen_where_nobody_knows_them(here: Path):
     assert mended.reading.glance.text == 1
 
 
+def test_a_column_that_is_not_found_is_said_once_and_by_the_name_of_its_field(here: Path):
+    name = rows(here / "a.jsonl", {"title": "t", "body": "MKV"})
+    state = state_of(PlanReader(MACHINE), asked(name))
+    views = [field_view(state, FIELD_BY_ID[field], UNICODE_MARKS).invalid or "" for field in ("data", "column")]
+    words = " ".join((*views, said(state)))
+    assert words.count("does not say which column") == 1
+    assert "“Text column”" in words and "text_column" not in words
+
+
 def test_the_column_that_was_found_is_named(here: Path):
     name = rows(here / "a.jsonl", {"note": "x", "sequence": "MKV"})
     state = state_of(PlanReader(MACHINE), asked(name))

@@ -248,7 +248,9 @@ def field_problem(state: PlanState, spec: Setting) -> str:
     if not problem and spec.id == "data":
         # A broken file is named by its path; what names another field's key is said there.
         own = (finding for finding in state.reading.data_findings if finding.severity == "error")
-        problem = next((finding.message for finding in own if not finding.where.startswith(FIRST_SOURCE)), "")
+        problem = next(
+            (on_screen(finding).message for finding in own if not finding.where.startswith(FIRST_SOURCE)), ""
+        )
     return problem
 
 

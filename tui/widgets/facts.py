@@ -155,12 +155,12 @@ def place_words(data: DataSummary, files: int) -> str:
 
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
-    from trainwiz.tui.screens.plan_fields import FIELD_BY_ID
+    from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
     from trainwiz.tui.screens.plan_state import field_problem
 
     reading = state.reading
     said = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
-    about = (*reading.data_findings, *(reading.data.findings if reading.data is not None else ()))
+    about = map(on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ())))
     return tuple({one.message: one for one in about if one.message not in said}.values())
 
 
