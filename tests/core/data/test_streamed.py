@@ -81,7 +81,7 @@ ORDERS = {
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some 100 KB stand for large ones: many blocks, many units, many windows."""
-    monkeypatch.setattr("trainwiz.core.data.text_file.BLOCK_BYTES", 5000)
+    monkeypatch.setattr("trainwiz.core.data.blocks.BLOCK_BYTES", 5000)
     monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 9000)
     monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
     monkeypatch.setattr("trainwiz.core.data.parquet.BATCH_ROWS", 16)
@@ -178,7 +178,7 @@ def test_broken_rows_are_named_by_their_line(tmp_path: Path) -> None:
 
 
 def test_a_record_that_would_fill_the_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.data.text_file.LONGEST_LINE", 20_000)
+    monkeypatch.setattr("trainwiz.core.data.blocks.LONGEST_LINE", 20_000)
     source = {"name": "a.fasta", "text_column": "sequence"}
     (tmp_path / "a.fasta").write_text(">short\nMKV\n>chromosome 1\n" + "ACGTACGT\n" * 4000 + ">short\nMKV\n")
     with pytest.raises(UsageError, match=r"a\.fasta, byte 12: the text has 20,000 bytes or more"):

@@ -126,7 +126,8 @@ def test_quick() -> None:
     here, request, data = machine(), config(batch__target_samples=96), rows()
     plan(here, request, data)
     best = min(_seconds(lambda: plan(here, request, data)) for _ in range(10))
-    assert best < 0.005
+    # Its pace is in tools/benchmarks; this is a bound against one that blows up.
+    assert best < 0.1
 
 
 def _seconds(call) -> float:
