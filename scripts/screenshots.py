@@ -81,7 +81,6 @@ CARDS = {
     "range": ("tab", "g", *"400-1200", "enter", "home", "pagedown", "pagedown", "pagedown"),
     "metrics": ("m",),
     "log": ("l",),
-    "traffic": ("t",),
     "palette": ("colon",),
     "help": ("tab", "f1"),
 }

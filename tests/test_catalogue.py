@@ -65,7 +65,6 @@ LOG_LINES = (
 )
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/config/yaml_text.py", "Value error, "): "taken off pydantic's message",
-    ("core/data/reader.py", "have no places"): "a mistake of the caller, which people do not meet",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
     ("core/estimate/architecture.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor.py", "docker run"): "a command",

@@ -11,7 +11,7 @@ from trainwiz.tui.text import amount_range, count, duration, epochs, percent, sh
 
 if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
-    from trainwiz.core.plan.result import MemoryPlan, Plan, TimePlan
+    from trainwiz.core.plan.result import MemoryPlan, Plan, PlannedModel, TimePlan
 
 
 # What became of the settings of an import, as rows of texts: the command and the wizard show the same.
@@ -128,7 +128,12 @@ def length_words(task: str, source: int | None, target: int | None) -> str:
 def method_words(plan: Plan) -> str:
     """What is about to be learnt, and at which rate: "fine-tunes the weights in ./model, learning rate 2e-05"."""
     rate = tr("learning rate {rate}", rate=f"{plan.config.training.learning_rate:g}")
-    return f"{plain_text(plan.model.learnt, 200)}, {rate}"
+    return f"{learnt_text(plan.model)}, {rate}" if plan.model.learnt else learnt_text(plan.model)
+
+
+def learnt_text(model: PlannedModel) -> str:
+    """The same without the rate; nothing is claimed of a model that was not found."""
+    return plain_text(model.learnt, 200) or tr("unknown until the model is found")
 
 
 def run_words(plan: Plan) -> list[str]:

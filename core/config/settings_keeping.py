@@ -28,7 +28,7 @@ class EvaluationSection(Section):
     )
     generation_length: int | None = setting(
         None, "Generated texts end here at the latest.",
-        "A model that has learnt little never stops by itself.",
+        "An undertrained model may never write an end token.",
         "Empty: the longest target.",
         "Time and memory of generation.",
         ge=1, le=1048576, label="Longest generation", group="How it is measured", rare=True, when="generates",
@@ -84,14 +84,14 @@ class CheckpointSection(Section):
 
     every_steps: int | None = setting(
         None, "Steps between two checkpoints.",
-        "A run that breaks goes on from the last one.",
+        "A run that fails resumes from the last one.",
         "Empty: ten times over the run, at least every 500 steps.",
         "Disk and the time to write; old checkpoints are removed.",
         ge=1, label="Save every", group="What is kept and reported", id="save_every", rare=True, unit="steps",
     )
     keep: int = setting(
         2, "How many checkpoints stay on the disk.",
-        "A run goes on from the newest; the best may be an older one.",
+        "A run resumes from the newest; the best may be older.",
         "2.",
         "Disk, in proportion.",
         ge=1, le=10000, label="Checkpoints kept", group="What is kept and reported", rare=True,
@@ -106,17 +106,17 @@ class CheckpointSection(Section):
 
 
 class RecoverySection(Section):
-    """What trainwiz does by itself when a run fails while nobody looks."""
+    """What trainwiz does automatically when an unattended run fails."""
 
     on: bool = setting(
         True, "Start again from the last checkpoint after a failure that a new start can cure.",
         "GPU memory that runs out at night costs minutes, not days; the effective batch stays.",
         "on.",
         "Nothing while all is well.",
-        label="Go on by itself", group="When it fails", id="recovery", rare=True,
+        label="Restart automatically", group="When it fails", id="recovery", rare=True,
     )
     max_restarts: int = setting(
-        3, "Starts by itself without a new checkpoint before it gives up.",
+        3, "Automatic restarts without a new checkpoint before it gives up.",
         "What fails again and again does not pass.",
         "3; 0 starts nothing again.",
         "The time of the failed starts.",
@@ -131,7 +131,7 @@ class RecoverySection(Section):
     )
     disk_wait_s: float = setting(
         3600.0, "Seconds that a save waits for room on a full disk before the run ends.",
-        "Free some space meanwhile, and it goes on.",
+        "Free some space in the meantime and the save continues.",
         "3,600.",
         "The time of the wait.",
         ge=0, le=604800, label="Wait for disk", group="When it fails", id="disk_wait", rare=True, unit="s",

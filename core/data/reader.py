@@ -74,8 +74,9 @@ class Reader(ABC):
         return self.batches(wanted)
 
     def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
-        """The wanted cells of the row whose places hold these bytes. Raises UsageError, StopIteration for other bytes."""
-        raise NotImplementedError(f"rows of {self.path} have no places")
+        """The wanted cells of the row whose places hold these bytes. Raises UsageError, StopIteration for other bytes:
+        in this format no row stands alone."""
+        raise StopIteration
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows.

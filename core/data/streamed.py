@@ -37,7 +37,7 @@ SHUFFLED_AS_ONE = "torch.randperm"
 
 
 class Windows:
-    """Rows stand in units, pieces of files that are read at once; units of one run follow each other in a file.
+    """Rows are grouped in units, pieces of files that are read at once; a run is a sequence of adjacent units.
 
     The runs are permuted by (seed, epoch). As many units that follow each other then as fit into
     the budget make a window, and its rows are permuted by (seed, epoch, window). Which row comes
@@ -214,7 +214,7 @@ class PlacedPart(Part):
             self._opened = self._opened or open_columns(self._path, self._found, self._task)
             reader, wanted = self._opened
             cells = pa.array(reader.cells(pieces, wanted), pa.large_string())
-        except (NotImplementedError, StopIteration, UnicodeEncodeError, UsageError):
+        except (StopIteration, UnicodeEncodeError, UsageError):
             raise changed(self._path) from None
         text, *target = trim_of(self._task)(cells).to_pylist()
         if not text or not all(target):

@@ -35,7 +35,7 @@ class PlannedModel:
     parameters: int | None
     trainable_parameters: int | None
     learnt: str = ""
-    """What is about to be learnt, in a few words: "fine-tunes the weights in ./model"."""
+    """What is about to be learnt, in a few words: "fine-tunes the weights in ./model"; empty where the model is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

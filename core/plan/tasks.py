@@ -236,8 +236,10 @@ def with_init(config: RunConfig, model: ModelSpec | None) -> RunConfig:
 
 
 def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = None) -> str:
-    """What is about to be learnt, for the first lines of every front end."""
-    lora, of_folder = config.peft.method == "lora", model is not None and model.hub_id is None
+    """What is about to be learnt, for the first lines of every front end; empty where there is no such model."""
+    if model is None:
+        return ""
+    lora, of_folder = config.peft.method == "lora", model.hub_id is None
     if (init or config.model.init) != "pretrained":
         return tr("trains LoRA adapters on random weights") if lora else tr("trains from scratch (random weights)")
     sentences = {
@@ -246,7 +248,7 @@ def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = 
         (False, True): mark("fine-tunes the weights in {where}"),
         (False, False): mark("fine-tunes the published weights of {where}"),
     }
-    where = config.model.name if model is None or of_folder else str(model.hub_id)
+    where = config.model.name if of_folder else str(model.hub_id)
     return tr(sentences[lora, of_folder], where=where)
 
 

@@ -126,7 +126,9 @@ def make_frozen_plan(
     return Plan(
         machine=machine,
         config=config,
-        model=PlannedModel(config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000),
+        model=PlannedModel(
+            config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000, "trains from scratch (random weights)"
+        ),
         batch=BatchPlan(
             micro,
             accumulation,

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.plan_words import trained_words
+from trainwiz.tui.plan_words import learnt_text, trained_words
 from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.step_part import StepPart
@@ -250,7 +250,7 @@ def model_lines(
     yield title(tr("What it is"))
     note = trained_words(planned.parameters, planned.trainable_parameters)
     yield line(tr("Parameters"), short_count(planned.parameters), note, width, marks)
-    yield from hanging(tr("Method"), plain_text(planned.learnt, 200), width)
+    yield from hanging(tr("Method"), learnt_text(planned), width)
     yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width, marks)
     if model is None:
         return

@@ -10,6 +10,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import gather_config, plan_run
 from trainwiz.core.profile import load_profile
+from trainwiz.tui.plan_words import method_words
 
 from tests.each import each
 
@@ -20,9 +21,9 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
     rows = tmp_path / "chat.jsonl"
     rows.write_text('{"prompt": "who?", "response": "me."}\n')
     chosen = {"model.name": "nosuch", "peft.method": "lora", "data.sources": [{"name": str(rows)}]}
-    errors = plan_run(
-        PlanRequest(overrides=chosen), catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=None)
-    ).errors
+    plan = plan_run(PlanRequest(overrides=chosen), MACHINE)
+    errors = plan.errors
+    assert method_words(plan) == "unknown until the model is found"
     assert [error.code for error in errors] == ["missing_model"]
     assert not errors[0].remedies[0].command
     chosen["data.sources"] = [{"name": str(tmp_path / "none.jsonl")}]
