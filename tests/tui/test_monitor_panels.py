@@ -17,7 +17,7 @@ from trainwiz.tui.screens.monitor_cards import GpuCard
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
-from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, memory_parts, step_parts
+from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, batch_parts, memory_parts, step_parts
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 from tests.core.telemetry.written_run import GIB, write_run
@@ -152,11 +152,12 @@ async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> 
 def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -> None:
     planned = Planned(
         memory_bytes=int(0.8 * GIB), memory_low_bytes=int(0.6 * GIB), memory_high_bytes=int(1.1 * GIB),
-        step_low_s=10.0, step_high_s=20.0,
+        step_low_s=10.0, step_high_s=20.0, effective_samples=1,
     )  # fmt: skip
     metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
     look = Snapshot("run", "", "", "running", 0.0, planned=planned, metrics=metrics, pace=replace(NO_PACE, step_s=5.0))
     look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
     look = replace(look, advice=advise(look))
     assert memory_parts(look, UNICODE_MARKS)[-1].plain == sign
+    assert batch_parts(look)[0].plain.removeprefix("a step ") == "1 sequence"
     assert step_parts(look, UNICODE_MARKS)[-1].plain == "· faster"

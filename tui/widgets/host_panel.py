@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import mark, tr, tr_as
+from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.telemetry.words import rough_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
@@ -224,7 +224,7 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
 def batch_parts(snapshot: Snapshot) -> list[Content]:
     """The effective batch, as far as it is known."""
     samples, tokens = snapshot.planned.effective_samples, snapshot.planned.effective_tokens
-    parts = [quiet(tr("a step"), tr("{n} sequences", n=f"{samples:,}"))] if samples else []
+    parts = [quiet(tr("a step"), trn("{n} sequence", "{n} sequences", samples, n=f"{samples:,}"))] if samples else []
     return [*parts, Content(tr("{n} tokens", n=f"{tokens:,}"))] if tokens else parts
 
 
