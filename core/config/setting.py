@@ -1,7 +1,8 @@
 """Setting: one value that a run can be given, with all that is said about it, declared once.
 
 From these entries are read: the fields of RunConfig and their checks, the options of the command and their help, the rows
-of the wizard with their help, and the JSON schema. This file imports nothing heavy: the help and the first frame read it.
+of the wizard with their help, the JSON schema, the arguments of the Trainer that are the same value by another name, and
+what a resume compares. This file imports nothing heavy: the help and the first frame read it.
 """
 
 from dataclasses import dataclass, field
@@ -96,6 +97,10 @@ class Setting:
     says: str = ""
     """The option's line in the help."""
     option_group: OptionGroup = "what"
+    trainer: str = ""
+    """The argument of transformers' TrainingArguments that takes the same value; exports and imports go by it."""
+    learnt: bool = False
+    """It decides what is learnt: a run is only resumed with the value that it began with."""
     # Known from where the entry stands.
     key: str = ""
     type: Any = str

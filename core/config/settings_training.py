@@ -29,11 +29,13 @@ class TrainingSection(Section):
         "Time, in proportion.",
         ge=1, le=10**12, label="Run for", group="What you want", id="steps", unit="steps",
         option="--max-steps N", says="Optimizer steps; wins over --epochs.",
+        learnt=True,
     )
     epochs: float | None = setting(
         None, "Passes over the data; ignored when max_steps is set.",
         gt=0, le=1e6, beside="training.max_steps", unit="epochs",
         option="--epochs N", says="Passes over the data.",
+        learnt=True,
     )
     learning_rate: float = setting(
         4e-4, "The largest step that the optimizer takes.",
@@ -42,54 +44,63 @@ class TrainingSection(Section):
         "Nothing in memory or time.",
         gt=0, le=10, label="Peak learning rate", group="What you want",
         option="--learning-rate RATE", says="Peak learning rate.",
+        trainer="learning_rate", learnt=True,
     )
     warmup: float = setting(
         0.0, "Steps until the peak learning rate; below 1 it is a share of all steps.",
         "Large first steps can ruin random weights.",
         "0.02 to 0.1.",
         ge=0, label="Warm-up", group="What you want",
+        learnt=True,
     )
     schedule: Schedule = setting(
         "linear", "How the learning rate falls after the warm-up.",
         "A falling rate ends at a lower loss.",
         "linear.",
         label="Schedule", group="What you want",
+        learnt=True,
     )
     final_learning_rate: float = setting(
         0.0, "Where the decay ends: the rate at the last step.",
         "Some recipes end at a tenth of the peak.",
         "0.",
         ge=0, label="Last learning rate", group="What you want",
+        learnt=True,
     )
     weight_decay: float = setting(
         0.01, "Pulls weights towards zero.",
         "It keeps a model from remembering rows.",
         "0.01.",
         ge=0, le=10, label="Weight decay", group="Optimizer and loss", rare=True,
+        trainer="weight_decay", learnt=True,
     )
     max_grad_norm: float = setting(
         1.0, "Longer gradients are shortened to this norm; 0 switches it off.",
         "One bad batch cannot throw the weights far.",
         "1.",
         ge=0, label="Gradient clipping", group="Optimizer and loss", rare=True,
+        trainer="max_grad_norm", learnt=True,
     )
     adam_beta1: float = setting(
         0.9, "How much of the last steps' direction is kept.",
         "It smooths noisy gradients.",
         "0.9.",
         ge=0, lt=1, label="Adam beta 1", group="Optimizer and loss", rare=True,
+        trainer="adam_beta1", learnt=True,
     )
     adam_beta2: float = setting(
         0.999, "How long the size of gradients is remembered.",
         "Large batches and language models from scratch often take 0.95 to 0.98.",
         "0.999.",
         ge=0, lt=1, label="Adam beta 2", group="Optimizer and loss", rare=True,
+        trainer="adam_beta2", learnt=True,
     )
     adam_epsilon: float = setting(
         1e-8, "A small number that keeps Adam from dividing by zero.",
         "A larger one damps the steps of weights with tiny gradients.",
         "1e-8.",
         gt=0, lt=1, label="Adam epsilon", group="Optimizer and loss", rare=True,
+        trainer="adam_epsilon", learnt=True,
     )
     label_smoothing: float = setting(
         0.0, "Share of the certainty that is spread over all tokens.",
@@ -97,6 +108,7 @@ class TrainingSection(Section):
         "0.1 for translation, 0 else.",
         "The loss is higher by it; compare losses with the same smoothing only.",
         ge=0, lt=1, label="Label smoothing", group="Optimizer and loss", rare=True, when="text",
+        trainer="label_smoothing_factor", learnt=True,
     )
     loss_mean: LossMean | None = setting(
         None,
@@ -106,6 +118,7 @@ class TrainingSection(Section):
         "Empty: tokens. micro_batches repeats a run of the Trainer of transformers with an ESM model.",
         "micro_batches leaves rows as drawn, with all their padding.",
         label="Mean of the loss", group="Optimizer and loss", rare=True,
+        learnt=True,
     )
     mask_probability: float = setting(
         0.15, "Share of the tokens that the model has to guess.",
@@ -113,6 +126,7 @@ class TrainingSection(Section):
         "0.15.",
         "Nothing; losses with different shares do not compare.",
         gt=0, lt=1, label="Hidden tokens", group="Optimizer and loss", rare=True, when="masked",
+        learnt=True,
     )
     loss_chunk: int | None = setting(
         None, "Compute the loss of so many tokens at a time.",
@@ -127,6 +141,7 @@ class TrainingSection(Section):
         "The same seed repeats the same run.",
         "42.",
         ge=0, le=2**32 - 1, label="Seed", group="Optimizer and loss", rare=True,
+        trainer="seed", learnt=True,
     )
     empty_cache_steps: int | None = setting(
         None, "Steps between two releases of the cached GPU memory.",
@@ -135,6 +150,7 @@ class TrainingSection(Section):
         "Time: the cache has to be filled again.",
         ge=1, label="Release cache every", group="Devices and processes", id="empty_cache", after="engine.compile",
         rare=True, when="cuda", unit="steps", empty="off",
+        trainer="torch_empty_cache_steps",
     )
 
 
@@ -156,6 +172,7 @@ class EngineSection(Section):
         "fp16 needs loss scaling; bf16-true also stores weights in 16 bits and rounds small updates away.",
         label="Precision", group="How it is done",
         option="--precision", says="Number format.", option_group="how",
+        learnt=True,
     )
     attention: Attention | None = setting(
         None, "The kernel that computes attention.",
@@ -184,6 +201,7 @@ class EngineSection(Section):
             "adamw_bnb_8bit": "AdamW, 8 bit", "paged_adamw_8bit": "AdamW, 8 bit, paged",
         },
         option="--optimizer", says="Optimizer.", option_group="how",
+        learnt=True,
     )
     strategy: Strategy | None = setting(
         None, "How processes share the work and the training states.",
@@ -196,6 +214,7 @@ class EngineSection(Section):
             "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3",
         },
         option="--strategy", says="How processes share the work.", option_group="how",
+        learnt=True,
     )
     offload: Offload = setting(
         "none", "What is kept in host RAM instead of on the GPU.",
@@ -249,6 +268,7 @@ class EngineSection(Section):
         "off; on for long runs.",
         "Minutes at the start, and again for each new shape.",
         label="torch.compile", group="Devices and processes", rare=True,
+        trainer="torch_compile",
     )
     cpu_threads: int | None = setting(
         None, "Threads of each training process.",
@@ -262,6 +282,7 @@ class EngineSection(Section):
         "Empty: 30 minutes, or longer where one step takes longer.",
         ge=1, le=10**6, label="Wait for others", group="Devices and processes", id="process_timeout", rare=True,
         when="several_processes", unit="s",
+        trainer="ddp_timeout",
     )
     environment: dict[VariableName, VariableValue] = setting(
         {}, "Environment variables of the run: NCCL_P2P_DISABLE=1 NCCL_DEBUG=INFO.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.values import Strategy
 from trainwiz.core.run.folder import DEEPSPEED_JSON
 
@@ -72,14 +73,14 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "run_name": config.name,
         **_batch(config),
         **_length(config),
-        **_optimizer(config),
+        **_same_values(config),
+        "optim": solved(config.engine.optimizer, "engine.optimizer"),
         **scheduler_arguments(config),
         **_engine(config),
         **_loader(config),
         **_evaluation(config),
         **_checkpoints(config),
         **_reports(config),
-        "seed": config.training.seed,
         "data_seed": config.training.seed,
     }
 
@@ -101,18 +102,10 @@ def _length(config: RunConfig) -> dict[str, Any]:
     return {"num_train_epochs": solved(config.training.epochs, "training.epochs")}
 
 
-def _optimizer(config: RunConfig) -> dict[str, Any]:
-    training = config.training
-    return {
-        "optim": solved(config.engine.optimizer, "engine.optimizer"),
-        "learning_rate": training.learning_rate,
-        "weight_decay": training.weight_decay,
-        "adam_beta1": training.adam_beta1,
-        "adam_beta2": training.adam_beta2,
-        "adam_epsilon": training.adam_epsilon,
-        "max_grad_norm": training.max_grad_norm,
-        "label_smoothing_factor": training.label_smoothing,
-    }
+def _same_values(config: RunConfig) -> dict[str, Any]:
+    """Settings that are an argument of the Trainer under another name, where they are set."""
+    values = {entry.trainer: config.value(key) for key, entry in SETTINGS.items() if entry.trainer}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
@@ -151,12 +144,9 @@ def _engine(config: RunConfig) -> dict[str, Any]:
         "fp16": mixed == "fp16",
         "bf16": mixed == "bf16",
         "activation_checkpointing": bool(engine.checkpointing),
-        "torch_compile": engine.compile,
         # With use_cpu the Trainer leaves DeepSpeed aside without a word; DS_ACCELERATOR chooses its device.
         "use_cpu": runs_on_cpu(config) and not deepspeed,
     }
-    if engine.process_timeout_s is not None:
-        arguments["ddp_timeout"] = engine.process_timeout_s
     if config.task == "masked-lm" and processes(config) > 1 and not deepspeed and not uses_fsdp(config):
         # ESM's contact head gets no gradient; with checkpointing the Trainer would tell DDP to wait for all of them.
         arguments["ddp_find_unused_parameters"] = True
@@ -166,8 +156,6 @@ def _engine(config: RunConfig) -> dict[str, Any]:
         tf32 = True if engine.precision == "tf32" else engine.tf32
         if tf32 is not None:
             arguments["tf32"] = tf32
-    if config.training.empty_cache_steps is not None:
-        arguments["torch_empty_cache_steps"] = config.training.empty_cache_steps
     if deepspeed:
         arguments["deepspeed"] = DEEPSPEED_JSON
     accelerator = _accelerator(config)

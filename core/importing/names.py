@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.values import Task
 from trainwiz.core.language import mark
 
@@ -35,20 +36,19 @@ CHANGES = mark("trainwiz has no such change of the training; the run goes withou
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook, swift, fairseq. A test compares them with what is installed.
 
+_CONVERSION = {int: "count", float: "number", bool: "yes"}
 TRAINER: Mapping[str, Rule] = {
+    **{
+        entry.trainer: (key, conversion)
+        for key, entry in SETTINGS.items()
+        for kind, conversion in _CONVERSION.items()
+        if entry.trainer and kind in entry.kinds
+    },
     "per_device_train_batch_size": ("batch.micro_batch_size", "count"),
     "per_device_eval_batch_size": ("batch.eval_micro_batch_size", "count"),
     "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
-    "learning_rate": ("training.learning_rate", "number"),
-    "weight_decay": ("training.weight_decay", "number"),
-    "adam_beta1": ("training.adam_beta1", "number"),
-    "adam_beta2": ("training.adam_beta2", "number"),
-    "adam_epsilon": ("training.adam_epsilon", "number"),
-    "max_grad_norm": ("training.max_grad_norm", "number"),
-    "label_smoothing_factor": ("training.label_smoothing", "number"),
     "min_lr": ("training.final_learning_rate", "number"),
     "mlm_probability": ("training.mask_probability", "number"),
-    "seed": ("training.seed", "count"),
     "max_steps": ("training.max_steps", "limit"),
     "torch_empty_cache_steps": ("training.empty_cache_steps", "if positive"),
     "ddp_timeout": ("engine.process_timeout_s", "timeout"),
@@ -70,7 +70,6 @@ TRAINER: Mapping[str, Rule] = {
     "use_cpu": ("engine.device", "cpu"),
     "tf32": ("engine.tf32", "yes"),
     "activation_checkpointing": ("engine.checkpointing", "yes"),
-    "torch_compile": ("engine.compile", "yes"),
     "attn_implementation": ("engine.attention", "attention"),
     "use_flash_attn": ("engine.attention", "flash attention"),
     "config_overrides": ("model.architecture_overrides", "overrides"),

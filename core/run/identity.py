@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import Finding, TrainwizError, UsageError
 from trainwiz.core.export.training_arguments import processes
@@ -209,12 +210,10 @@ MOST_BLOCKS, MOST_BLOCKS_OF_A_FILE = 256, 64
 MOST_FILES = 512
 """Of more, this many are looked into, evenly spread; of all the names and sizes count."""
 OF_TRAINING = (
-    "training.seed", "training.max_steps", "training.epochs", "training.learning_rate", "training.schedule",
-    "training.final_learning_rate", "training.warmup", "training.weight_decay", "training.adam_beta1",
-    "training.adam_beta2", "training.adam_epsilon", "training.max_grad_norm", "training.label_smoothing",
-    "training.mask_probability", "training.loss_mean", "data.group_by_length", "mode.kind", "mode.overfit_batches",
+    *(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("training.")),
+    "data.group_by_length", "mode.kind", "mode.overfit_batches",
 )  # fmt: skip
-OF_ENGINE = ("engine.optimizer", "engine.precision", "engine.strategy")
+OF_ENGINE = tuple(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("engine."))
 OF_DATA = ("data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters")
 OF_MODEL = ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets")
 OF_TOKENIZER = ("model.source_language", "model.target_language")
