@@ -38,52 +38,6 @@ CHANGES = mark("trainwiz has no such change of the training; the run goes withou
 
 _CONVERSION = {int: "count", float: "number", bool: "yes"}
 TRAINER: Mapping[str, Rule] = {
-    **{
-        entry.trainer: (key, conversion)
-        for key, entry in SETTINGS.items()
-        for kind, conversion in _CONVERSION.items()
-        if entry.trainer and kind in entry.kinds
-    },
-    "per_device_train_batch_size": ("batch.micro_batch_size", "count"),
-    "per_device_eval_batch_size": ("batch.eval_micro_batch_size", "count"),
-    "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
-    "min_lr": ("training.final_learning_rate", "number"),
-    "mlm_probability": ("training.mask_probability", "number"),
-    "max_steps": ("training.max_steps", "limit"),
-    "torch_empty_cache_steps": ("training.empty_cache_steps", "if positive"),
-    "ddp_timeout": ("engine.process_timeout_s", "timeout"),
-    "dataloader_num_workers": ("data.workers", "count"),
-    "dataloader_prefetch_factor": ("data.prefetch", "count"),
-    "dataloader_pin_memory": ("data.pin_memory", "yes"),
-    "dataloader_persistent_workers": ("data.persistent_workers", "yes"),
-    "train_sampling_strategy": ("data.group_by_length", "by length"),
-    "predict_with_generate": ("evaluation.generate", "yes"),
-    "generation_max_length": ("evaluation.generation_length", "count"),
-    "generation_num_beams": ("evaluation.beams", "count"),
-    "metric_for_best_model": ("evaluation.metric", "metric"),
-    "load_best_model_at_end": ("checkpoint.keep_best", "yes"),
-    "save_total_limit": ("checkpoint.keep", "if positive"),
-    "report_to": ("logging.report_to", "reporters"),
-    "mixed_precision": ("engine.precision", "precision"),
-    "pure_bf16": ("engine.precision", "weights in bf16"),
-    "use_8bit_adam": ("engine.optimizer", "8-bit adam"),
-    "use_cpu": ("engine.device", "cpu"),
-    "tf32": ("engine.tf32", "yes"),
-    "activation_checkpointing": ("engine.checkpointing", "yes"),
-    "attn_implementation": ("engine.attention", "attention"),
-    "use_flash_attn": ("engine.attention", "flash attention"),
-    "config_overrides": ("model.architecture_overrides", "overrides"),
-    "source_lang": ("model.source_language", "language"),
-    "target_lang": ("model.target_language", "language"),
-    "use_peft": ("peft.method", "adapters"),
-    "merge_lora": ("peft.merge", "yes"),
-    "validation_file": ("data.validation_sources", "sources"),
-    "max_seq_length": ("batch.sequence_length", "limit"),
-    "max_target_length": ("batch.target_length", "count"),
-    "concatenate": ("data.concatenate", "yes"),
-    "line_by_line": ("data.concatenate", "no"),
-    "pad_to_multiple_of": ("data.pad_to_multiple_of", "count"),
-    "streaming": ("data.streaming", "yes"),
     **for_each(
         {
             mark(
@@ -177,6 +131,53 @@ TRAINER: Mapping[str, Rule] = {
             TASK_IS_NAMED: "task_type lora_task_type mlm",
         }
     ),
+    # A setting has a place, whatever is said of its name above.
+    **{
+        entry.trainer: (key, conversion)
+        for key, entry in SETTINGS.items()
+        for kind, conversion in _CONVERSION.items()
+        if entry.trainer and kind in entry.kinds
+    },
+    "per_device_train_batch_size": ("batch.micro_batch_size", "count"),
+    "per_device_eval_batch_size": ("batch.eval_micro_batch_size", "count"),
+    "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
+    "min_lr": ("training.final_learning_rate", "number"),
+    "mlm_probability": ("training.mask_probability", "number"),
+    "max_steps": ("training.max_steps", "limit"),
+    "torch_empty_cache_steps": ("training.empty_cache_steps", "if positive"),
+    "ddp_timeout": ("engine.process_timeout_s", "timeout"),
+    "dataloader_num_workers": ("data.workers", "count"),
+    "dataloader_prefetch_factor": ("data.prefetch", "count"),
+    "dataloader_pin_memory": ("data.pin_memory", "yes"),
+    "dataloader_persistent_workers": ("data.persistent_workers", "yes"),
+    "train_sampling_strategy": ("data.group_by_length", "by length"),
+    "predict_with_generate": ("evaluation.generate", "yes"),
+    "generation_max_length": ("evaluation.generation_length", "count"),
+    "generation_num_beams": ("evaluation.beams", "count"),
+    "metric_for_best_model": ("evaluation.metric", "metric"),
+    "load_best_model_at_end": ("checkpoint.keep_best", "yes"),
+    "save_total_limit": ("checkpoint.keep", "if positive"),
+    "report_to": ("logging.report_to", "reporters"),
+    "mixed_precision": ("engine.precision", "precision"),
+    "pure_bf16": ("engine.precision", "weights in bf16"),
+    "use_8bit_adam": ("engine.optimizer", "8-bit adam"),
+    "use_cpu": ("engine.device", "cpu"),
+    "tf32": ("engine.tf32", "yes"),
+    "activation_checkpointing": ("engine.checkpointing", "yes"),
+    "attn_implementation": ("engine.attention", "attention"),
+    "use_flash_attn": ("engine.attention", "flash attention"),
+    "config_overrides": ("model.architecture_overrides", "overrides"),
+    "source_lang": ("model.source_language", "language"),
+    "target_lang": ("model.target_language", "language"),
+    "use_peft": ("peft.method", "adapters"),
+    "merge_lora": ("peft.merge", "yes"),
+    "validation_file": ("data.validation_sources", "sources"),
+    "max_seq_length": ("batch.sequence_length", "limit"),
+    "max_target_length": ("batch.target_length", "count"),
+    "concatenate": ("data.concatenate", "yes"),
+    "line_by_line": ("data.concatenate", "no"),
+    "pad_to_multiple_of": ("data.pad_to_multiple_of", "count"),
+    "streaming": ("data.streaming", "yes"),
 }
 """Today's name -> its place. What depends on other settings is placed by trainer.SPECIAL."""
 
