@@ -110,6 +110,15 @@ class TrainingSection(Section):
         ge=0, lt=1, label="Label smoothing", group="Optimizer and loss", rare=True, when="text",
         trainer="label_smoothing_factor", learnt=True,
     )
+    neftune_noise_alpha: float | None = setting(
+        None, "Random noise on the embeddings while training (NEFTune): alpha / sqrt(length × hidden size) at most.",
+        "Chat models fine-tuned on a few thousand answers often write better ones (arXiv:2310.05914).",
+        "Empty: none. 5 for instruction tuning.",
+        "The training loss is higher by it; the evaluation has no noise.",
+        gt=0, le=1000, label="NEFTune noise", group="Optimizer and loss", id="neftune", rare=True,
+        empty="none",
+        trainer="neftune_noise_alpha", learnt=True,
+    )
     loss_mean: LossMean | None = setting(
         None,
         "Over what the loss of an optimizer step is a mean: all its labelled tokens, or the means of its "
