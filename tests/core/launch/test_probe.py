@@ -137,6 +137,10 @@ def test_a_probe_that_fails_says_why_and_leaves_nothing(scratch: Path, monkeypat
     assert message.startswith("The probe failed: ") and "Traceback" not in message
 
 
+CHAT = {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
+PAIRS = {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
+
+
 @pytest.mark.all
 @pytest.mark.parametrize(
     "overrides",
@@ -145,42 +149,18 @@ def test_a_probe_that_fails_says_why_and_leaves_nothing(scratch: Path, monkeypat
         {"engine.precision": "bf16"},
         {"engine.checkpointing": True, "training.loss_chunk": 16},
         {"data.sources": [{"name": "/nowhere/rows.parquet"}]},
+        {"model.name": "gpt2-tiny", "data.sources": [{"name": "sample-text"}]},
+        {"model.name": "gpt2-tiny", "data.sources": [CHAT], "peft.method": "lora", "peft.rank": 4},
+        {"model.name": "t5-chat-tiny", "data.sources": [PAIRS]},
     ],
 )
-def test_probes_of_other_settings(scratch: Path, overrides: dict[str, Any]) -> None:
-    gathered = gather(request(**overrides))
-    plan = plan_gathered(gathered)
-    with Probe(plan, gathered.data, limit_s=300.0) as probe:
+def test_probes_of_other_settings_and_models(scratch: Path, overrides: dict[str, Any]) -> None:
+    text = "model.name" in overrides
+    more = {**SMALL, **overrides, "training.max_steps": 100}
+    gathered = gather(PlanRequest(overrides=more) if text else request(**overrides))
+    with Probe(plan_gathered(gathered), gathered.data, limit_s=LIMIT_S, search=not text) as probe:
         result = probe.run()
     until_quiet(scratch)
     assert result.measurement is not None and result.problem == ""
-    assert result.searched and (result.measurement.largest_micro_batch or 0) >= 8
-
-
-@pytest.mark.all
-@pytest.mark.parametrize(
-    ("model", "overrides"),
-    [
-        ("gpt2-tiny", {"data.sources": [{"name": "sample-text"}]}),
-        (
-            "gpt2-tiny",
-            {
-                "data.sources": [{"name": "sample-chat", "text_column": "prompt", "target_column": "response"}],
-                "peft.method": "lora",
-                "peft.rank": 4,
-            },
-        ),
-        (
-            "t5-chat-tiny",
-            {"data.sources": [{"name": "sample-pairs", "text_column": "source", "target_column": "target"}]},
-        ),
-    ],
-)
-def test_probes_of_text_models(scratch: Path, model: str, overrides: dict[str, Any]) -> None:
-    gathered = gather(PlanRequest(overrides={**SMALL, **overrides, "model.name": model, "training.max_steps": 100}))
-    plan = plan_gathered(gathered)
-    with Probe(plan, gathered.data, limit_s=LIMIT_S, search=False) as probe:
-        result = probe.run()
-    until_quiet(scratch)
-    assert result.measurement is not None and result.problem == ""
-    assert result.rows == "data"
+    assert result.rows == "data" if text else (result.measurement.largest_micro_batch or 0) >= 8
+    assert result.searched is not text
