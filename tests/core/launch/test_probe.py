@@ -64,7 +64,8 @@ def request(**overrides: Any) -> PlanRequest:
     return PlanRequest(profile="cpu-demo", overrides={**SMALL, **overrides})
 
 
-def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path) -> None:
+def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.launch.probe_order.MEASURED_SHARE", 0.08)
     gathered = gather(request())
     plan = plan_gathered(gathered)
     seen: list[str] = []
