@@ -25,10 +25,9 @@ from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.recovery import Setup, StartOrder
 
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
-from tests.fakes.nvml import fixtures
+from tests.fakes.nvml import build_library, fixtures
 
 fake_nvml = fixtures.fake_nvml
-fake_nvml_library = fixtures.fake_nvml_library
 WORKER = Path(__file__).parent / "worker.py"
 
 # What `accelerate launch` does without its three seconds of imports: a parent that waits for its WORLD_SIZE ranks.
@@ -150,6 +149,12 @@ class Starter:
         run.file("accelerate.yaml").write_text(ACCELERATE_YAML.format(kind=kind, processes=processes))
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml"]
         return [*launch, "--main_process_port", "0", "--num_cpu_threads_per_process", "1", str(WORKER), "."]
+
+
+@pytest.fixture(scope="module")
+def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a module's own: a driver that a test did not let be closed stays open in this process."""
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
