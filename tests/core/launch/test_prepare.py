@@ -22,6 +22,7 @@ from trainwiz.core.run.state import read_state
 
 from tests.core.launch.plans import plan_for, small_plan
 from tests.core.launch.test_probe_parts import demo
+from tests.each import each
 
 
 def test_a_prepared_folder_is_complete(tmp_path: Path) -> None:
@@ -87,10 +88,12 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds a run already"):
         prepare_run(small_plan(), run.path)
     assert run.run_yaml.read_text() == before
-    with pytest.raises(UsageError, match="is a file"):
-        prepare_run(small_plan(), full / "thesis.txt")
-    with pytest.raises(UsageError, match="is a file"):
-        prepare_run(small_plan(), full / "thesis.txt" / "below")
+    for path in (full / "thesis.txt", full / "thesis.txt" / "below"):
+        with pytest.raises(UsageError, match="is a file"):
+            prepare_run(small_plan(), path)
+    # An empty folder is taken.
+    (tmp_path / "empty" / "lost+found").mkdir(parents=True)
+    assert prepare_run(small_plan(), tmp_path / "empty").is_run()
 
 
 def test_a_folder_that_cannot_even_be_looked_for_is_a_sentence(tmp_path: Path) -> None:
@@ -112,15 +115,10 @@ def test_too_small_a_disk_is_found_before_anything_is_written(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
     forced = plan_for(small_plan(forced=True).config, disk_bytes=free * 2)
     assert prepare_run(forced, tmp_path / "a" / "b").is_run()
-
-
-def test_the_disk_here_does_not_matter_to_a_run_on_another_machine(tmp_path: Path) -> None:
-    free = shutil.disk_usage(tmp_path).free
-    named = small_plan().config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you")
-    here = plan_for(named, disk_bytes=free * 2)
-    elsewhere = replace(here, machine=replace(here.machine, hypothetical=True))
-    run = prepare_run(elsewhere, tmp_path / "carried")
-    assert run.run_yaml.is_file()
+    # The disk here does not matter to a run on another machine.
+    named = plan_for(small_plan().config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you"))
+    elsewhere = replace(plan_for(named.config, disk_bytes=free * 2), machine=replace(plan.machine, hypothetical=True))
+    assert prepare_run(elsewhere, tmp_path / "carried").is_run()
 
 
 def test_of_two_at_once_one_gets_the_folder(tmp_path: Path) -> None:
@@ -201,21 +199,11 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, mount: str, code: str, se
     assert sentence in found.stdout
 
 
-@pytest.mark.parametrize(
-    ("mode", "kept"), [({}, True), ({"mode__overfit_batches": 2}, False), ({"mode__trace_steps": 3}, False)]
-)
-def test_only_ordinary_steps_will_be_a_measurement(
-    mode: dict[str, int], kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each(("mode", "kept"), [({}, True), ({"mode__overfit_batches": 2}, False), ({"mode__trace_steps": 3}, False)])
+def test_only_ordinary_steps_will_be_a_measurement(mode: dict[str, int], kept: bool) -> None:
     made = demo(**mode)
     document = _plan_json(made, made.config)
     assert (document["planned_measurement"] is not None) == kept
-
-
-def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    (empty / "lost+found").mkdir(parents=True)
-    assert prepare_run(small_plan(), empty).is_run()
 
 
 def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.run.lost import all_pids
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 SMALL = {"batch.sequence_length": 32, "batch.micro_batch_size": 4, "batch.target_samples": 32}
-LIMIT_S = 40.0
+LIMIT_S = 120.0
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def processes_below(folder: Path) -> list[int]:
 
 
 def until_quiet(folder: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (processes_below(folder) or list(folder.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert processes_below(folder) == []
@@ -64,7 +64,8 @@ def request(**overrides: Any) -> PlanRequest:
     return PlanRequest(profile="cpu-demo", overrides={**SMALL, **overrides})
 
 
-def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path) -> None:
+def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.launch.probe_order.MEASURED_SHARE", 0.08)
     gathered = gather(request())
     plan = plan_gathered(gathered)
     seen: list[str] = []
@@ -90,8 +91,9 @@ def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGKILL, -9), (signal.SIGINT, 130), pytest.param(signal.SIGHUP, 130, marks=pytest.mark.all)],
+    [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGHUP, 130)],
 )
+@pytest.mark.all
 def test_a_probe_that_is_ended_leaves_nothing(scratch: Path, number: signal.Signals, code: int) -> None:
     started = subprocess.Popen(
         [sys.executable, "-m", "trainwiz.tui.cli", "bench", "--profile", "cpu-demo", "--length", "32"],
@@ -99,12 +101,12 @@ def test_a_probe_that_is_ended_leaves_nothing(scratch: Path, number: signal.Sign
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while len(processes_below(scratch)) < 2:
         assert started.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     started.send_signal(number)
-    assert started.wait(30) == code
+    assert started.wait(300) == code
     until_quiet(scratch)
     assert load(probe_machine()) == ()
 
@@ -136,6 +138,10 @@ def test_a_probe_that_fails_says_why_and_leaves_nothing(scratch: Path, monkeypat
     assert message.startswith("The probe failed: ") and "Traceback" not in message
 
 
+CHAT = {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
+PAIRS = {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
+
+
 @pytest.mark.all
 @pytest.mark.parametrize(
     "overrides",
@@ -144,42 +150,18 @@ def test_a_probe_that_fails_says_why_and_leaves_nothing(scratch: Path, monkeypat
         {"engine.precision": "bf16"},
         {"engine.checkpointing": True, "training.loss_chunk": 16},
         {"data.sources": [{"name": "/nowhere/rows.parquet"}]},
+        {"model.name": "gpt2-tiny", "data.sources": [{"name": "sample-text"}]},
+        {"model.name": "gpt2-tiny", "data.sources": [CHAT], "peft.method": "lora", "peft.rank": 4},
+        {"model.name": "t5-chat-tiny", "data.sources": [PAIRS]},
     ],
 )
-def test_probes_of_other_settings(scratch: Path, overrides: dict[str, Any]) -> None:
-    gathered = gather(request(**overrides))
-    plan = plan_gathered(gathered)
-    with Probe(plan, gathered.data, limit_s=60.0) as probe:
+def test_probes_of_other_settings_and_models(scratch: Path, overrides: dict[str, Any]) -> None:
+    text = "model.name" in overrides
+    more = {**SMALL, **overrides, "training.max_steps": 100}
+    gathered = gather(PlanRequest(overrides=more) if text else request(**overrides))
+    with Probe(plan_gathered(gathered), gathered.data, limit_s=LIMIT_S, search=not text) as probe:
         result = probe.run()
     until_quiet(scratch)
     assert result.measurement is not None and result.problem == ""
-    assert result.searched and (result.measurement.largest_micro_batch or 0) >= 8
-
-
-@pytest.mark.all
-@pytest.mark.parametrize(
-    ("model", "overrides"),
-    [
-        ("gpt2-tiny", {"data.sources": [{"name": "sample-text"}]}),
-        (
-            "gpt2-tiny",
-            {
-                "data.sources": [{"name": "sample-chat", "text_column": "prompt", "target_column": "response"}],
-                "peft.method": "lora",
-                "peft.rank": 4,
-            },
-        ),
-        (
-            "t5-chat-tiny",
-            {"data.sources": [{"name": "sample-pairs", "text_column": "source", "target_column": "target"}]},
-        ),
-    ],
-)
-def test_probes_of_text_models(scratch: Path, model: str, overrides: dict[str, Any]) -> None:
-    gathered = gather(PlanRequest(overrides={**SMALL, **overrides, "model.name": model, "training.max_steps": 100}))
-    plan = plan_gathered(gathered)
-    with Probe(plan, gathered.data, limit_s=LIMIT_S, search=False) as probe:
-        result = probe.run()
-    until_quiet(scratch)
-    assert result.measurement is not None and result.problem == ""
-    assert result.rows == "data"
+    assert result.rows == "data" if text else (result.measurement.largest_micro_batch or 0) >= 8
+    assert result.searched is not text

@@ -55,7 +55,7 @@ class TwoNodes:
     def said(self, node: int) -> Path:
         return self.folder.with_name(f"{self.folder.name}-{node}.out")
 
-    def end_of(self, node: int, patience_s: float = 180.0) -> int:
+    def end_of(self, node: int, patience_s: float = 600.0) -> int:
         """The exit code of what was started on a machine."""
         return self.started[node].wait(patience_s)
 
@@ -65,7 +65,7 @@ class TwoNodes:
     def log(self) -> str:
         return self.run.train_log.read_text(encoding="utf-8", errors="replace") if self.run.train_log.exists() else ""
 
-    def until(self, good: Callable[[], bool], patience_s: float = 120.0) -> None:
+    def until(self, good: Callable[[], bool], patience_s: float = 600.0) -> None:
         deadline = time.monotonic() + patience_s
         while not good():
             assert time.monotonic() < deadline, f"not in time\n{self.log()}\n{self.text(0)}"
@@ -87,7 +87,7 @@ class TwoNodes:
         for machine in (0, 1):
             self.kill(machine)
         for process in self.started.values():
-            process.wait(20)
+            process.wait(120)
 
 
 @pytest.fixture(scope="session")
@@ -101,8 +101,7 @@ def machines() -> Iterator[TwoMachines]:
 
 
 @pytest.fixture
-def two(machines: TwoMachines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def two(machines: TwoMachines, tmp_path: Path) -> Iterator[TwoNodes]:
     nodes = TwoNodes(machines, tmp_path / "run")
     yield nodes
     nodes.close()

@@ -25,7 +25,7 @@ HERE = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "address"),
     [
         ("10.0.0.1", Address("10.0.0.1", 29500)),
@@ -61,7 +61,7 @@ def test_the_interface_that_was_chosen(environment: dict[str, str], interface: s
     assert chosen_interface(environment, HERE) == interface
 
 
-@pytest.mark.parametrize(
+@each(
     "environment",
     [
         {"NCCL_SOCKET_IFNAME": "=eth"},

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from trainwiz.core.nodes.address import Address, NodeProblem
 from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Handshake, data_of, introduce
 from trainwiz.core.nodes.meeting import Meeting, Member, attend, start_together
 
+from tests.each import each
 from tests.fakes.ports import free_port_pair
 
 
@@ -30,7 +32,7 @@ def nothing() -> None:
 
 
 def host(
-    folder: Path, address: Address, nodes: int, patience_s: float = 20.0, data: dict[str, Any] | None = None
+    folder: Path, address: Address, nodes: int, patience_s: float = 100.0, data: dict[str, Any] | None = None
 ) -> list[Member]:
     members = Meeting(folder, introduce(0, nodes, 1, data), address).gather(patience_s, nothing)
     start_together(members, ["--resume", "checkpoint-5"])
@@ -38,7 +40,7 @@ def host(
 
 
 def meet(
-    folder: Path, address: Address, guests: list[Handshake], folders: dict[int, Path] | None = None, s: float = 20.0
+    folder: Path, address: Address, guests: list[Handshake], folders: dict[int, Path] | None = None, s: float = 100.0
 ) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:
     """Futures of node 0 and of the guests, all of them done."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
@@ -66,55 +68,38 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
 
 def test_a_node_that_comes_later_is_waited_for(tmp_path: Path, address: Address) -> None:
     with ThreadPoolExecutor(2) as pool:
-        guest = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 20.0, nothing)
-        time.sleep(1.5)
+        guest = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing)
+        time.sleep(0.5)
         pool.submit(host, tmp_path, address, 2).result()
     assert guest.result()[1]
 
 
-def test_a_node_that_does_not_come_is_named_in_time(tmp_path: Path, address: Address) -> None:
+def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_path: Path, address: Address) -> None:
     began = time.monotonic()
     with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not come within 2 s") as caught:
         host(tmp_path, address, 3, patience_s=2.0)
-    assert 1.5 < time.monotonic() - began < 6
-    assert caught.value.code == "node_missing"
-    assert f"port {address.meeting_port}" in caught.value.message
-
-
-def test_node_0_that_is_not_there_is_named_in_time(tmp_path: Path, address: Address) -> None:
-    began = time.monotonic()
+    assert 1.5 < time.monotonic() - began < 60
+    assert caught.value.code == "node_missing" and f"port {address.meeting_port}" in caught.value.message
     with pytest.raises(NodeProblem, match=r"could not be reached at 127\.0\.0\.1") as caught:
-        attend(tmp_path, introduce(1, 2, 1), address, 2.0, nothing)
-    assert time.monotonic() - began < 10
-    assert caught.value.code == "node_missing"
-    assert "Connection refused" in caught.value.message
+        attend(tmp_path, introduce(1, 2, 1), address, 1.0, nothing)
+    assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
 
 
 def test_another_program_at_the_port_is_no_node_0(tmp_path: Path, address: Address) -> None:
-    over = threading.Event()
-
-    def answer() -> None:
-        with socket.create_server(("127.0.0.1", address.meeting_port)) as server:
-            server.settimeout(0.5)
-            while not over.is_set():
-                try:
-                    connection, _ = server.accept()
-                except TimeoutError:
-                    continue
-                with connection:
+    def answer(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                with server.accept()[0] as connection:
                     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
+    with socket.create_server(("127.0.0.1", address.meeting_port)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
         with pytest.raises(NodeProblem, match="could not be reached"):
-            attend(tmp_path, introduce(1, 2, 1), address, 3.0, nothing)
-    finally:
-        over.set()
-        thread.join()
+            attend(tmp_path, introduce(1, 2, 1), address, 2.0, nothing)
+        server.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("taken", ["rendezvous", "meeting"])
+@each("taken", ["rendezvous", "meeting"])
 def test_a_port_in_use_is_named_with_its_process(tmp_path: Path, address: Address, taken: str) -> None:
     port = address.port if taken == "rendezvous" else address.meeting_port
     with socket.create_server(("", port)), pytest.raises(NodeProblem, match=f"Port {port} of node 0") as caught:
@@ -128,7 +113,7 @@ DATA = {SOURCE: {"files": 1, "bytes": 9, "sample": "6f1c", "changed_s": 1.0, "na
 Change = Callable[[Handshake], Handshake]
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "said"),
     [
         (lambda who: replace(who, nodes=3), "node 1 of 3; this run has 2"),
@@ -141,10 +126,11 @@ Change = Callable[[Handshake], Handshake]
         (lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "files": 2}}), "1 file(s), 9 bytes → 2 file(s)"),
     ],
 )
-def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, address: Address, change: Change, said: str) -> None:
+def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, change: Change, said: str) -> None:
+    address = Address("127.0.0.1", free_port_pair())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2, data=DATA)
-        other = pool.submit(attend, tmp_path, change(introduce(1, 2, 1, DATA)), address, 20.0, nothing)
+        other = pool.submit(attend, tmp_path, change(introduce(1, 2, 1, DATA)), address, 100.0, nothing)
     for future in (first, other):
         with pytest.raises(NodeProblem) as caught:
             future.result()
@@ -156,7 +142,7 @@ def test_data_that_is_alike_but_for_its_time_and_place(tmp_path: Path, address: 
     copy = {SOURCE: {**DATA[SOURCE], "changed_s": 2.0, "name": "/elsewhere/x.txt"}}
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2, data=DATA)
-        pool.submit(attend, tmp_path, introduce(1, 2, 1, copy), address, 20.0, nothing).result()[0].close()
+        pool.submit(attend, tmp_path, introduce(1, 2, 1, copy), address, 100.0, nothing).result()[0].close()
     assert first.result()[0].who.data == copy
 
 
@@ -220,7 +206,7 @@ def test_a_node_that_leaves_before_the_start_may_come_again(tmp_path: Path, addr
         early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave)
         with pytest.raises(InterruptedError):
             early.result()
-        again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 20.0, nothing) for node in (1, 2)]
+        again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 100.0, nothing) for node in (1, 2)]
         assert [member.who.node for member in first.result()] == [1, 2]
         assert all(one.result()[1] for one in again)
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from trainwiz.core.nodes.address import Address, NodeProblem
 from trainwiz.core.nodes.handshake import Channel, ChannelClosed, introduce
-from trainwiz.core.nodes.meeting import MOST_GREETINGS, Meeting, attend, start_together
+from trainwiz.core.nodes.meeting import GREETING_S, MOST_GREETINGS, Meeting, attend, start_together
 
+from tests.each import each
 from tests.fakes.ports import free_port_pair
 
 ARGUMENTS = ["--resume", "checkpoint-5"]
@@ -32,7 +33,7 @@ def nothing() -> None:
     """Nobody asks for a stop."""
 
 
-def lead(folder: Path, address: Address, patience_s: float = 20.0) -> None:
+def lead(folder: Path, address: Address, patience_s: float = 100.0) -> None:
     members = Meeting(folder, introduce(0, 2, 1), address).gather(patience_s, nothing)
     start_together(members, ARGUMENTS)
 
@@ -40,7 +41,7 @@ def lead(folder: Path, address: Address, patience_s: float = 20.0) -> None:
 def prove_wrongly(connection: socket.socket) -> None:
     """As a worker that knows the protocol and not the token, and then greets as a node of other versions."""
     channel = Channel(connection, "worker")
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 60
     with suppress(ChannelClosed):
         for _ in channel.prove(lambda: b"0" * 64):
             assert time.monotonic() < deadline
@@ -71,10 +72,9 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", STRANGERS)
-def test_a_stranger_changes_nothing(
-    tmp_path: Path, address: Address, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("kind", STRANGERS)
+def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    address = Address("127.0.0.1", free_port_pair())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(lead, tmp_path, address)
         strangers = [connected(address) for _ in range(3)]
@@ -83,9 +83,9 @@ def test_a_stranger_changes_nothing(
                 STRANGERS[kind](stranger)
         time.sleep(0.3)
         began = time.monotonic()
-        _, arguments = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 20.0, nothing).result()
+        _, arguments = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing).result()
         first.result()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < GREETING_S
     assert arguments == ARGUMENTS
     for stranger in strangers:
         heard = all_that_came(stranger)
@@ -98,9 +98,9 @@ def test_more_silent_connections_than_node_0_serves(tmp_path: Path, address: Add
         first = pool.submit(lead, tmp_path, address)
         flood = [connected(address) for _ in range(3 * MOST_GREETINGS)]
         began = time.monotonic()
-        _, arguments = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 20.0, nothing).result()
+        _, arguments = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing).result()
         first.result()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < GREETING_S
     assert arguments == ARGUMENTS
     for one in flood:
         one.close()
@@ -115,7 +115,7 @@ def test_who_proves_nothing_in_time_is_let_go(
         stranger = connected(address)
         began = time.monotonic()
         assert all_that_came(stranger) == []
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 4.5
         with pytest.raises(NodeProblem, match=r"Node 1 of 2 did not come .* From 127\.0\.0\.1 came what did not prove"):
             first.result()
 
@@ -124,7 +124,7 @@ def test_what_was_said_once_is_no_proof_again(tmp_path: Path, address: Address) 
     """All that a true worker sent is sent again to the next meeting."""
     with relayed(address) as (relay, sent), ThreadPoolExecutor(2) as pool:
         first = pool.submit(lead, tmp_path, address)
-        channel, _ = pool.submit(attend, tmp_path, introduce(1, 2, 1), relay, 20.0, nothing).result()
+        channel, _ = pool.submit(attend, tmp_path, introduce(1, 2, 1), relay, 100.0, nothing).result()
         first.result()
         channel.close()
     assert b"hello" in b"".join(sent)
@@ -142,7 +142,7 @@ def test_a_false_node_0_starts_nothing_and_hears_nothing(tmp_path: Path, address
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", address.meeting_port)) as server, ThreadPoolExecutor(2) as pool:
         (tmp_path / ".meeting").write_text("1" * 64)
-        worker = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 20.0, nothing)
+        worker = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing)
         for answer in (b'{"kind": "nonce", "nonce": "0"}\n', b""):
             connection, _ = server.accept()
             connection.sendall(answer + b'{"kind": "proof"}\n{"kind": "go", "arguments": ["--evil"]}\n')
@@ -174,22 +174,14 @@ def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(lead, tmp_path, address, 2.0)
         connected(address).close()
+        # The token is for the owner alone.
+        assert (tmp_path / ".meeting").stat().st_mode & 0o077 == 0
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", address.meeting_port), 1.0)
         with pytest.raises(NodeProblem):
             first.result()
     with pytest.raises(NodeProblem, match=r"cannot listen on 192\.0\.2\.1: .* Name an address of node 0 itself"):
         Meeting(tmp_path, introduce(0, 2, 1), Address("192.0.2.1", address.port))
-
-
-def test_the_token_is_for_the_owner_alone(tmp_path: Path, address: Address) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(lead, tmp_path, address, 1.5)
-        connected(address).close()
-        time.sleep(0.3)
-        assert (tmp_path / ".meeting").stat().st_mode & 0o077 == 0
-        with pytest.raises(NodeProblem):
-            first.result()
 
 
 def connected(address: Address) -> socket.socket:

@@ -1,3 +1,5 @@
+"""Whether a checkpoint is complete, and holds what was saved in it."""
+
 from __future__ import annotations
 
 import json
@@ -6,8 +8,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from trainwiz.core.run.checkpoints import inspect_checkpoint, list_checkpoints, newest_complete, set_aside
+from trainwiz.core.files import bytes_below
+from trainwiz.core.run.checkpoints import (
+    FILES_JSON,
+    changed_file,
+    inspect_checkpoint,
+    list_checkpoints,
+    newest_complete,
+    safetensors_problem,
+    seal,
+    set_aside,
+    zip_problem,
+)
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise.attempt import choose_checkpoint
 
@@ -134,7 +146,7 @@ def test_the_number_of_processes_that_saved_it_is_its_own_word(tmp_path: Path) -
     assert "optimizer's states of a rank" in (inspect_checkpoint(sharded).problem or "")
 
 
-@pytest.mark.parametrize("step", ["true", "-1", "null"])
+@each("step", ["true", "-1", "null"])
 def test_a_step_that_is_none_is_no_step(tmp_path: Path, step: str) -> None:
     path = write_checkpoint(tmp_path, 5)
     (path / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
@@ -163,3 +175,85 @@ def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_pat
     assert len(said) == 2 and "it is now broken-checkpoint-8-2" in said[0]
     assert not any(os.path.lexists(tmp_path / f"checkpoint-{step}") for step in (8, 12))
     assert (tmp_path / "broken-checkpoint-12").read_text() == "no folder"
+
+
+# What a checkpoint holds is compared with what was saved in it.
+
+
+def write_tensors(path: Path, tensors: dict[str, tuple[str, list[int], list[int]]], content: bytes) -> None:
+    """safetensors: name -> (type, shape, [begin, end])."""
+    entries = {
+        name: {"dtype": kind, "shape": shape, "data_offsets": place} for name, (kind, shape, place) in tensors.items()
+    }
+    header = json.dumps(entries).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content)
+
+
+def spoil(path: Path, place: int, with_bytes: bytes) -> None:
+    """Other content, the same size."""
+    with path.open("r+b") as file:
+        file.seek(place if place >= 0 else path.stat().st_size + place)
+        file.write(with_bytes)
+
+
+SPOILS: dict[str, Callable[[Path], object]] = {
+    "optimizer.pt does not hold what was saved": lambda path: spoil(path / "optimizer.pt", 2000, b"\0" * 100),
+    "model.safetensors does not hold what was saved": lambda path: spoil(path / "model.safetensors", -4, b"\0" * 4),
+    "rng_state.pth is missing": lambda path: (path / "rng_state.pth").unlink(),
+    "config.json has": lambda path: (path / "config.json").write_text("{}"),
+}
+
+
+@each("problem", SPOILS)
+def test_a_sealed_checkpoint_shows_each_change(tmp_path: Path, problem: str) -> None:
+    path = write_checkpoint(tmp_path, 5)
+    assert seal(path) == bytes_below(path) - (path / FILES_JSON).stat().st_size
+    assert inspect_checkpoint(path).problem is None
+    SPOILS[problem](path)
+    assert problem in (inspect_checkpoint(path).problem or "")
+
+
+def test_files_of_every_rank_are_sealed_and_a_seal_that_is_nonsense_is_none(tmp_path: Path) -> None:
+    path = write_deepspeed(tmp_path / "ranks", 5)
+    seal(path)
+    assert inspect_checkpoint(path).problem is None
+    spoil(path / "global_step5" / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", 300, b"\0" * 64)
+    assert "rank_1_mp_rank_00_optim_states.pt does not hold" in (inspect_checkpoint(path).problem or "")
+    path = write_checkpoint(tmp_path, 5)
+    for text in ("", "[]", '{"files": 3}'):
+        (path / FILES_JSON).write_text(text)
+        assert changed_file(path) is None
+        assert inspect_checkpoint(path).problem is None
+
+
+@each(
+    ("tensors", "size"),
+    [
+        ({"a": ("F32", [4], [0, 16]), "b": ("F32", [4], [8, 24])}, 24),
+        ({"a": ("F32", [4], [0, 16]), "b": ("F32", [4], [20, 36])}, 36),
+        ({"a": ("F32", [5], [0, 16])}, 16),
+    ],
+)
+def test_tensors_lie_end_to_end(
+    tmp_path: Path, tensors: dict[str, tuple[str, list[int], list[int]]], size: int
+) -> None:
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, tensors, b"\1" * size)
+    assert "overlap or do not fit" in (safetensors_problem(path) or "")
+
+
+def test_a_second_half_of_zeros_is_what_a_loss_of_power_leaves(tmp_path: Path) -> None:
+    path, count = tmp_path / "model.safetensors", 250_000
+    tensors = {"a": ("F32", [count], [0, 4 * count])}
+    write_tensors(path, tensors, os.urandom(4 * count))
+    assert safetensors_problem(path) is None
+    spoil(path, -2 * count - 100, b"\0" * (2 * count + 100))
+    assert "only zeros" in (safetensors_problem(path) or "")
+
+
+def test_small_archives_are_checked_byte_by_byte(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.pt"
+    write_zip(path)
+    assert zip_problem(path, path.name) is None
+    spoil(path, 1000, b"y")
+    assert "does not match its checksums" in (zip_problem(path, path.name) or "")

@@ -111,7 +111,7 @@ def test_where_no_process_can_be_seen_the_signs_of_life_decide(machine: str) -> 
     assert why_lost(replace(far, heartbeat_s=None), observation(written_s=None)) == "silent"
 
 
-@pytest.mark.parametrize("why", ["copied", "no_process", "restarted", "silent"])
+@each("why", ["copied", "no_process", "restarted", "silent"])
 def test_each_reason_is_one_sentence(why: str) -> None:
     for state in (running(host="far", folder="/x"), running(host=None, heartbeat_s=None), running(heartbeat_s=1e300)):
         words = lost_words(why, state, Path("/y"))  # type: ignore[arg-type]
@@ -152,9 +152,7 @@ def test_a_keeper_that_is_stopped_is_not_lost_and_a_killed_one_is_at_once(run: R
     assert read_state(run).status == "lost"
     child.wait()
     assert read_state(run).status == "lost"
-
-
-def test_a_number_that_is_used_again_is_another_process(run: RunFolder) -> None:
+    # A number that is used again is another process.
     me = this_process()
     keeper_of(run, replace(me, start_ticks=(me.start_ticks or 0) - 1, create_time=me.create_time - 100))
     assert read_state(run).status == "lost"
@@ -215,21 +213,24 @@ def test_whoever_holds_the_lock_does_not_take_it_for_the_keepers(run: RunFolder)
     lock.release()
 
 
-BROKEN = {
-    "empty": (b"", "is empty"),
-    "zero bytes, as after a power cut": (b"\0" * 4096, "is empty"),
-    "truncated": (b'{"status": "running", "na', "not JSON"),
-    "no text": (b"\xff\xfe\x00garbage", "not JSON"),
-    "another kind": (b"[1, 2]", "no JSON object"),
-    "no state": (b'{"name": "x"}', "names no state"),
-    "newer": (b'{"schema_version": 9, "status": "dreaming"}', "newer trainwiz"),
-    "deep": (b"[" * 100_000, "not JSON"),
-}
+BROKEN = [
+    (b"", "is empty"),
+    # As after a power cut.
+    (b"\0" * 4096, "is empty"),
+    (b'{"status": "running", "na', "not JSON"),
+    (b"\xff\xfe\x00garbage", "not JSON"),
+    (b"[1, 2]", "no JSON object"),
+    (b'{"name": "x"}', "names no state"),
+    (b'{"schema_version": 9, "status": "dreaming"}', "newer trainwiz"),
+    (b"[" * 100_000, "not JSON"),
+]
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-def test_a_state_that_cannot_be_used(run: RunFolder, kind: str) -> None:
-    content, reason = BROKEN[kind]
+@each(("content", "reason"), BROKEN)
+def test_a_state_that_cannot_be_used(tmp_path: Path, content: bytes, reason: str) -> None:
+    run = RunFolder(tmp_path / "one")
+    run.path.mkdir()
+    run.run_yaml.write_text("name: x\n")
     run.state_json.write_bytes(content)
     run.plan_json.write_text(json.dumps({"profile": "p", "task": "t", "model": {"name": "m"}, "time": {"steps": 9}}))
     state = read_state(run)

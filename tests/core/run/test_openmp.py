@@ -6,16 +6,12 @@ import pytest
 from trainwiz.core.processes import WAITING, wait_briefly
 
 
-def test_a_policy_that_was_chosen_stays_alone() -> None:
-    environment = {"OMP_WAIT_POLICY": "ACTIVE"}
-    wait_briefly(environment)
-    assert environment == {"OMP_WAIT_POLICY": "ACTIVE"}
-
-
-def test_a_number_of_spins_that_was_chosen_stays() -> None:
-    environment = {"GOMP_SPINCOUNT": "7"}
-    wait_briefly(environment)
-    assert environment == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "7"}
+def test_what_was_chosen_stays() -> None:
+    policy, spins = {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}
+    for environment in (policy, spins):
+        wait_briefly(environment)
+    assert policy == {"OMP_WAIT_POLICY": "ACTIVE"}
+    assert spins == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "7"}
 
 
 @pytest.mark.all

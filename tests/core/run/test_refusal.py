@@ -50,6 +50,7 @@ WHY_NOT: list[tuple[RunStatus, str | None, bool, str | None]] = [
     *((status, None, True, "one runs already. Watch it with: trainwiz monitor {path}") for status in ACTIVE[:2]),
     ("running", None, False, "one runs already. Watch it with: trainwiz monitor {path}"),
     ("running", "far", True, "one runs already on far. Watch it with: trainwiz monitor {path}"),
+    *(("prepared", None, resume, None) for resume in (True, False)),
     ("stopping", None, True, f"one is being stopped. When it has ended, go on with: {GO_ON}"),
     ("finished", None, True, "one has finished; there is nothing to resume."),
     *((status, None, True, None) for status in ("failed", "stopped", "lost")),
@@ -65,12 +66,6 @@ def test_each_state_has_its_sentence(
     run = prepare_run(small_plan(), tmp_path / "one")
     expected = None if said is None else said.format(path=run.path)
     assert why_not_start(run, stand(run, status, host), resume=resume) == expected
-
-
-def test_a_prepared_run_may_be_started_either_way(run: RunFolder) -> None:
-    state = read_state(run)
-    assert why_not_start(run, state, resume=True) is None
-    assert why_not_start(run, state, resume=False) is None
 
 
 def test_who_clears_up_holds_the_lock(run: RunFolder) -> None:

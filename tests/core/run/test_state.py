@@ -42,10 +42,7 @@ def test_wrong_types_count_as_absent(tmp_path: Path) -> None:
     run.state_json.write_text(json.dumps(wrong))
     state = read_state(run)
     assert (state.status, state.supervisor, state.attempts, state.exit) == ("prepared", None, [], None)
-
-
-def test_wrong_types_inside_count_as_absent_too(tmp_path: Path) -> None:
-    run = run_in(tmp_path)
+    # And inside.
     attempt = {"number": 1, "started_s": 2, "ended_s": "x", "set_aside": 5, "resume": [1], "exit": 3, "log_offset": {}}
     exit_ = {"code": 1, "message": None, "remedy": 4, "evidence": 5}
     run.state_json.write_text(json.dumps({"status": "failed", "attempts": [attempt], "exit": exit_}))

@@ -1,4 +1,7 @@
-"""Runs of the stand-in training under the real keeper, and under the real accelerate where a test asks for it."""
+"""Runs of the stand-in training under the real keeper, and under the real accelerate where a test asks for it.
+
+Waits are bounds against hanging alone: on a busy machine all of this takes many times as long.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,22 @@ from trainwiz.core.run.lost import ProcessId
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.recovery import Setup, StartOrder
 
-from tests.fakes.marked import marked_pids
+from tests.fakes.marked import describe, marked_pids, wait_until_gone
+from tests.fakes.nvml import build_library, fixtures
 
+fake_nvml = fixtures.fake_nvml
 WORKER = Path(__file__).parent / "worker.py"
 
-# What `accelerate launch` does for one process, without its three seconds of imports: a parent that waits.
+# What `accelerate launch` does without its three seconds of imports: a parent that waits for its WORLD_SIZE ranks.
 LIGHT_LAUNCHER = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, *sys.argv[1:]])
-if child.wait():
-    raise subprocess.CalledProcessError(child.returncode, child.args)
+import os, subprocess, sys
+ranks = range(int(os.environ.get("WORLD_SIZE", "1")))
+children = [subprocess.Popen([sys.executable, *sys.argv[1:]], env={**os.environ, "RANK": str(rank)}) for rank in ranks]
+for child in children:
+    if child.wait():
+        raise subprocess.CalledProcessError(child.returncode, child.args)
 """
+PATIENCE_S = 120.0
 
 ACCELERATE_YAML = """\
 compute_environment: LOCAL_MACHINE
@@ -53,7 +61,7 @@ class Started:
     def state(self) -> RunState:
         return read_state(self.run)
 
-    def wait(self, good: Callable[[RunState], bool], patience_s: float = 20.0) -> RunState:
+    def wait(self, good: Callable[[RunState], bool], patience_s: float = PATIENCE_S) -> RunState:
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             state = self.state()
@@ -63,17 +71,28 @@ class Started:
         log = self.run.train_log.read_text(errors="replace") if self.run.train_log.exists() else ""
         raise AssertionError(f"waited in vain: {self.state()}\n{log[-3000:]}")
 
-    def wait_for_steps(self, count: int, patience_s: float = 30.0) -> None:
+    def wait_for_steps(self, count: int, patience_s: float = PATIENCE_S) -> None:
         self.wait(lambda state: _lines(self.run.metrics_jsonl) >= count or state.has_ended, patience_s)
         assert _lines(self.run.metrics_jsonl) >= count, self.state()
 
     def supervisor(self) -> int:
-        found = self.state().supervisor
-        return found.pid
+        return self.state().supervisor.pid
 
     def launcher(self) -> int:
-        found = self.wait(lambda state: state.launcher is not None).launcher
-        return found.pid
+        return self.wait(lambda state: state.launcher is not None).launcher.pid
+
+    def guard(self) -> int | None:
+        """The child of the keeper that leads a process group of its own."""
+        keeper = self.supervisor()
+        for pid in marked_pids(self.mark):
+            with contextlib.suppress(OSError):
+                if os.getpgid(pid) == pid and _parent_of(pid) == keeper:
+                    return pid
+        return None
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _lines(path: Path) -> int:
@@ -85,11 +104,11 @@ class Starter:
         self.root = root
         self.started: list[Started] = []
 
-    def folder(self, name: str = "one") -> RunFolder:
+    def folder(self, name: str = "one", grace_s: float = 600.0) -> RunFolder:
         run = RunFolder(self.root / "runs" / name)
         run.path.mkdir(parents=True)
         run.run_yaml.write_text("name: one\n")
-        write_state(run, RunState(status="prepared", name=name, created_s=time.time(), grace_s=20.0))
+        write_state(run, RunState(status="prepared", name=name, created_s=time.time(), grace_s=grace_s))
         return run
 
     def __call__(
@@ -108,7 +127,7 @@ class Starter:
         """`processes` None: the light launcher; else real accelerate. `expect`: the code of a refusal."""
         run = run or self.folder()
         order = StartOrder(
-            command=command or self._command(run, processes),
+            command=command or self.command(run, processes),
             mark=uuid.uuid4().hex,
             environment={key: str(value) for key, value in variables.items()},
             system_every_s=0.5,
@@ -123,13 +142,19 @@ class Starter:
         assert answer.get("error") == expect, answer
         return started
 
-    def _command(self, run: RunFolder, processes: int | None) -> list[str]:
+    def command(self, run: RunFolder, processes: int | None = None) -> list[str]:
         if processes is None:
             return [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER), "."]
         kind = "'NO'" if processes == 1 else "MULTI_GPU"
         run.file("accelerate.yaml").write_text(ACCELERATE_YAML.format(kind=kind, processes=processes))
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml"]
         return [*launch, "--main_process_port", "0", "--num_cpu_threads_per_process", "1", str(WORKER), "."]
+
+
+@pytest.fixture(scope="module")
+def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a module's own: a driver that a test did not let be closed stays open in this process."""
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -140,6 +165,18 @@ def start(tmp_path: Path) -> Iterator[Starter]:
         for pid in marked_pids(started.mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)
+
+
+def assert_gone(mark: str) -> None:
+    """No process of the run is left."""
+    assert wait_until_gone(mark, 30.0) == [], describe(marked_pids(mark))
 
 
 def system_lines(run: RunFolder) -> list[dict[str, Any]]:

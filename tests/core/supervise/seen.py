@@ -42,13 +42,7 @@ class SeenRun:
         for _ in range(count):
             self.rest(step_s)
             self.steps += 1
-            row = {
-                "time_s": self.now_s,
-                "step": self.steps,
-                "loss": 2.5,
-                "step_s": step_s,
-                "data_wait_s": 0.01 * step_s,
-            }
+            row = {"time_s": self.now_s, "step": self.steps, "loss": 2.5, "step_s": step_s, "data_wait_s": step_s / 100}
             with self.folder.metrics_jsonl.open("a") as file:
                 file.write(json.dumps({**row, **values}) + "\n")
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,35 +32,29 @@ time.sleep(1.0)
 if sys.argv[2] == "writes":
     me = identify(os.getpid())
     write_state(run, RunState(status="starting", machine=machine_identity(), supervisor=me, heartbeat_s=time.time()))
-time.sleep(60)
+time.sleep(600)
 """
 
 
-@pytest.fixture(params=["writes", "never writes"])
-def rank_0(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A process that takes the folder and has written no state yet."""
-    command = [sys.executable, "-c", RANK_0, str(tmp_path), request.param]
+@pytest.mark.parametrize("writes", ["writes", "never writes"])
+def test_rank_0_of_the_same_launcher_is_no_other_run_before_it_wrote_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
+) -> None:
+    command = [sys.executable, "-c", RANK_0, str(tmp_path), writes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
-        yield request.param
+        assert read_state(RunFolder(tmp_path)).is_active
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getppid", os.getpid)
+            if writes == "writes":
+                refuse_active(tmp_path, patience_s=100.0)
+            else:
+                with pytest.raises(UsageError, match="runs already"):
+                    refuse_active(tmp_path, patience_s=0.5)
+        # The run of another launcher is another run.
+        with pytest.raises(UsageError, match="runs already"):
+            refuse_active(tmp_path, patience_s=0.1)
         process.kill()
-
-
-def test_rank_0_of_the_same_launcher_is_no_other_run_before_it_wrote_its_state(
-    rank_0: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "getppid", os.getpid)
-    assert read_state(RunFolder(tmp_path)).is_active
-    if rank_0 == "writes":
-        refuse_active(tmp_path, patience_s=30.0)
-        return
-    with pytest.raises(UsageError, match="runs already"):
-        refuse_active(tmp_path, patience_s=1.5)
-
-
-def test_the_run_of_another_launcher_is_another_run(rank_0: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="runs already"):
-        refuse_active(tmp_path, patience_s=1.5)
 
 
 def test_somebody_who_looks_at_the_lock_does_not_prevent_the_start(tmp_path: Path) -> None:

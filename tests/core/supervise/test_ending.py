@@ -1,17 +1,29 @@
+"""How a run ends, saves that outlast a stop, and whether GPU memory was given back (a fake driver under nvidia-ml-py)."""
+
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from trainwiz.core.hardware import nvml as nvml_module
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.supervise.ending import Facts, how_it_ended
+from trainwiz.core.supervise import ending
+from trainwiz.core.supervise import recorder as gpu_ledger
+from trainwiz.core.supervise.ending import Facts, GpuLedger, SaveProgress, how_it_ended, verified_words, verify_gone
+from trainwiz.core.telemetry.gpu import GpuSampler
+
+from tests.each import each
+from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "asked_by", "status"),
-    [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")],
-)
+@each(
+    ("exit_code", "asked_by", "status"), [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")]
+)  # fmt: skip
 def test_a_stop_after_the_last_word_of_the_training_takes_nothing_back(
     tmp_path: Path, exit_code: int, asked_by: str | None, status: str
 ) -> None:
@@ -25,9 +37,8 @@ def test_an_interrupt_from_outside_before_a_process_listened_is_a_stop_and_says_
     run = RunFolder(tmp_path)
     run.train_log.write_text("failed (exitcode: -2) local_rank: 1 (pid: 28593) of binary: /usr/bin/python\n")
     ended = how_it_ended(run, Facts(1, None, None, False, False, False, 0, 0))
-    exit_ = ended.exit
-    assert (ended.status, exit_.code, exit_.cause) == ("stopped", 130, "user_stop")
-    assert exit_.message.startswith("Stopped by a signal from outside trainwiz before the training began.")
+    assert (ended.status, ended.exit.code, ended.exit.cause) == ("stopped", 130, "user_stop")
+    assert ended.exit.message.startswith("Stopped by a signal from outside trainwiz before the training began.")
 
 
 def test_an_interrupt_to_the_launcher_ends_the_training_with_it_and_may_be_tried_again(tmp_path: Path) -> None:
@@ -36,3 +47,119 @@ def test_an_interrupt_to_the_launcher_ends_the_training_with_it_and_may_be_tried
     ended = how_it_ended(run, Facts(-2, None, None, False, False, True, 0, 0))
     assert (ended.status, ended.exit.cause, ended.killed_by) == ("failed", "unknown", "SIGINT")
     assert "The launcher was ended from outside by SIGINT" in ended.exit.message
+
+
+def test_a_save_that_hangs_is_cut_after_a_while(tmp_path: Path) -> None:
+    now = 0.0
+    progress = SaveProgress(tmp_path, lambda: now)
+    assert not progress.moves()
+    (tmp_path / "checkpoint-7").mkdir()
+    assert progress.moves()
+    now = ending.STALLED_AFTER_S
+    assert progress.moves()
+    now += 1
+    assert not progress.moves()
+    (tmp_path / "checkpoint-7" / "optimizer.pt").write_bytes(b"0")
+    assert progress.moves()
+    (tmp_path / "checkpoint-7" / "trainer_state.json").write_text("{}")
+    # Whole: only its processes have still to end.
+    assert progress.moves()
+    now += ending.ENDS_WITHIN_S + 1
+    assert not progress.moves()
+    (tmp_path / "final_model.partial").mkdir()
+    assert progress.moves()
+    (tmp_path / "final_model.partial").rename(tmp_path / "final_model")
+    now += ending.ENDS_WITHIN_S + 1
+    assert not progress.moves()
+
+
+OURS, ANOTHER = 4_000_001, 4_000_002
+DESKTOP = 300 * MIB
+
+
+@pytest.fixture
+def nvml(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake_nvml.load_here(monkeypatch)
+    return fake_nvml
+
+
+def card(used: int = DESKTOP, processes: dict[int, int] | None = None, **more: Any) -> FakeGpu:
+    return FakeGpu(uuid="GPU-one", memory_used=used, processes=processes or {}, **more)
+
+
+def noted(nvml: FakeNvml, *cards: FakeGpu) -> tuple[GpuLedger, GpuSampler]:
+    """A ledger that was told of the cards as they were one after the other."""
+    ledger, sampler = GpuLedger(), GpuSampler()
+    for one in cards:
+        nvml.write([one])
+        gpus, _ = sampler.sample()
+        ledger.note({"gpus": gpus, "processes": [{"pid": OURS}]})
+    return ledger, sampler
+
+
+def test_memory_that_is_given_back_late_is_waited_for(nvml: FakeNvml) -> None:
+    ledger, sampler = noted(nvml, card(), card(7 * GIB + DESKTOP, {OURS: 7 * GIB, ANOTHER: 100 * MIB}))
+    assert ledger.held == {"GPU-one": 7 * GIB}
+    threading.Timer(0.7, lambda: nvml.write([card(processes={ANOTHER: 100 * MIB})])).start()
+    began = time.monotonic()
+    found = ledger.check(sampler.sample, patience_s=60.0)
+    assert (found.verdict, found.held_bytes) == ("free", 7 * GIB)
+    assert time.monotonic() - began > 0.5
+    assert verified_words([], found) == "No process of the run is left, and its 7.0 GiB on the GPU are free again."
+
+
+def test_a_process_that_stays_on_the_card_is_named(nvml: FakeNvml) -> None:
+    ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
+    found = ledger.check(sampler.sample, patience_s=0.0)
+    assert (found.verdict, found.pids_left) == ("held", (OURS,))
+    assert f"Process {OURS} is still named on a GPU, with 6.0 GiB" in verified_words([], found)
+
+
+def test_where_the_driver_names_no_process_of_ours_the_card_is_compared_with_before(nvml: FakeNvml) -> None:
+    ledger, sampler = noted(nvml, card(), card(5 * GIB + DESKTOP, {ANOTHER: 5 * GIB}))
+    assert ledger.held == {"GPU-one": 5 * GIB}
+    found = ledger.check(sampler.sample, patience_s=0.0)
+    assert found.verdict == "unclear" and "GPU 0 holds 5.0 GiB more than before the run" in found.reason
+    nvml.write([card()])
+    assert ledger.check(sampler.sample, patience_s=0.0).verdict == "free"
+
+
+def test_what_was_held_is_remembered_when_samples_go_on(nvml: FakeNvml) -> None:
+    ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}), card())
+    found = ledger.check(sampler.sample, patience_s=0.0)
+    assert (found.verdict, found.held_bytes) == ("free", 6 * GIB)
+
+
+def test_a_lost_card_and_a_driver_without_an_answer_are_no_free_memory(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
+    nvml.write([card(7 * GIB, lost=True)])
+    found = ledger.check(sampler.sample, patience_s=0.0)
+    assert found.verdict == "not_checked" and "GPU-one could not be looked at" in found.reason
+    monkeypatch.setattr(nvml_module, "_hangs", False)
+    monkeypatch.setattr(gpu_ledger, "DRIVER_ANSWERS_WITHIN_S", 0.1)
+    found = ledger.check(lambda: (time.sleep(1.0), ([], {}))[1], patience_s=0.0)
+    assert found.verdict == "not_checked" and "did not answer in time" in found.reason
+
+
+def test_a_driver_that_does_not_let_itself_be_closed_holds_up_no_last_word(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, _ = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
+    nvml.write([card()])
+    released = threading.Event()
+    monkeypatch.setattr(GpuSampler, "close", lambda self: released.wait(200.0))
+    monkeypatch.setattr(nvml_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(nvml_module, "_hangs", False)
+    began = time.monotonic()
+    found = verify_gone("no such mark", os.getpid(), (), ledger)
+    released.set()
+    assert found["gpu"]["verdict"] == "free" and time.monotonic() - began < 150.0
+
+
+def test_where_nothing_was_held_nothing_is_looked_for_and_what_hangs_in_the_kernel_is_told(nvml: FakeNvml) -> None:
+    ledger, sampler = noted(nvml, card(), card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB}))
+    assert ledger.check(sampler.sample) is None
+    assert verified_words([], None) == "No process of the run is left."
+    assert "could not be ended: 12, 13. They go when their driver or disk answers" in verified_words([12, 13], None)

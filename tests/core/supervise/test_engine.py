@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.state import RunState, read_state, write_state
 from trainwiz.core.supervise.attempt import engine_findings, take_engine
@@ -27,10 +26,6 @@ ACTUAL = {
 }  # fmt: skip
 
 
-def test_what_runs_as_planned_has_no_finding() -> None:
-    assert engine_findings({**PLANNED, **ACTUAL}) == ()
-
-
 @each(
     ("key", "value", "message"),
     [
@@ -49,7 +44,7 @@ def test_each_difference_is_one_sentence(key: str, value: Any, message: str) -> 
     assert (finding.message, finding.severity, finding.code) == (message, "warning", "engine_not_as_planned")
 
 
-@pytest.mark.parametrize(
+@each(
     ("planned", "actual", "stage", "differs"),
     [("bf16-true", "bf16", 2, False), ("bf16-true", "bf16", None, True), ("tf32", "fp32", None, True), ("fp16", "bf16", 2, True)],
 )  # fmt: skip
@@ -59,6 +54,7 @@ def test_deepspeed_calls_bf16_true_bf16(planned: str, actual: str, stage: int | 
 
 
 def test_nothing_planned_is_no_difference() -> None:
+    assert engine_findings({**PLANNED, **ACTUAL}) == ()
     assert engine_findings(ACTUAL) == ()
     assert engine_findings({**ACTUAL, "planned": "zero2+offload", "planned_values": "broken"}) == ()
     assert engine_findings(PLANNED) == ()
@@ -84,7 +80,7 @@ def test_a_state_of_any_shape_is_read(tmp_path: Path) -> None:
     assert [item.code for item in RunSource(run).poll().advice if "engine" in item.code] == []
 
 
-@pytest.mark.parametrize(("said", "known"), [(90, 90), (None, 129), (0, 129), ("many", 129)])
+@each(("said", "known"), [(90, 90), (None, 129), (0, 129), ("many", 129)])
 def test_the_steps_of_the_process_replace_the_planned_ones(tmp_path: Path, said: object, known: int) -> None:
     state, run = RunState(max_steps=129, engine={"planned": "single"}), RunFolder(tmp_path)
     assert not take_engine(state, run) and state.max_steps == 129

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
@@ -31,7 +30,7 @@ LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.ar
 class Family:
     """A stand-in keeper, a launcher and a trainer that holds to both."""
 
-    def __init__(self, marks: bool = True, fork: bool = True) -> None:
+    def __init__(self, marks: bool = True) -> None:
         self.mark = uuid.uuid4().hex
         self.keeper = subprocess.Popen(["sleep", "600"])
         identity = identify(self.keeper.pid)
@@ -40,7 +39,7 @@ class Family:
         if marks:
             environment |= {RUN_MARK_VARIABLE: self.mark, KEEPER_VARIABLE: keeper_value(identity)}
         self.launcher = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, TRAINER.format(fork=fork)],
+            [sys.executable, "-c", LAUNCHER, TRAINER.format(fork=marks)],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
@@ -57,26 +56,19 @@ class Family:
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture
-def family() -> Iterator[Family]:
-    made = Family()
-    yield made
-    made.end()
-
-
-def test_trainer_and_its_loader_end_with_the_launcher(family: Family) -> None:
-    assert family.said == "held"
-    assert len(marked_pids(family.mark)) == 3
-    family.launcher.kill()
-    family.launcher.wait()
-    assert wait_until_gone(family.mark, 2.0) == []
-
-
-def test_trainer_and_its_loader_end_with_the_keeper(family: Family) -> None:
-    family.keeper.kill()
-    family.keeper.wait()
-    family.launcher.wait(timeout=5)
-    assert wait_until_gone(family.mark, 2.0) == []
+@pytest.mark.parametrize("victim", ["launcher", "keeper"])
+def test_trainer_and_its_loader_end_with_the_launcher_and_with_the_keeper(victim: str) -> None:
+    family = Family()
+    try:
+        assert family.said == "held"
+        assert len(marked_pids(family.mark)) == 3
+        process = getattr(family, victim)
+        process.kill()
+        process.wait()
+        family.launcher.wait(timeout=60)
+        assert wait_until_gone(family.mark, 30.0) == []
+    finally:
+        family.end()
 
 
 def test_a_trainer_that_comes_too_late_ends_at_once() -> None:
@@ -85,12 +77,12 @@ def test_a_trainer_that_comes_too_late_ends_at_once() -> None:
     gone.wait()
     value = keeper_value(identity) if identity else f"{gone.pid}:1"
     environment = {**os.environ, RUN_MARK_VARIABLE: uuid.uuid4().hex, KEEPER_VARIABLE: value}
-    late = subprocess.run([sys.executable, "-c", TRAINER.format(fork=False)], env=environment, timeout=20, check=False)
+    late = subprocess.run([sys.executable, "-c", TRAINER.format(fork=False)], env=environment, timeout=200, check=False)
     assert late.returncode == -signal.SIGKILL
 
 
 def test_a_training_by_hand_holds_to_nobody() -> None:
-    made = Family(marks=False, fork=False)
+    made = Family(marks=False)
     try:
         assert made.said == "free"
         assert made.launcher.poll() is None

@@ -1,13 +1,29 @@
-"""The policy of what follows a failure: no processes, no files."""
+"""What follows a failure: the policy, and what a start by itself leaves for the next."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, get_args
 
 from trainwiz.core.diagnosis.cause import Cause
-from trainwiz.core.supervise.recovery import LONGEST_WAIT_S, End, Retry, Setup, Situation, decide, next_smaller
+from trainwiz.core.run.attempts import changes_now, read_recoveries
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import RunExit
+from trainwiz.core.supervise.attempt import Retrying
+from trainwiz.core.supervise.ending import Ended
+from trainwiz.core.supervise.recovery import (
+    LONGEST_WAIT_S,
+    End,
+    Retry,
+    Setup,
+    Situation,
+    StartOrder,
+    decide,
+    next_smaller,
+)
 
+from tests.core.run.checkpoint_files import write_checkpoint
 from tests.each import each
 
 SETUP = Setup(
@@ -114,3 +130,55 @@ def test_the_next_smaller_divides_the_product() -> None:
 def test_a_setup_travels_as_json() -> None:
     assert Setup.from_json(asdict(SETUP)) == SETUP
     assert Setup.from_json(None) is None
+
+
+# What one start by itself leaves for the next: changes add up, and what was tried is remembered. No process runs.
+
+
+class Started:
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.run = RunFolder(folder)
+        self.retrying = Retrying(self.run, StartOrder(["launch"], "mark", setup=but(**changes)))
+
+    def after(self, cause: str) -> Retry | End | None:
+        return self.retrying.after(Ended("failed", RunExit(1, cause, "It failed.")))
+
+    def follow(self, attempt: int, cause: str) -> None:
+        retry = self.after(cause)
+        assert isinstance(retry, Retry)
+        self.retrying.prepare(attempt, cause, retry, lambda: True)
+
+
+def test_what_an_earlier_start_changed_stays(tmp_path: Path) -> None:
+    started = Started(tmp_path)
+    started.follow(2, "cuda_oom")
+    started.follow(3, "dataloader_worker_killed")
+    assert changes_now(started.run) == dict(zip(BATCH, (3, 16), strict=True)) | FEWER
+    assert [one.because for one in read_recoveries(started.run)] == ["cuda_oom", "dataloader_worker_killed"]
+
+
+def test_fewer_workers_against_a_lack_of_ram_are_tried_once(tmp_path: Path) -> None:
+    started = Started(tmp_path)
+    started.follow(2, "host_oom")
+    assert isinstance(started.after("host_oom"), End)
+    assert isinstance(Started(tmp_path).after("host_oom"), End), "the next keeper knows it too"
+
+
+def test_it_shrinks_again_and_ends_at_one_row_with_a_sentence(tmp_path: Path) -> None:
+    started = Started(tmp_path)
+    for attempt in (2, 3, 4):
+        started.follow(attempt, "cuda_oom")
+    end = started.after("cuda_oom")
+    assert isinstance(end, End) and "one row already" in end.why
+    assert [entry.changes[BATCH[0]] for entry in read_recoveries(started.run)] == [3, 2, 1]
+    assert changes_now(started.run)[BATCH[1]] == 48
+
+
+def test_a_new_checkpoint_gives_new_starts(tmp_path: Path) -> None:
+    started = Started(tmp_path, max_restarts=1)
+    started.follow(2, "nccl_error")
+    end = started.after("nccl_error")
+    assert isinstance(end, End) and "1 times" in end.why
+    write_checkpoint(tmp_path, 10)
+    started.follow(3, "nccl_error")
+    assert isinstance(started.after("nccl_error"), End)

@@ -1,4 +1,4 @@
-"""A run that goes on by itself, with a stand-in training below the real keeper."""
+"""A run that goes on by itself, and one that is stopped, with a stand-in training below the real keeper."""
 
 from __future__ import annotations
 
@@ -6,42 +6,48 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trainwiz.core.launch.start import stop_run
 from trainwiz.core.run.attempts import attempt_words, read_recoveries
-from trainwiz.core.run.state import RunState
+from trainwiz.core.supervise.attempt import CannotStart, renew
 
-from tests.core.supervise.conftest import Started, Starter
+from tests.core.supervise.conftest import LIGHT_LAUNCHER, Started, Starter, assert_gone, until
 from tests.core.supervise.test_recovery import SETUP
-from tests.fakes.marked import wait_until_gone
+from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml
 
 NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error"
 
-
-def statuses(one: Started, until: Callable[[RunState], bool], patience_s: float = 40.0) -> list[str]:
-    """Every status that a viewer could have read until then, without repetitions."""
-    seen: list[str] = []
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        state = one.state()
-        if not seen or seen[-1] != state.status:
-            seen.append(state.status)
-        if until(state):
-            return seen
-        time.sleep(0.005)
-    raise AssertionError(f"waited in vain: {one.state()}")
+RENEW = """
+import json, sys
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.attempts import changes_now
+from pathlib import Path
+now = changes_now(RunFolder(Path(sys.argv[1])))
+variables = {"STEPS": "40", "STEP_S": "0.1", "SEEN": json.dumps(now)}
+print(json.dumps({"command": sys.argv[2:], "environment": variables, "setup": None}))
+"""
 
 
-def test_out_of_memory_goes_on_with_a_smaller_batch(start: Starter) -> None:
-    one = start(FAIL_AT=17, FAIL_ONCE=1, STEPS=30, setup=SETUP)
-    seen = statuses(one, lambda state: state.has_ended)
-    assert [word for word in seen if word not in ("starting", "running")] == ["finished"]
-    state = one.state()
+def test_out_of_memory_goes_on_with_the_command_of_its_smaller_batch(start: Starter) -> None:
+    run = start.folder()
+    renewal = [sys.executable, "-c", RENEW, str(run.path), *start.command(run)]
+    one = start(run, FAIL_AT=17, FAIL_ONCE=1, setup=SETUP, renew=renewal)
+    seen = set[str]()
+    environment = b""
+    while not (state := one.state()).has_ended:
+        # Every status that a viewer could have read until then.
+        seen.add(state.status)
+        if len(state.attempts) == 2 and state.workers and not environment:
+            environment = Path(f"/proc/{state.workers[0].pid}/environ").read_bytes()
+        time.sleep(0.01)
+    assert seen == {"starting", "running"} and state.status == "finished"
     first, second = state.attempts
     assert (first.status, first.because, first.changes) == ("failed", None, {})
     assert first.exit["cause"] == "cuda_oom" and first.ended_s is not None
@@ -50,111 +56,71 @@ def test_out_of_memory_goes_on_with_a_smaller_batch(start: Starter) -> None:
     (entry,) = read_recoveries(one.run)
     assert (entry.attempt, entry.because, entry.after_step, entry.changes) == (2, "cuda_oom", 10, second.changes)
     assert (one.run.path / "attempts" / "1" / "failure-rank0.json").exists()
-    assert wait_until_gone(one.mark, 3.0) == []
+    assert f"SEEN={json.dumps(second.changes)}".encode() in environment.split(b"\0")
+    assert_gone(one.mark)
 
 
 def test_what_passes_is_tried_a_stated_number_of_times(start: Starter) -> None:
     one = start(FAIL_AT=3, FAIL_WITH=NCCL, setup=replace(SETUP, max_restarts=1))
-    state = one.wait(lambda state: state.has_ended, 40.0)
-    assert state.status == "failed" and state.exit is not None and state.exit.cause == "nccl_error"
+    state = one.wait(lambda state: state.has_ended)
+    assert state.status == "failed" and state.exit.cause == "nccl_error"
     assert len(state.attempts) == 2
     assert "1 times" in (state.attempts[-1].not_retried or "")
-    assert wait_until_gone(one.mark, 3.0) == []
+    assert_gone(one.mark)
 
 
-def test_an_error_of_the_code_is_not_repeated(start: Starter) -> None:
-    one = start(FAIL_AT=3, FAIL_WITH="the rows are wrong", setup=SETUP)
-    state = one.wait(lambda state: state.has_ended)
-    assert state.status == "failed" and len(state.attempts) == 1
-    assert "fail in the same way" in (state.attempts[0].not_retried or "")
-    assert read_recoveries(one.run) == []
-
-
-@pytest.mark.parametrize("victim", ["launcher", pytest.param("trainer", marks=pytest.mark.all)])
-def test_a_kill_from_outside_is_made_good(start: Starter, victim: str) -> None:
-    one = start(EXTRA=1, STEPS=40, STEP_S=0.1, processes=1 if victim == "trainer" else None, setup=SETUP)
-    one.wait_for_steps(11, 60.0)
+@pytest.mark.parametrize("victim", ["launcher", pytest.param("trainer", marks=[pytest.mark.all, pytest.mark.real])])
+def test_a_kill_from_outside_is_made_good_and_a_stop_in_the_next_attempt_keeps_its_work(
+    start: Starter, victim: str
+) -> None:
+    one = start(EXTRA=1, STEP_S=0.1, processes=1 if victim == "trainer" else None, setup=SETUP)
+    one.wait_for_steps(11)
     state = one.wait(lambda state: bool(state.workers))
     os.kill(one.launcher() if victim == "launcher" else state.workers[0].pid, signal.SIGKILL)
-    state = one.wait(lambda state: state.has_ended, 60.0)
-    assert state.status == "finished"
-    assert (state.attempts[1].because, state.attempts[1].signal) == ("unknown", "SIGKILL")
-    assert attempt_words(state.attempts[1], {}).startswith("attempt 2, as SIGKILL from outside ended it; from step")
-    assert int((state.attempts[1].resume or "").rpartition("-")[2]) >= 10
-    assert wait_until_gone(one.mark, 3.0) == []
+    state = one.wait(lambda state: len(state.attempts) == 2 and state.status == "running")
+    first, second = state.attempts
+    assert first.status == "failed" and "SIGKILL" in first.exit["message"]
+    assert (second.because, second.signal) == ("unknown", "SIGKILL")
+    assert attempt_words(second, {}).startswith("attempt 2, as SIGKILL from outside ended it; from step")
+    assert int((second.resume or "").rpartition("-")[2]) >= 10
+    one.wait_for_steps(18)
+    state = stop_run(one.run)
+    assert state.status == "stopped"
+    assert (one.run.path / f"checkpoint-{state.outcome['step']}" / "trainer_state.json").exists()
+    assert_gone(one.mark)
 
 
-@pytest.mark.parametrize("now", [False])
-def test_a_stop_while_the_next_attempt_is_being_written_is_heeded_at_once(start: Starter, now: bool) -> None:
-    one = start(FAIL_AT=13, setup=SETUP, renew=[sys.executable, "-c", "import time; time.sleep(100)"])
+def test_a_stop_while_the_next_attempt_is_being_written_is_heeded_at_once(start: Starter) -> None:
+    one = start(FAIL_AT=13, setup=SETUP, renew=[sys.executable, "-c", "import time; time.sleep(3000)"])
     one.wait(lambda state: bool(read_recoveries(one.run)))
     before = one.state().heartbeat_s
-    one.wait(lambda state: state.heartbeat_s != before, 5.0)
-    asked = time.monotonic()
-    state = stop_run(one.run, now=now)
-    assert time.monotonic() - asked < 5.0
+    one.wait(lambda state: state.heartbeat_s != before)
+    state = stop_run(one.run)
     assert state.status == "stopped" and [attempt.status for attempt in state.attempts] == ["failed"]
     # What did not begin is no attempt, and changes nothing.
     assert read_recoveries(one.run) == []
-    assert wait_until_gone(one.mark, 3.0) == []
+    assert_gone(one.mark)
 
 
-def test_a_stop_in_a_later_attempt_keeps_the_work(start: Starter) -> None:
-    one = start(FAIL_AT=13, FAIL_ONCE=1, STEP_S=0.1, setup=SETUP)
-    one.wait(lambda state: len(state.attempts) == 2 and state.status == "running")
-    one.wait_for_steps(18)
+def test_a_stop_while_it_waits_between_attempts_ends_at_once(start: Starter) -> None:
+    one = start(setup=SETUP, FAIL_AT=3, FAIL_WITH=NCCL)
+    state = one.wait(lambda state: state.has_ended or state.attempts[-1].ended_s is not None)
+    assert state.status == "starting", state
     state = stop_run(one.run)
-    assert state.status == "stopped" and state.outcome is not None
-    assert (one.run.path / f"checkpoint-{state.outcome['step']}" / "trainer_state.json").exists()
+    assert state.status == "stopped" and state.exit.code == 130 and len(state.attempts) == 1
+    assert state.stop["verified"]["processes_left"] == []
+    assert_gone(one.mark)
 
 
 def test_the_keeper_killed_between_two_attempts_leaves_a_run_that_can_be_resumed(start: Starter) -> None:
     one = start(FAIL_AT=13, FAIL_WITH=NCCL, FAIL_ONCE=1, setup=SETUP)
     one.wait(lambda state: state.attempts[-1].status == "failed")
     os.kill(one.supervisor(), signal.SIGKILL)
-    assert wait_until_gone(one.mark, 5.0) == []
+    assert_gone(one.mark)
     assert one.state().status == "lost"
     again = start(one.run, resume="auto", STEPS=30)
     state = again.wait(lambda state: state.has_ended)
     assert [attempt.status for attempt in state.attempts] == ["failed", "finished"]
-
-
-RENEW = """
-import json, sys
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.attempts import changes_now
-from pathlib import Path
-now = changes_now(RunFolder(Path(sys.argv[1])))
-print(json.dumps({"command": sys.argv[2:], "environment": {"STEPS": "60", "STEP_S": "0.1", "SEEN": json.dumps(now)}, "setup": None}))
-"""
-
-
-def test_the_next_attempt_has_the_command_of_its_own_settings(start: Starter) -> None:
-    run = start.folder()
-    command = start._command(run, None)
-    one = start(run, FAIL_AT=13, FAIL_ONCE=1, setup=SETUP, renew=[sys.executable, "-c", RENEW, str(run.path), *command])
-    one.wait(lambda state: len(state.attempts) == 2 and bool(state.workers))
-    (worker,) = one.state().workers
-    variables = dict(line.split("=", 1) for line in Path(f"/proc/{worker.pid}/environ").read_text().split("\0") if line)
-    assert json.loads(variables["SEEN"])["batch.micro_batch_size"] == 3
-    assert one.wait(lambda state: state.has_ended).status == "finished"
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ('print(\'{"error": "run.yaml is broken."}\')', "run.yaml is broken."),
-        ("raise SystemExit('no such module')", "no such module"),
-    ],
-)
-def test_a_next_attempt_that_cannot_be_written_is_a_sentence(start: Starter, code: str, said: str) -> None:
-    one = start(FAIL_AT=13, setup=SETUP, renew=[sys.executable, "-c", code])
-    state = one.wait(lambda state: state.has_ended)
-    assert state.status == "failed" and state.exit is not None and state.exit.cause == "cuda_oom"
-    assert said in (state.attempts[-1].not_retried or "")
-    # What did not begin is no attempt, and changes nothing.
-    assert len(state.attempts) == 1 and read_recoveries(one.run) == []
-    assert wait_until_gone(one.mark, 3.0) == []
 
 
 SPOILER = """
@@ -165,14 +131,94 @@ log.rename(log.with_name("before.log"))
 log.mkdir()
 print(json.dumps({"command": sys.argv[2:], "environment": {}, "setup": None}))
 """
+ERROR = """print('{"error": "run.yaml is broken."}')"""
 
 
-def test_an_attempt_whose_folder_cannot_be_prepared_is_none(start: Starter) -> None:
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(ERROR, "run.yaml is broken."), (SPOILER, "could not be written (Is a directory)")],
+    ids=["an error", "a folder in the way"],
+)
+def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter, code: str, said: str) -> None:
     run = start.folder()
-    command = start._command(run, None)
-    one = start(run, FAIL_AT=13, setup=SETUP, renew=[sys.executable, "-c", SPOILER, str(run.path), *command])
+    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", code, str(run.path), *start.command(run)])
     state = one.wait(lambda state: state.has_ended)
-    assert state.status == "failed" and state.exit is not None and state.exit.cause == "cuda_oom"
+    assert state.status == "failed" and state.exit.cause == "cuda_oom"
     (attempt,) = state.attempts
-    assert "could not be written (Is a directory)" in (attempt.not_retried or "")
-    assert wait_until_gone(one.mark, 3.0) == []
+    assert said in (attempt.not_retried or "")
+    assert code is SPOILER or read_recoveries(one.run) == []
+    assert_gone(one.mark)
+
+
+def test_what_the_child_says_that_writes_the_next_attempt() -> None:
+    answer = {"command": ["x"], "environment": {}, "setup": None}
+    assert renew([sys.executable, "-c", f"import json; print(json.dumps({answer!r}))"], {}) == answer
+    for code, said in (("raise SystemExit('no such module')", "(no such module)"), ("", "(it said nothing)")):
+        with pytest.raises(CannotStart) as caught:
+            renew([sys.executable, "-c", code], {})
+        assert said in str(caught.value)
+
+
+# A stop, its window, and what is verified afterwards.
+
+SAVER = [sys.executable, "-c", LIGHT_LAUNCHER, str(Path(__file__).with_name("slow_saver.py")), "."]
+
+
+def gpu(held_bytes: int, processes: dict[int, int]) -> FakeGpu:
+    return FakeGpu(uuid="GPU-one", memory_used=held_bytes + 200 * MIB, processes=processes)
+
+
+@contextmanager
+def driver_follows(nvml: FakeNvml, one: Started, held_bytes: int) -> Iterator[None]:
+    """A driver that shows `held_bytes` of the training process, and gives them back half a second after its end."""
+    over = threading.Event()
+
+    def follow() -> None:
+        pid = one.wait(lambda state: bool(state.workers)).workers[0].pid
+        nvml.write([gpu(held_bytes, {pid: held_bytes})])
+        while not over.wait(0.05) and Path(f"/proc/{pid}").exists():
+            pass
+        time.sleep(0.5)
+        nvml.write([gpu(0, {})])
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_the_window_follows_what_is_measured_and_gpu_memory_is_verified_given_back(
+    start: Starter, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml.write([gpu(0, {})])
+    for name, value in fake_nvml.environment().items():
+        monkeypatch.setenv(name, value)
+    run, step_s = start.folder(), 38 * 60
+    run.plan_json.write_text(json.dumps({"batch": {"accumulation": 651, "world_size": 1}}))
+    one = start(run, command=SAVER, SAID_STEP_S=step_s)
+    state = one.wait(lambda state: state.window is not None)
+    assert (state.window["work"], state.window["work_s"]) == ("micro_step", pytest.approx(step_s / 651))
+    assert state.grace_s == state.window["window_s"] == pytest.approx(60 + 1.25 * step_s / 651)
+    with driver_follows(fake_nvml, one, 7 * GIB):
+        until(lambda: f'"memory_used_bytes":{7 * GIB}' in run.system_jsonl.read_text().replace(" ", ""))
+        state = stop_run(run)
+    assert state.status == "stopped"
+    assert state.stop["verified"] == {
+        "processes_left": [],
+        "gpu": {"verdict": "free", "held_bytes": 7 * GIB, "pids_left": [], "reason": ""},
+        "text": "No process of the run is left, and its 7.0 GiB on the GPU are free again.",
+    }
+    # The keeper and its guard end after the last word.
+    assert_gone(one.mark)
+
+
+def test_a_save_that_still_grows_is_not_cut(start: Starter) -> None:
+    # No step is measured (0 s), so the window stays at what the state says.
+    one = start(start.folder(grace_s=1.0), command=SAVER, SAID_STEP_S=-1, SAVE_S=4)
+    one.wait_for_steps(2)
+    state = stop_run(one.run)
+    assert state.status == "stopped" and "was killed" not in state.exit.message
+    assert (one.run.path / f"checkpoint-{state.outcome['step']}" / "trainer_state.json").exists()

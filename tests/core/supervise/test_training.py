@@ -1,13 +1,17 @@
-"""The keeper above the real training: a stop keeps the work, a kill leaves nothing running, a resume goes on."""
+"""The keeper above the real training and the real accelerate: a stop keeps the work, a kill leaves nothing running."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.launch.prepare import prepare_run
@@ -15,112 +19,169 @@ from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.checkpoints import list_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import recorded_runs
+from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import RunState, read_state
 
 from tests.core.launch.plans import small_plan
-from tests.fakes.marked import describe, marked_pids, wait_until_gone
+from tests.core.supervise.conftest import Starter, assert_gone, until
+from tests.fakes.marked import marked_pids
 from tests.site import FAULTS_VARIABLE
 
-pytestmark = pytest.mark.real
-PATIENCE_S = 120.0
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+PATIENCE_S = 900.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    yield RunFolder(tmp_path / "one")
+    for pid in marked_pids(read_state(RunFolder(tmp_path / "one")).mark or "none"):
+        os.kill(pid, signal.SIGKILL)
 
 
 def wait(run: RunFolder, good: Callable[[RunState], bool]) -> RunState:
     deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        state = read_state(run)
-        if good(state):
-            return state
-        if state.has_ended:
-            break
+    while not good(state := read_state(run)):
+        log = run.train_log.read_text(errors="replace")[-3000:] if state.has_ended else ""
+        assert not state.has_ended and time.monotonic() < deadline, f"{state}\n{log}"
         time.sleep(0.1)
-    raise AssertionError(f"{read_state(run)}\n{run.train_log.read_text(errors='replace')[-3000:]}")
+    return state
+
+
+def rows(run: RunFolder) -> list[dict[str, Any]]:
+    text = run.metrics_jsonl.read_text() if run.metrics_jsonl.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def steps(run: RunFolder) -> int:
-    try:
-        lines = run.metrics_jsonl.read_text().splitlines()
-    except FileNotFoundError:
-        return 0
-    return max((json.loads(line).get("step", 0) for line in lines), default=0)
+    return max((row.get("step", 0) for row in rows(run)), default=0)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[RunFolder]:
-    """A run of 100,000 steps that saves every 10 and stays ended when it fails, started."""
-    steps = {"training__max_steps": 100_000, "checkpoint__every_steps": 10, "evaluation__every_steps": 1000}
-    plan = small_plan(**steps, recovery__on=False)
-    folder = prepare_run(plan, tmp_path / "one")
-    start_run(folder)
+def started(folder: RunFolder) -> None:
+    """A run of 100,000 steps that saves every 10 and stays ended when it fails."""
+    many = {"training__max_steps": 100_000, "checkpoint__every_steps": 10, "evaluation__every_steps": 1000}
+    start_run(prepare_run(small_plan(**many, recovery__on=False), folder.path))
     assert recorded_runs() == [RunFolder(folder.path.resolve())]
-    yield folder
-    for pid in marked_pids(read_state(folder).mark or "none"):
-        os.kill(pid, signal.SIGKILL)
 
 
-def test_stop_and_resume(run: RunFolder) -> None:
-    wait(run, lambda state: steps(run) >= 14)
-    state = stop_run(run)
+def test_a_stop_keeps_the_work_a_resume_goes_on_and_a_kill_leaves_no_process(folder: RunFolder) -> None:
+    started(folder)
+    wait(folder, lambda state: steps(folder) >= 14)
+    state = stop_run(folder)
     assert state.status == "stopped", state
     assert state.attempts[0].launcher_exit_code == 0
     stopped_at = state.outcome["step"]
-    newest = newest_complete(run)
-    assert newest.name == f"checkpoint-{stopped_at}"
-    assert wait_until_gone(state.mark or "", 5.0) == [], describe(marked_pids(state.mark))
-    assert not run.final_model.exists()
+    assert newest_complete(folder).name == f"checkpoint-{stopped_at}"
+    assert_gone(state.mark)
+    assert not folder.final_model.exists()
 
-    start_run(run, resume="auto")
-    wait(run, lambda state: state.status == "running" and steps(run) > stopped_at)
-    state = stop_run(run, now=True)
-    assert state.status == "stopped"
+    start_run(folder, resume="auto")
+    state = wait(folder, lambda state: state.status == "running" and steps(folder) > stopped_at + 11)
+    complete = [found.step for found in list_checkpoints(folder) if found.problem is None]
+    os.kill(state.supervisor.pid, signal.SIGKILL)
+    assert_gone(state.mark)
+    assert complete[-1] > stopped_at
+    assert int(newest_complete(folder).name.partition("-")[2]) >= complete[-1]
+    state = read_state(folder)
+    assert state.status == "lost"
     assert [attempt.resume for attempt in state.attempts] == [None, f"checkpoint-{stopped_at}"]
-    rows = [json.loads(line) for line in run.metrics_jsonl.read_text().splitlines()]
-    found = [row["step"] for row in rows if "loss" in row]
+    found = [row["step"] for row in rows(folder) if "loss" in row]
     # It went on with the next step: nothing is trained twice, nothing left out.
     assert found == list(range(1, len(found) + 1))
-    assert wait_until_gone(state.mark or "", 5.0) == []
 
 
-@pytest.mark.parametrize("victim", ["supervisor", pytest.param("launcher", marks=pytest.mark.all)])
-def test_a_kill_leaves_no_process_and_every_complete_checkpoint(run: RunFolder, victim: str) -> None:
-    state = wait(run, lambda state: steps(run) >= 12 and state.launcher is not None)
-    complete = [found.path.name for found in list_checkpoints(run) if found.problem is None]
-    process = state.supervisor if victim == "supervisor" else state.launcher
-    os.kill(process.pid, signal.SIGKILL)
-    assert wait_until_gone(state.mark or "", 5.0) == [], describe(marked_pids(state.mark))
-    newest = newest_complete(run)
-    assert int(newest.name.partition("-")[2]) >= int(complete[-1].partition("-")[2])
-    assert read_state(run).status == ("lost" if victim == "supervisor" else "failed")
+@pytest.mark.all
+def test_a_killed_launcher_leaves_no_process_and_every_complete_checkpoint(folder: RunFolder) -> None:
+    started(folder)
+    state = wait(folder, lambda state: steps(folder) >= 12 and state.launcher is not None)
+    complete = [found.step for found in list_checkpoints(folder) if found.problem is None]
+    os.kill(state.launcher.pid, signal.SIGKILL)
+    assert_gone(state.mark)
+    assert int(newest_complete(folder).name.partition("-")[2]) >= complete[-1]
+    until(lambda: read_state(folder).status == "failed")
 
 
-def test_out_of_memory_at_step_7_goes_on_as_3_by_16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+OOM = "oom@7:above=3"
+
+
+@pytest.mark.parametrize(
+    "faults", [OOM, pytest.param(f"{OOM}; oom@9:during=evaluation:above=2", marks=pytest.mark.all)]
+)
+def test_out_of_memory_at_step_7_goes_on_as_3_by_16(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, faults: str
+) -> None:
     changes = {"batch__micro_batch_size": 6, "batch__gradient_accumulation_steps": 8, "training__max_steps": 9}
-    plan = small_plan(**changes, checkpoint__every_steps=5, evaluation__every_steps=9)
-    folder = prepare_run(plan, tmp_path / "one")
+    prepare_run(small_plan(**changes, checkpoint__every_steps=5, evaluation__every_steps=9), folder.path)
     planned = {name: folder.file(name).read_text() for name in ("run.yaml", "plan.json", "accelerate.yaml")}
-    monkeypatch.setenv(FAULTS_VARIABLE, "oom@7:above=3; oom@9:during=evaluation:above=2")
+    monkeypatch.setenv(FAULTS_VARIABLE, faults)
     start_run(folder)
-    try:
-        state = read_state(folder)
-        deadline = time.monotonic() + 2 * PATIENCE_S
-        while not state.has_ended and time.monotonic() < deadline:
-            assert state.status in ("starting", "running")
-            time.sleep(0.1)
-            state = read_state(folder)
-        assert state.status == "finished", (state, folder.train_log.read_text()[-3000:])
-    finally:
-        for pid in marked_pids(read_state(folder).mark or "none"):
-            os.kill(pid, signal.SIGKILL)
+    state = wait(folder, lambda state: state.status not in ("starting", "running"))
+    assert state.status == "finished", (state, folder.train_log.read_text()[-3000:])
     batch = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
     assert [attempt.because for attempt in state.attempts[:2]] == [None, "cuda_oom"]
     assert [attempt.changes for attempt in state.attempts[:2]] == [{}, batch]
     assert state.attempts[1].resume == "checkpoint-5"
-    # The evaluation after step 9 ran out of memory: only its own batch became smaller.
+    # Where the evaluation after step 9 ran out of memory only its own batch became smaller.
     evaluations = [attempt.changes["batch.eval_micro_batch_size"] for attempt in state.attempts[2:]]
-    assert evaluations and evaluations[-1] <= 2 and evaluations == sorted(evaluations, reverse=True)
+    assert bool(evaluations) is (faults != OOM) and evaluations == sorted(evaluations, reverse=True)
+    assert not evaluations or evaluations[-1] <= 2
     assert all(batch.items() <= attempt.changes.items() for attempt in state.attempts[2:])
-    assert state.engine["micro_batch_size"] == 3 and state.outcome is not None and state.outcome["step"] == 9
+    assert state.engine["micro_batch_size"] == 3 and state.outcome["step"] == 9
     assert {name: folder.file(name).read_text() for name in planned} == planned
-    rows = [json.loads(line) for line in folder.metrics_jsonl.read_text().splitlines()]
-    assert {row["step"] for row in rows if "loss" in row} == set(range(1, 10))
-    assert wait_until_gone(state.mark or "", 5.0) == []
+    assert {row["step"] for row in rows(folder) if "loss" in row} == set(range(1, 10))
+    assert_gone(state.mark)
+
+
+# The stand-in training as two processes under accelerate's torchrun.
+
+
+def test_the_first_failure_of_two_ranks_is_the_cause(start: Starter) -> None:
+    one = start(processes=2, FAIL_AT=4)
+    state = one.wait(lambda state: state.has_ended, PATIENCE_S)
+    assert (state.status, state.exit.cause) == ("failed", "cuda_oom")
+    assert_gone(one.mark)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("victim", ["supervisor", "launcher"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_leaves_no_rank_behind(start: Starter, victim: str, number: signal.Signals) -> None:
+    one = start(processes=2, EXTRA=1)
+    one.wait_for_steps(12, PATIENCE_S)
+    one.wait(lambda state: len(state.workers) == 2)
+    os.kill(one.supervisor() if victim == "supervisor" else one.launcher(), number)
+    state = one.wait(lambda state: not state.is_active, PATIENCE_S)
+    assert_gone(one.mark)
+    newest = newest_complete(one.run)
+    if number == signal.SIGKILL:
+        assert state.status == ("lost" if victim == "supervisor" else "failed")
+    elif victim == "supervisor":
+        assert state.status == "stopped" and state.attempts[0].launcher_exit_code == 0
+        assert newest.name == f"checkpoint-{state.outcome['step']}"
+    assert newest is not None and "resume" in (state.exit.remedy or "")
+
+
+@pytest.mark.all
+def test_what_stands_in_the_place_of_a_folder_that_was_moved_away_is_not_touched(tmp_path: Path) -> None:
+    run, moved, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "moved"), tmp_path / "other"
+    words = ["--profile", "cpu-demo", "--max-steps", "4000", "--yes", "--plain", "--set", "checkpoint.every_steps=5"]
+    command = [sys.executable, "-m", "trainwiz.tui.cli", *words, "--detach", "--output-dir", "run"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    wait(run, lambda state: steps(run) > 3)
+    # Another run of somebody's, finished, with a model.
+    shutil.copytree(run.path, other, ignore=shutil.ignore_patterns("*.tmp", "checkpoint-*", "partial*", ".*"))
+    document = json.loads(run.state_json.read_text())
+    (other / "state.json").write_text(json.dumps({**document, "status": "finished", "heartbeat_s": 0}))
+    (other / "outcome.json").write_text('{"outcome": "finished", "step": 7}')
+    run.path.rename(moved.path)
+    other.rename(run.path)
+
+    def contents() -> dict[str, bytes]:
+        files = (path for path in run.path.rglob("*") if path.is_file())
+        return {str(path.relative_to(run.path)): path.read_bytes() for path in files}
+
+    before = contents()
+    until(lambda: identify(document["supervisor"]["pid"]) is None)
+    state = read_state(moved)
+    assert state.status == "stopped" and "the move of its folder to another place" in state.exit.message, state
+    assert not moved.final_model.exists()
+    assert contents() == before

@@ -1,11 +1,16 @@
-"""What the watchers see in a run, and what they must not see in a healthy one."""
+"""What the watchers see in a run, what they must not see in a healthy one, and advice.jsonl: one line at each change."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from trainwiz.core.run.attempts import Phase, write_phase
+import pytest
+from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.run.attempts import Advice, AdviceFile, Phase, advice_of, write_phase
+from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
 from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.training.callbacks import NonFiniteLoss
 from trainwiz.core.training.process import write_failure
@@ -16,9 +21,17 @@ from tests.each import each
 LOST = "the GPU is lost: it fell off the bus, or it needs a reset or a reboot"
 
 
+@pytest.fixture
+def seen(tmp_path: Path) -> SeenRun:
+    """A run that trains."""
+    seen = SeenRun(tmp_path)
+    seen.phase("training")
+    return seen
+
+
 def test_a_healthy_run_of_hours_has_no_advice(tmp_path: Path) -> None:
     seen = SeenRun(tmp_path)
-    seen.look_s = 15.0
+    seen.look_s = 30.0
     for phase in ("preparing", "loading", "tokenising", "compiling"):
         seen.phase(phase)
         seen.host["ram_used_bytes"] += 5 * GIB
@@ -34,9 +47,7 @@ def test_a_healthy_run_of_hours_has_no_advice(tmp_path: Path) -> None:
     assert seen.ever == set()
 
 
-def test_a_run_that_stands_still_stalls_by_its_own_pace(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
+def test_a_run_that_stands_still_stalls_by_its_own_pace(seen: SeenRun) -> None:
     seen.steps_of(10.0, 10)
     seen.rest(120)
     assert "stalled" not in seen.ever
@@ -46,10 +57,9 @@ def test_a_run_that_stands_still_stalls_by_its_own_pace(tmp_path: Path) -> None:
     assert seen.look() == []
 
 
-def test_a_slow_pace_is_waited_for(tmp_path: Path) -> None:
+def test_a_slow_pace_is_waited_for(seen: SeenRun) -> None:
     """651 accumulations: a step takes 12 minutes, and 40 of one are no stall yet."""
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
+    seen.look_s = 30.0
     seen.steps_of(720.0, 6)
     seen.rest(2_400)
     assert seen.ever == set()
@@ -63,18 +73,22 @@ def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     seen.phase("training")
     seen.steps_of(2.0, 30)
     seen.phase(phase)
-    seen.look_s = 30.0
+    seen.look_s = 55.0
     seen.rest(7_200)
     seen.phase("training")
     seen.rest(100)
     assert seen.ever == set()
 
 
-def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
+def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) -> None:
+    # What an earlier attempt was at is not this one's.
+    write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
+    seen.look()
+    assert seen.observation.phase is None
     for _ in range(3):
         seen.phase("training")
         seen.steps_of(2.0, 30)
+        assert (seen.steps > 30) == (seen.observation.longest_s("evaluating") is not None)
         seen.phase("evaluating")
         seen.rest(60)
     seen.rest(350)
@@ -83,32 +97,26 @@ def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(tmp_path: Path)
     assert text_of(seen.found, "stalled").startswith("An evaluation has taken 7 min; the longest before took 60 s.")
 
 
-def test_a_first_step_that_never_ends_is_one(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path, replace(RUNNING, planned_step_s=30.0))
-    seen.phase("training")
+def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
+    seen.run = replace(RUNNING, planned_step_s=30.0)
     seen.rest(1_800)
     assert seen.ever == set()
     seen.rest(60)
     assert text_of(seen.found, "stalled").startswith("No step was logged in the first 31 min; 30 s were planned")
 
 
-def test_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
+@each("jump_s", [30_000, -60_000])
+def test_a_machine_that_slept_has_not_stalled(tmp_path: Path, jump_s: float) -> None:
     seen = SeenRun(tmp_path)
     seen.phase("training")
     seen.steps_of(2.0, 30)
-    seen.now_s += 30_000
-    seen.look()
-    seen.rest(100)
-    assert seen.ever == set()
-    seen.now_s -= 90_000
+    seen.now_s += jump_s
     seen.look()
     seen.rest(100)
     assert seen.ever == set()
 
 
-def test_rows_of_an_earlier_attempt_are_not_this_one(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
+def test_rows_of_an_earlier_attempt_are_not_this_one(seen: SeenRun, tmp_path: Path) -> None:
     seen.steps_of(1.0, 50, loss=float("nan"))
     assert "nan_loss" in seen.codes
     later = SeenRun(tmp_path)
@@ -119,39 +127,23 @@ def test_rows_of_an_earlier_attempt_are_not_this_one(tmp_path: Path) -> None:
     assert later.ever == set()
 
 
-def test_a_loss_that_is_no_number_is_said_at_once(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
+def test_a_loss_that_is_no_number_is_said_at_once(seen: SeenRun) -> None:
     seen.steps_of(2.0, 5)
     seen.steps_of(2.0, 1, loss="NaN")
     assert text_of(seen.look(), "nan_loss") == "The loss is not a number now, first at step 6."
 
 
-def test_a_training_that_its_guard_has_stopped_says_so_too(tmp_path: Path) -> None:
+def test_a_training_that_its_guard_has_stopped_says_so_too(seen: SeenRun, tmp_path: Path) -> None:
     """The bad loss itself was never logged."""
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
     seen.steps_of(2.0, 5)
-    write_failure(
-        tmp_path, NonFiniteLoss("The loss is not a number at step 6. The last good checkpoint is checkpoint-5.")
-    )
+    write_failure(tmp_path, NonFiniteLoss("The loss is not a number at step 6. The last good one is checkpoint-5."))
     (advice,) = seen.look()
     assert (advice.code, advice.level) == ("nan_loss", "error") and "checkpoint-5" in advice.text
     write_failure(tmp_path, ValueError("another"))
     assert seen.look() == []
 
 
-def test_a_leak_is_foretold_with_the_time_left(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
-    for _ in range(140):
-        seen.steps_of(5.0, 1)
-        seen.host["ram_used_bytes"] += GIB // 20
-    said = text_of(seen.found, "ram_short")
-    assert said.startswith(("Host RAM grows: full in 78 min", "Host RAM grows: full in 79 min"))
-
-
-def test_the_growth_of_a_start_is_no_leak(tmp_path: Path) -> None:
+def test_a_leak_is_foretold_with_the_time_left_and_the_growth_of_a_start_is_none(tmp_path: Path) -> None:
     """Loader workers and buffers fill up over the first two minutes of steps."""
     seen = SeenRun(tmp_path)
     seen.phase("loading")
@@ -163,16 +155,25 @@ def test_the_growth_of_a_start_is_no_leak(tmp_path: Path) -> None:
         seen.steps_of(5.0, 1)
         seen.host["ram_used_bytes"] += GIB // 4 if step < 24 else GIB // 1_000 * (1 if step % 2 else -1)
     assert seen.ever == set()
+    (tmp_path / "leaks").mkdir()
+    leaks = SeenRun(tmp_path / "leaks")
+    leaks.phase("training")
+    for _ in range(140):
+        leaks.steps_of(5.0, 1)
+        leaks.host["ram_used_bytes"] += GIB // 20
+    said = text_of(leaks.found, "ram_short")
+    assert said.startswith(("Host RAM grows: full in 78 min", "Host RAM grows: full in 79 min"))
 
 
-def test_a_lost_card_and_a_hot_one(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
+def test_a_lost_card_and_a_hot_one(seen: SeenRun) -> None:
     seen.gpus = [
-        {"index": 0, "uuid": "GPU-0", "utilization_percent": 99.0, "throttle_reasons": ["heat (hardware)"]},
+        {"index": 0, "uuid": "GPU-0", "utilization_percent": 99.0, "throttle_reasons": ["power limit"]},
         {"index": 1, "uuid": "GPU-1", "utilization_percent": None},
     ]
+    seen.steps_of(2.0, 60)
+    assert seen.ever == set(), "an idle or capped card is no trouble"
+    seen.gpus[0]["throttle_reasons"] = ["heat (hardware)"]
     seen.unavailable = {"gpus.1": LOST}
-    seen.phase("training")
     seen.steps_of(2.0, 5)
     assert seen.codes == {"heat", "gpu_lost"}
     assert next(item.level for item in seen.found if item.code == "gpu_lost") == "error"
@@ -180,55 +181,125 @@ def test_a_lost_card_and_a_hot_one(tmp_path: Path) -> None:
     assert seen.look() == [], "a run on the CPU has no cards"
 
 
-def test_an_idle_or_capped_card_is_no_trouble(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.gpus = [{"index": 0, "uuid": "GPU-0", "utilization_percent": 99.0, "throttle_reasons": ["power limit"]}]
-    seen.phase("training")
-    seen.steps_of(2.0, 60)
-    assert seen.ever == set()
-
-
-def test_sensors_that_hang_are_told_from_a_quiet_run(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
+def test_sensors_that_hang_are_told_from_a_quiet_run(seen: SeenRun) -> None:
     seen.steps_of(2.0, 10)
     seen.sampled = False
-    seen.steps_of(2.0, 40)
+    seen.steps_of(2.0, 30)
+    assert seen.codes == set(), "65 s may pass"
+    seen.steps_of(2.0, 10)
     assert seen.codes == {"sensors_silent"}
 
 
-def test_a_starved_run_names_the_workers_after_enough_steps(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    seen.phase("training")
-    seen.steps_of(10.0, 15, data_wait_s=6.0)
+def test_a_starved_run_names_the_workers_after_enough_steps(seen: SeenRun) -> None:
+    seen.steps_of(10.0, 19, data_wait_s=6.0)
     assert seen.ever == set(), "the first steps warm up"
-    seen.steps_of(10.0, 10, data_wait_s=6.0)
+    seen.steps_of(10.0, 6, data_wait_s=6.0)
     assert seen.found[0].remedy == "6 instead of 2 loader workers would cure it: --set data.workers=6"
 
 
-def test_a_disk_that_does_not_last_is_foretold(tmp_path: Path) -> None:
-    setup = RunSetup(save_every_steps=50, checkpoints_kept=4, max_steps=1_000)
-    seen = SeenRun(tmp_path, replace(RUNNING, setup=setup))
-    seen.phase("training")
+def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) -> None:
+    seen.run = replace(RUNNING, setup=RunSetup(save_every_steps=50, checkpoints_kept=4, max_steps=1_000))
     seen.steps_of(2.0, 60)
-    checkpoint = tmp_path / "checkpoint-50"
-    checkpoint.mkdir()
-    with (checkpoint / "model.safetensors").open("wb") as file:
+    weights = tmp_path / "checkpoint-50" / "model.safetensors"
+    weights.parent.mkdir()
+    with weights.open("wb") as file:
         file.truncate(10 * GIB)
-    seen.observation._sizes._clock = lambda: (checkpoint / "model.safetensors").stat().st_mtime + 3_600
+    seen.observation._sizes._clock = lambda: weights.stat().st_mtime + 3_600
     seen.host["disk_free_bytes"] = 25 * GIB
     seen.observation._sizes._next_look = 0.0
     seen.steps_of(2.0, 60)
     assert "step 250" in text_of(seen.found, "disk_short")
     seen.host["disk_free_bytes"] = 5 * GIB
-    assert "checkpoint_does_not_fit" in {item.code for item in (seen.rest(20), seen.found)[1]}
+    seen.rest(20)
+    assert "checkpoint_does_not_fit" in seen.codes
 
 
-def test_what_an_earlier_attempt_was_at_is_not_this_one(tmp_path: Path) -> None:
-    seen = SeenRun(tmp_path)
-    write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
-    seen.look()
-    assert seen.observation.phase is None
-    seen.phase("training")
-    seen.look()
-    assert seen.observation.phase is not None and seen.observation.longest_s("evaluating") is None
+# advice.jsonl
+
+
+HEAT = Advice("heat", "warning", "Heat limits the clock of GPU 0.", "More air.")
+STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")
+LOOK_S = 5.0
+
+
+class Told:
+    """A log with a clock that is turned by hand."""
+
+    def __init__(self, folder: Path, **after_s: float) -> None:
+        self.now_s = 1_700_000_000.0
+        self.path = folder / "advice.jsonl"
+        self.log = AdviceLog(folder, after_s, lambda: self.now_s)
+
+    def look(self, *advice: Advice, for_s: float = LOOK_S) -> None:
+        end_s = self.now_s + for_s
+        while self.now_s < end_s:
+            self.log.tell(advice)
+            self.now_s += LOOK_S
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+    @property
+    def standing(self) -> list[Any]:
+        return list(AdviceFile(JsonLinesTail(self.path)).read())
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_one_line_when_it_begins_and_one_when_it_is_over(told: Told) -> None:
+    told.look(STALLED, for_s=300)
+    assert [row["severity"] for row in told.rows] == ["warning"]
+    told.look(for_s=QUIET_S - LOOK_S)
+    assert len(told.rows) == 1
+    told.look(for_s=2 * LOOK_S)
+    assert [(row["code"], row["severity"]) for row in told.rows] == [("stalled", "warning"), ("stalled", "cleared")]
+    assert told.standing == []
+
+
+def test_what_does_not_last_is_never_written(tmp_path: Path) -> None:
+    told = Told(tmp_path, heat=60.0)
+    for _ in range(20):
+        told.look(HEAT, for_s=50)
+        told.look(for_s=10)
+    assert not told.path.exists()
+    told.look(HEAT, for_s=60)
+    assert told.rows == []
+    told.look(HEAT, for_s=10)
+    assert [row["text"] for row in told.rows] == [HEAT.text]
+
+
+def test_a_trouble_that_comes_and_goes_fills_no_disk(told: Told) -> None:
+    for _ in range(200):
+        told.look(HEAT, for_s=30)
+        told.look(for_s=90)
+    assert len(told.rows) < 12, "200 times in 7 hours"
+
+
+def test_figures_are_brought_up_to_date_now_and_then(told: Told) -> None:
+    for minute in range(30):
+        told.look(Advice("stalled", "warning", f"No step was logged for {minute} min."), for_s=60)
+    assert 2 <= len(told.rows) <= 1 + 1_800 / SAY_AGAIN_S
+    told.look(Advice("stalled", "error", "It hangs."))
+    assert told.rows[-1]["severity"] == "error", "worse is said at once"
+
+
+def test_the_next_keeper_takes_back_what_a_killed_one_left(told: Told, tmp_path: Path) -> None:
+    told.look(STALLED, HEAT)
+    with told.path.open("a") as file:
+        file.write('{"code": "mine", "where": "me", "severity": "note", "text": "of another"}\n{"code": "hal')
+    told = Told(tmp_path)
+    told.log.take_over({"stalled", "heat", "mine"})
+    told.look(HEAT, for_s=QUIET_S + 2 * LOOK_S)
+    # A line after half a line is whole.
+    assert {str(row["code"]) for row in told.standing} == {"heat", "mine"}
+    assert not any('"mine"' in line and '"keeper"' in line for line in told.path.read_text().splitlines())
+
+
+def test_at_the_end_what_is_over_is_taken_back(told: Told) -> None:
+    told.look(STALLED, HEAT)
+    told.log.clear({"stalled", "ram_full"})
+    assert list(advice_of(told.standing)) == [HEAT]

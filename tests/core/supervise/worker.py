@@ -1,7 +1,7 @@
 """A stand-in for the training: what the keeper can see of one, without torch. Started by a real accelerate.
 
 Environment: STEPS, STEP_S, FAIL_AT (step of an exception), FAIL_WITH (its text), FAIL_ONCE, IGNORE_STOP, EXTRA (start children that hold to nothing),
-PREPARE_S (seconds before the training begins).
+PREPARE_S (seconds before the training begins), SAID_STEP_S (step_s of its lines).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def on_stop(number: int, frame: object) -> None:
     stop_asked = True
 
 
-def save(step: int) -> str:
+def save(step: int) -> None:
     """A whole checkpoint, its record last, as the Trainer writes it."""
     folder = Path(f"checkpoint-{step}")
     folder.mkdir()
@@ -43,7 +43,6 @@ def save(step: int) -> str:
         with zipfile.ZipFile(folder / name, "w") as archive:
             archive.writestr("data.pkl", str(step))
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
-    return folder.name
 
 
 def train(first: int, steps: int) -> None:
@@ -53,11 +52,15 @@ def train(first: int, steps: int) -> None:
             raise RuntimeError(os.environ.get("FAIL_WITH", "CUDA out of memory. Tried to allocate 2.00 GiB"))
         time.sleep(float(os.environ.get("STEP_S", "0.05")))
         if RANK == 0:
+            row = {"time_s": time.time(), "step": step, "loss": 3.0 - step / steps}
+            if said := os.environ.get("SAID_STEP_S"):
+                row |= {"step_s": float(said), "tokens": 100 * step}
             with open("metrics.jsonl", "a") as file:
-                file.write(json.dumps({"time_s": time.time(), "step": step, "loss": 3.0 - step / steps}) + "\n")
+                file.write(json.dumps(row) + "\n")
             if step % 10 == 0:
                 save(step)
         if stop_asked:
+            print(f"rank {RANK} stops", flush=True)
             end("stopped", step, steps)
             return
     end("finished", steps, steps)
@@ -88,7 +91,8 @@ def main() -> int:
     while time.monotonic() < ready:
         time.sleep(0.1)
     if RANK == 0:
-        engine = {"actual": "single", "precision": "fp32", "world_size": int(os.environ.get("WORLD_SIZE", "1"))}
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        engine = {"actual": "single", "device": "cpu", "precision": "fp32", "world_size": world}
         write_json_atomic(Path("engine.json"), engine)
     print(f"rank {RANK} trains from {first}", flush=True)
     try:

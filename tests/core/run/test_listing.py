@@ -1,13 +1,25 @@
+"""Names of runs, finding and listing them, and the list of runs wherever they lie."""
+
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
+from trainwiz.core.run import listing as registry
 from trainwiz.core.run.folder import RunFolder, check_name, check_text, name_for_commands, new_run_folder
-from trainwiz.core.run.listing import find_run, last_metrics, list_runs, list_runs_elsewhere, record_run
+from trainwiz.core.run.listing import (
+    find_run,
+    last_metrics,
+    list_runs,
+    list_runs_elsewhere,
+    record_run,
+    recorded_runs,
+    registry_path,
+)
 from trainwiz.core.run.state import RunState, write_state
 
 from tests.each import each
@@ -39,25 +51,22 @@ def test_names_are_stamped_and_never_taken_twice(tmp_path: Path) -> None:
     second.symlink_to(tmp_path / "nowhere")
     assert new_run_folder(tmp_path, "demo", NOON).name == "2026-11-21_1234-demo-3"
 
-
-def test_a_path_that_is_no_text_holds_no_run() -> None:
+    # A long name of wide letters is still a file name.
+    check_name("蛋" * 80)
+    path = new_run_folder(tmp_path, "蛋" * 80, NOON)
+    path.mkdir()
+    assert path.name.startswith("2026-11-21_1234-蛋")
     check_text(Path("/tmp/蛋白质"))
     with pytest.raises(UsageError, match="not UTF-8"):
         check_text(Path("runs/bad\udcff"))
 
 
-def test_a_long_name_of_wide_letters_is_still_a_file_name(tmp_path: Path) -> None:
-    check_name("蛋" * 80)
-    path = new_run_folder(tmp_path, "蛋" * 80, NOON)
-    path.mkdir()
-    assert path.name.startswith("2026-11-21_1234-蛋")
-
-
-def test_the_name_for_commands_is_quoted() -> None:
-    assert name_for_commands(Path("runs/a-b")) == "a-b"
-    assert name_for_commands(Path("/tmp/my run")) == "'/tmp/my run'"
-    assert name_for_commands(Path("runs/-a")) == "runs/-a"
-    assert name_for_commands(Path("-a")) == "./-a"
+@each(
+    ("path", "name"),
+    [("runs/a-b", "a-b"), ("/tmp/my run", "'/tmp/my run'"), ("runs/-a", "runs/-a"), ("-a", "./-a")],
+)
+def test_the_name_for_commands_is_quoted(path: str, name: str) -> None:
+    assert name_for_commands(Path(path)) == name
 
 
 def test_runs_are_listed_newest_first_and_others_left_alone(tmp_path: Path) -> None:
@@ -90,21 +99,20 @@ def test_finding_a_run(tmp_path: Path) -> None:
     assert find_run("protein", tmp_path).path.name == "2026-11-22_1100-protein"
     path = tmp_path / "2026-11-22_1100-protein"
     assert find_run(str(path), tmp_path / "elsewhere").path == path
-    with pytest.raises(UsageError, match="fits 2 runs"):
-        find_run("demo", tmp_path)
-    with pytest.raises(UsageError, match="Did you mean 2026-11-22_1100-protein"):
-        find_run("2026-11-22_1100-protien", tmp_path)
-    with pytest.raises(UsageError, match=r"holds no run\.yaml"):
-        find_run(str(tmp_path), tmp_path)
-    with pytest.raises(UsageError, match="no runs in"):
-        find_run("x", tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="Did you mean 2026-11-22_1100-protein"):
-        find_run("protein", tmp_path, whole=True)
-    with pytest.raises(UsageError, match="no run ''"):
-        find_run("", tmp_path)
+    here = tmp_path
+    for name, root, whole, said in (
+        ("demo", here, False, "fits 2 runs"),
+        ("2026-11-22_1100-protien", here, False, "Did you mean 2026-11-22_1100-protein"),
+        (str(here), here, False, r"holds no run\.yaml"),
+        ("x", here / "nowhere", False, "no runs in"),
+        ("protein", here, True, "Did you mean 2026-11-22_1100-protein"),
+        ("", here, False, "no run ''"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            find_run(name, root, whole=whole)
 
 
-def test_a_run_elsewhere_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_elsewhere_is_found_by_its_name(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     make_run(root, "2026-demo")
     far = make_run(tmp_path / "far", "2026-protein")
@@ -154,3 +162,73 @@ def test_a_list_of_500_runs_is_quick(tmp_path: Path) -> None:
     began = time.process_time()
     assert len(list_runs(tmp_path)) == 500
     assert time.process_time() - began < 1.0
+
+
+# The list of runs wherever they lie.
+
+
+def run_at(path: Path) -> RunFolder:
+    path.mkdir(parents=True)
+    (path / "run.yaml").write_text("model: {}\n")
+    return RunFolder(path)
+
+
+def test_the_run_that_was_started_last_comes_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = run_at(tmp_path / "a"), run_at(tmp_path / "b")
+    for run in (first, second, first):
+        record_run(run)
+    assert recorded_runs() == [first, second]
+    first.run_yaml.unlink()
+    assert recorded_runs() == [second], "what is gone is left out"
+    # A relative folder is found from anywhere.
+    run_at(tmp_path / "runs" / "x")
+    monkeypatch.chdir(tmp_path)
+    record_run(RunFolder(Path("runs/x")))
+    monkeypatch.chdir("/")
+    assert recorded_runs() == [RunFolder(tmp_path / "runs" / "x"), second]
+
+
+def test_broken_lines_are_left_out_and_a_name_that_is_no_text_is_not(tmp_path: Path) -> None:
+    run, strange = run_at(tmp_path / "a"), run_at(tmp_path / "bad\udcff")
+    path = registry_path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(
+        b'{"path": 3}\nnot json\n[]\n{"path": "relative"}\n{"path": "/\\u0000"}\n\xff\xfe\n{"path": "/half'
+    )
+    record_run(run)
+    # A name that is no text is recorded too.
+    record_run(strange)
+    assert recorded_runs() == [strange, run]
+
+
+def test_it_stays_short_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MOST_LINES", 20)
+    monkeypatch.setattr(registry, "KEPT_RUNS", 5)
+    runs = [run_at(tmp_path / str(number)) for number in range(12)]
+    for _ in range(3):
+        for run in runs:
+            record_run(run)
+    assert len(registry_path().read_text().splitlines()) <= 21
+    assert recorded_runs()[:5] == runs[:-6:-1]
+    assert not list(registry_path().parent.glob(".*"))
+
+
+def test_starts_at_the_same_moment_are_all_recorded(tmp_path: Path) -> None:
+    runs = [run_at(tmp_path / str(number)) for number in range(20)]
+    threads = [threading.Thread(target=record_run, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {run.path for run in recorded_runs()} == {run.path for run in runs}
+    for line in registry_path().read_text().splitlines():
+        assert json.loads(line)["path"]
+
+
+def test_a_folder_that_cannot_be_written_does_not_hinder_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    record_run(run_at(tmp_path / "a"))
+    assert recorded_runs() == []

@@ -1,9 +1,14 @@
-"""Attempts and phases in words."""
+"""Attempts and phases in words; phase.json, also where the disk has no room for a new file."""
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
-from trainwiz.core.run.attempts import PhaseNow, attempt_words, cause_words, phase_words
+from trainwiz.core.run import attempts as phase
+from trainwiz.core.run.attempts import PhaseNow, attempt_words, cause_words, phase_words, read_phase, write_phase
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt
 
 from tests.each import each
@@ -42,13 +47,11 @@ def test_without_a_plan_what_was_planned_is_open() -> None:
     assert attempt_words(attempt, {}).endswith("3 × 16 instead of ? × ?")
     attempt.changes = {"batch.micro_batch_size": "\x1b[2Jthree"}
     assert attempt_words(attempt, BATCH).endswith("? × 8 instead of 6 × 8")
-
-
-def test_a_cause_that_nobody_foresaw_has_its_own_name() -> None:
+    # A cause that nobody foresaw has its own name.
     assert cause_words(Attempt(2, 0.0, because="solar_\x07flare")) == "solar flare"
 
 
-@pytest.mark.parametrize(
+@each(
     ("now", "lasted", "words"),
     [
         (PhaseNow("evaluating", 0.0), "", "evaluating"),
@@ -59,3 +62,23 @@ def test_a_cause_that_nobody_foresaw_has_its_own_name() -> None:
 )
 def test_a_phase_says_what_and_since_when(now: PhaseNow, lasted: str, words: str) -> None:
     assert phase_words(now, lasted) == words
+
+
+def test_a_full_disk_does_not_hide_that_a_run_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(tmp_path)
+    write_phase(run, "saving", 6, "a sentence that is longer than the one that takes its place")
+
+    def full(path: Path, document: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(phase, "write_json_atomic", full)
+    write_phase(run, "paused", 6, "waiting for room on the disk")
+    found = read_phase(run)
+    assert (found.phase, found.step, found.detail) == ("paused", 6, "waiting for room on the disk")
+
+    def denied(path: Path, document: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(phase, "write_json_atomic", denied)
+    with pytest.raises(PermissionError):
+        write_phase(run, "paused")
