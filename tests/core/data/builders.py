@@ -36,3 +36,9 @@ def config_for(*paths: Path | str, **source: object) -> RunConfig:
 
 def summary_of(*paths: Path | str, **source: object) -> DataSummary:
     return summarize_data(config_for(*paths, **source))
+
+
+def config_of(task: str, *sources: Path | str | dict[str, object], **data: object) -> RunConfig:
+    """A config whose sources are paths, or dicts of their settings."""
+    named = [one if isinstance(one, dict) else {"name": str(one)} for one in sources]
+    return RunConfig.model_validate({"task": task, "data": {"sources": named, **data}})
