@@ -13,8 +13,8 @@ from trainwiz.core.data.summary import DataSummary, summarize_data
 PROTEINS = ["MKTAYIAKQR", "GAVLIMFWP", "STCYNQDEKRH", "MMMM"]
 
 
-def parquet(path: Path, **columns: list[object]) -> Path:
-    pq.write_table(pa.table(columns), path)
+def parquet(path: Path, row_group_size: int | None = None, **columns: list[object]) -> Path:
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
     return path
 
 
