@@ -13,8 +13,8 @@ from trainwiz.core.data.summary import DataSummary, summarize_data
 PROTEINS = ["MKTAYIAKQR", "GAVLIMFWP", "STCYNQDEKRH", "MMMM"]
 
 
-def parquet(path: Path, **columns: list[object]) -> Path:
-    pq.write_table(pa.table(columns), path)
+def parquet(path: Path, row_group_size: int | None = None, **columns: list[object]) -> Path:
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
     return path
 
 
@@ -36,3 +36,9 @@ def config_for(*paths: Path | str, **source: object) -> RunConfig:
 
 def summary_of(*paths: Path | str, **source: object) -> DataSummary:
     return summarize_data(config_for(*paths, **source))
+
+
+def config_of(task: str, *sources: Path | str | dict[str, object], **data: object) -> RunConfig:
+    """A config whose sources are paths, or dicts of their settings."""
+    named = [one if isinstance(one, dict) else {"name": str(one)} for one in sources]
+    return RunConfig.model_validate({"task": task, "data": {"sources": named, **data}})

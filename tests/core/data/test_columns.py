@@ -1,31 +1,45 @@
-"""Which columns are taken: named ones, positions, usual names, nested ones; and what is refused."""
+"""Which columns are taken and what is refused; the first rows at a glance; files in the shape of published sets."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.columns import detect_columns
-from trainwiz.core.data.summary import summarize_data
+from trainwiz.core.data.summary import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at, summarize_data
 from trainwiz.core.data.texts import TextRows, load_text_rows
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.result import Plan
 
-from tests.core.data.builders import parquet, write
+from tests.conftest import REPOSITORY
+from tests.core.data.builders import config_of, parquet, write
+from tests.core.plan.machines import machine
 from tests.each import each
 
 ZH, EN = ["你好。", "再见。"], ["Hello.", "Bye."]
 
 
 def _config(path: Path | str, task: str = "seq2seq", **source: object) -> RunConfig:
-    return RunConfig.model_validate(
-        {"task": task, "data": {"sources": [{"name": str(path), **source}], "validation_rows": 0}}
-    )
+    return config_of(task, {"name": str(path), **source}, validation_rows=0)
 
 
 def _rows(folder: Path, path: Path | str, task: str = "seq2seq", **source: object) -> TextRows:
     return load_text_rows(_config(path, task, **source), folder)
+
+
+def _pairs(rows: TextRows) -> tuple[list[str], list[str]]:
+    assert rows.targets is not None
+    return list(rows.texts), list(rows.targets)
 
 
 def _message(path: Path | str, task: str = "seq2seq", **source: object) -> str:
@@ -39,24 +53,16 @@ def _message(path: Path | str, task: str = "seq2seq", **source: object) -> str:
 @each(
     ("text", "target"),
     [
-        ("prompt", "response"),
-        ("source", "target"),
-        ("instruction", "output"),
-        ("question", "answer"),
-        ("src", "tgt"),
-        ("input", "completion"),
-        ("Source", "Translation"),
-        ("text", "summary"),
+        ("prompt", "response"), ("source", "target"), ("instruction", "output"), ("question", "answer"), ("src", "tgt"),
+        ("input", "completion"), ("Source", "Translation"), ("text", "summary"),
     ],
-)
+)  # fmt: skip
 def test_usual_names_of_pairs(tmp_path: Path, text: str, target: str) -> None:
     path = parquet(tmp_path / "a.parquet", **{"id": ["1", "2"], target: EN, text: ZH})
-    rows = _rows(tmp_path, path)
-    assert rows.targets is not None
-    assert (list(rows.texts), list(rows.targets)) == (ZH, EN)
+    assert _pairs(_rows(tmp_path, path)) == (ZH, EN)
 
 
-def test_fields_of_a_struct_are_columns(tmp_path: Path) -> None:
+def test_fields_of_a_struct_are_columns_and_one_that_is_null_is_an_empty_row(tmp_path: Path) -> None:
     pairs = [{"zh": zh, "en": en} for zh, en in zip(ZH, EN, strict=True)]
     lines = "\n".join(json.dumps({"translation": pair, "id": 1}) for pair in pairs)
     files = [
@@ -64,20 +70,15 @@ def test_fields_of_a_struct_are_columns(tmp_path: Path) -> None:
         write(tmp_path / "a.jsonl", lines),
         write(tmp_path / "a.json", f"[{','.join(lines.splitlines())}]"),
     ]
+    columns = {"text_column": "translation.zh", "target_column": "translation.en"}
     for path in files:
-        rows = _rows(tmp_path, path, text_column="translation.zh", target_column="translation.en")
-        assert rows.targets is not None
-        assert (list(rows.texts), list(rows.targets)) == (ZH, EN)
+        assert _pairs(_rows(tmp_path, path, **columns)) == (ZH, EN)
         assert "translation.zh, translation.en" in _message(path), "which is the source is not guessed"
-        summary = summarize_data(_config(path, text_column="translation.en", target_column="translation.zh"))
-        assert set(summary.columns) == {"id", "translation.zh", "translation.en"}
-
-
-def test_a_struct_that_is_null_is_an_empty_row(tmp_path: Path) -> None:
-    pairs = [{"zh": "你好。", "en": "Hello."}, None, {"zh": None, "en": "Bye."}]
+        assert set(summarize_data(_config(path, **columns)).columns) == {"id", "translation.zh", "translation.en"}
+    pairs = [pairs[0], None, {"zh": None, "en": "Bye."}]
     lines = "\n".join(json.dumps({"translation": pair}) for pair in pairs)
-    for path in (parquet(tmp_path / "a.parquet", translation=pairs), write(tmp_path / "a.jsonl", lines)):
-        summary = summarize_data(_config(path, text_column="translation.zh", target_column="translation.en"))
+    for path in (parquet(tmp_path / "b.parquet", translation=pairs), write(tmp_path / "b.jsonl", lines)):
+        summary = summarize_data(_config(path, **columns))
         (finding,) = summary.findings
         assert summary.rows == 1
         assert finding.message.startswith("2 empty rows") and finding.message.endswith(" 2).")
@@ -86,12 +87,9 @@ def test_a_struct_that_is_null_is_an_empty_row(tmp_path: Path) -> None:
 def test_the_other_of_two_columns_is_the_target_and_positions_need_no_header(tmp_path: Path) -> None:
     named = write(tmp_path / "a.tsv", "zh\ten\n你好。\tHello.\n")
     bare = write(tmp_path / "b.tsv", "Hi.\t嗨。\tCC-BY 1\nHello.\t你好。\tCC-BY 2\n")
-    for rows, texts, targets in (
-        (_rows(tmp_path, named, text_column="zh"), ["你好。"], ["Hello."]),
-        (_rows(tmp_path, bare, text_column=1, target_column="0"), ["嗨。", "你好。"], ["Hi.", "Hello."]),
-    ):
-        assert rows.targets is not None
-        assert (list(rows.texts), list(rows.targets)) == (texts, targets)
+    assert _pairs(_rows(tmp_path, named, text_column="zh")) == (["你好。"], ["Hello."])
+    found = _pairs(_rows(tmp_path, bare, text_column=1, target_column="0"))
+    assert found == (["嗨。", "你好。"], ["Hi.", "Hello."])
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -136,3 +134,162 @@ def test_what_is_in_doubt_stays_open(tmp_path: Path, task: str) -> None:
         assert detect_columns(config) == config
     named = _config(parquet(tmp_path / "b.parquet", prompt=ZH, response=EN), task, text_column="response")
     assert detect_columns(named).data.sources[0].text_column == "response"
+
+
+def jsonl(path: Path, *rows: object) -> Path:
+    return write(path, "\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
+
+
+def found(path: Path | str, task: str = "seq2seq", **source: object) -> Glance:
+    result = glance_at(_config(path, task, **source))
+    assert result is not None
+    return result
+
+
+@each("kind", ["jsonl", "json", "parquet"])
+def test_an_empty_target_is_not_a_missing_one(tmp_path: Path, kind: str) -> None:
+    rows = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": None}, {"prompt": "c", "response": "d"}]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        write(path, json.dumps(rows)) if kind == "json" else jsonl(path, *rows)
+    result = found(path)
+    assert [row[1] for row in result.rows] == ["", None, "d"]
+    assert (result.text, result.target, result.has_target) == (0, 1, True)
+
+
+def test_columns_that_nobody_named_are_shown_all_the_same(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"first": "x", "second": "y", "n": 1})
+    result = found(path)
+    assert [column.name for column in result.columns] == ["first", "second", "n"]
+    assert [column.is_text for column in result.columns] == [True, True, False]
+    assert (result.text, result.target) == (None, None)
+    assert found(path, text_column="second").text == 1
+
+
+def test_rows_before_a_broken_one_are_shown_huge_cells_cut_and_rows_few(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"row {number}"}) for number in range(150)]
+    path = write(tmp_path / "a.jsonl", "\n".join([*lines, "{broken"]))
+    assert found(path, "causal-lm").rows[0] == ("row 0",)
+    cells = write(tmp_path / "a.csv", 'text\none\ntwo\n"three\n')
+    assert found(cells, "causal-lm").rows == (("one",), ("two",))
+    rows = found(jsonl(tmp_path / "b.jsonl", *({"text": "x" * 100_000} for _ in range(40))), "causal-lm").rows
+    assert len(rows) == GLANCE_ROWS
+    assert {len(row[0] or "") for row in rows} == {LONGEST_CELL}
+
+
+def test_a_column_is_named_by_its_position_where_its_name_could_mean_another(tmp_path: Path) -> None:
+    headless = found(write(tmp_path / "a.tsv", "Hi there, you!\t你好。\nBye.\t再见。\n"), "seq2seq")
+    assert [headless.setting_of(place) for place in (0, 1)] == ["0", "1"]
+    named = found(parquet(tmp_path / "a.parquet", prompt=["a"], response=["b"]))
+    assert [named.setting_of(place) for place in (0, 1)] == ["prompt", "response"]
+
+
+CPU = machine(None)
+
+
+TURNS = [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "Hi, what can I do?"}]
+
+
+MESSAGES = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hi."},
+]
+
+
+SETS: dict[str, dict[str, Any]] = {
+    "sharegpt": {"id": "abc_0", "conversations": TURNS},
+    "messages": {"messages": MESSAGES},
+    "ultrachat": {"prompt": "Hello", "prompt_id": "f0e3", "messages": MESSAGES},
+    "lima": {"conversations": ["Hello", "Hi."], "source": "stackexchange"},
+    "oasst": {
+        "message_id": "6ab2", "parent_id": None, "user_id": "c3fe", "text": "Hello", "role": "prompter", "lang": "en",
+        "message_tree_id": "6ab2", "source": "web",
+    },
+    "squad": {"id": "5733", "title": "T", "context": "C", "question": "Q?", "answers": {"text": ["A"], "answer_start": [1]}},
+    "alpaca": {"instruction": "Add the numbers.", "input": "1 2", "output": "3"},
+    "dolly": {"instruction": "Who?", "context": "Long.", "response": "He.", "category": "closed_qa"},
+    "gsm8k": {"question": "1+1?", "answer": "2"},
+    "plain": {"text": "Once upon a time there was a house."},
+    "wiki": {"text": "A house is a building.", "categories": ["Building"]},
+    "labels": {"id": "x1", "score": 0.5},
+}  # fmt: skip
+
+
+def written(folder: Path, name: str, form: str) -> Path:
+    rows = [SETS[name]] * 50
+    path = folder / f"{name}.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows)) + "\n")
+    return path
+
+
+def planned(path: Path, **values: Any) -> Plan:
+    overrides = {"model.name": "qwen2-tiny", "data.sources.0.name": str(path), **values}
+    return plan_run(PlanRequest(overrides=overrides), CPU)
+
+
+def by_code(plan: Plan) -> dict[str, Finding]:
+    return {finding.code: finding for finding in plan.findings}
+
+
+@each("form", ["jsonl", "json", "parquet"])
+@each(
+    ("name", "code", "words"),
+    [
+        ("sharegpt", "structured_columns", "list of chat turns (ShareGPT)"),
+        ("messages", "structured_columns", "list of chat turns (OpenAI messages)"),
+        ("ultrachat", "structured_columns", "list of chat turns"),
+        ("lima", "structured_columns", "list of chat turns"),
+        ("oasst", "structured_columns", "OpenAssistant"),
+        ("squad", "structured_columns", "is a list"),
+        ("wiki", "structured_columns", "is a list"),
+        ("labels", "missing_column", "does not say which column"),
+        ("alpaca", "unused_prompt_column", "'input'"),
+        ("dolly", "unused_prompt_column", "'context'"),
+        ("gsm8k", None, ""),
+        ("plain", None, ""),
+    ],
+)
+def test_what_a_file_is(tmp_path: Path, name: str, form: str, code: str | None, words: str) -> None:
+    plan = planned(written(tmp_path, name, form))
+    found = by_code(plan)
+    about_data = {one for one in found if found[one].where.startswith("data.sources") and found[one].severity != "note"}
+    assert about_data == ({code} if code else set()), plan.findings
+    if code is None:
+        return
+    finding = found[code]
+    assert words in finding.message and "\n" not in finding.message and (finding.remedies or code == "missing_column")
+    assert finding.severity == ("warning" if code == "unused_prompt_column" else "error")
+    source = plan.config.data.sources[0]
+    if finding.severity == "error":
+        assert source.text_column is None and source.target_column is None
+    for remedy in finding.remedies:
+        if remedy.changes:
+            after = by_code(planned(tmp_path / f"{name}.{form}", **remedy.changes))
+            assert not {"structured_columns", "missing_column", "not_text"} & set(after)
+
+
+def test_a_list_that_is_named_leads_in_no_circle(tmp_path: Path) -> None:
+    path = written(tmp_path, "sharegpt", "jsonl")
+    finding = by_code(planned(path, **{"data.sources.0.text_column": "conversations"}))["not_text"]
+    assert "is a list, not a text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
+
+
+def test_the_recipes_of_the_docs_make_files_that_train(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "data.md").read_text()
+    programs = re.findall(r"<<'EOF'\n(.*?)EOF", page, re.DOTALL)
+    assert len(programs) == 2
+    for program, names in zip(programs, (("sharegpt", "messages"), ("alpaca", "dolly")), strict=True):
+        for name in names:
+            path = written(tmp_path, name, "jsonl")
+            done = subprocess.run(
+                [sys.executable, "-", str(path)], input=program, capture_output=True, text=True, check=True
+            )
+            pairs = tmp_path / f"{name}-pairs.jsonl"
+            pairs.write_text(done.stdout)
+            assert not [one for one in planned(pairs).findings if one.where.startswith("data.sources")]

@@ -1,37 +1,51 @@
-"""Hub data sets: the cache first, at most one quick question, one sentence."""
+"""Data sets of the hub: the cache first, one short question while planning, the download when the run starts."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.hub import HubSplit, hub_files
+from trainwiz.core.data.hub import HubSplit, SplitError, card_of, hub_files, split_files
 from trainwiz.core.data.summary import summarize_data
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.builders import parquet
+from tests.core.data.hub_stand_in import HubStandIn, hub_server
+from tests.each import each
 
 
-def _cached(folder: Path) -> dict[str, str]:
-    snapshot = folder / "datasets--some--proteins" / "snapshots" / "abc"
-    (snapshot / "data").mkdir(parents=True)
-    (folder / "datasets--some--proteins" / "refs").mkdir()
-    (folder / "datasets--some--proteins" / "refs" / "main").write_text("abc")
-    parquet(snapshot / "data" / "train-00000-of-00001.parquet", sequence=["MKT"])
-    parquet(snapshot / "data" / "test-00000-of-00001.parquet", sequence=["GAVL"])
-    return {"HF_HUB_CACHE": str(folder), "HF_HUB_OFFLINE": "1"}
+def cached(root: Path, snapshot: str, *names: str) -> dict[str, str]:
+    for name in names:
+        path = root / "datasets--some--set" / "snapshots" / snapshot / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parquet(path, text=["a"])
+    return {"HF_HUB_CACHE": str(root), "HF_HUB_OFFLINE": "1"}
 
 
-def test_the_split_in_the_cache_is_used(tmp_path: Path) -> None:
-    environment = _cached(tmp_path)
+def test_the_cache(tmp_path: Path) -> None:
+    root = tmp_path / "datasets--some--set"
+    environment = cached(tmp_path, "old", *(f"data/{split}-00000-of-00001.parquet" for split in ("train", "test")))
     for split in ("train", "test"):
-        (path,) = hub_files(HubSplit("some/proteins", split), environment)
+        (path,) = hub_files(HubSplit("some/set", split), environment)
         assert path.name.startswith(split)
     with pytest.raises(UsageError, match="no split 'nothing'"):
-        hub_files(HubSplit("some/proteins", "nothing"), environment)
+        hub_files(HubSplit("some/set", "nothing"), environment)
+    for number, name in enumerate(("main", "new"), 1):
+        cached(tmp_path, name, "train.parquet")
+        os.utime(root / "snapshots" / name, (time.time() + number, time.time() + number))
+    (newest,) = hub_files(HubSplit("some/set"), environment)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("main\n")
+    (named,) = hub_files(HubSplit("some/set"), environment)
+    assert (newest.parent.name, named.parent.name) == ("new", "main")
 
 
 def test_offline_says_at_once_what_works() -> None:
@@ -81,3 +95,172 @@ def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> Non
         with pytest.raises(UsageError, match="the hub cannot be reached"):
             hub_files(HubSplit("some/proteins", "train"), environment)
         server.shutdown()
+
+
+LOAD = """
+import sys
+from pathlib import Path
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.texts import load_text_rows
+source = {"name": "some/pairs", "subset": "zh-en", "text_column": "translation.zh", "target_column": "translation.en"}
+config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [source], "validation_rows": 1}})
+rows = load_text_rows(config, Path(sys.argv[1]))
+print(sorted(rows.texts), sorted(rows.targets))
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubStandIn]:
+    pairs = [{"zh": "你好", "en": "Hello"}, {"zh": "再见", "en": "Bye"}]
+    one = parquet(tmp_path / "1.parquet", translation=pairs[:1]).read_bytes()
+    two = parquet(tmp_path / "2.parquet", translation=pairs[1:]).read_bytes()
+    names = ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001")
+    files = {
+        f"{subset}/{name}.parquet": data
+        for subset in ("zh-en", "de-en")
+        for name, data in zip(names, (one, two, two), strict=True)
+    }
+    stand_in = HubStandIn(
+        files={
+            "some/pairs": {"README.md": b"# Pairs", **files},
+            "some/script": {"README.md": b"", "script.py": b"raise SystemExit"},
+            "some/gated": {"data/train.jsonl": b"{}"},
+            "some/tars": {"a.tar": b"", "b.tar": b""},
+        },
+        gated={"some/gated"},
+    )
+    with hub_server(stand_in):
+        yield stand_in
+
+
+def _environment(hub: HubStandIn, cache: Path) -> dict[str, str]:
+    return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "none")}
+
+
+def _finding(hub: HubStandIn, cache: Path, wanted: HubSplit) -> Finding:
+    with pytest.raises(UsageError) as caught:
+        hub_files(wanted, _environment(hub, cache))
+    (finding,) = caught.value.findings
+    assert "\n" not in finding.message
+    return finding
+
+
+def test_planning_warns_with_number_and_size_of_the_files(hub: HubStandIn, tmp_path: Path) -> None:
+    finding = _finding(hub, tmp_path / "c", HubSplit("some/pairs", subset="zh-en"))
+    assert (finding.code, finding.severity) == ("data_to_download", "warning")
+    assert "2 files, 0.1 MB, are downloaded when the run starts" in finding.message
+    assert hub.asked == ["GET /api/datasets/some/pairs"]
+    _finding(hub, tmp_path / "c", HubSplit("some/pairs", subset="zh-en"))
+    assert len(hub.asked) == 1, "the hub is not asked again at each key press"
+
+
+def test_what_the_hub_does_not_have_is_an_error_at_once(hub: HubStandIn, tmp_path: Path) -> None:
+    for wanted, words in (
+        (HubSplit("some/pairs", subset="zh-en", split="dev"), "no split 'dev' of 'zh-en'"),
+        (HubSplit("some/pairs"), "has several subsets; choose one: de-en, zh-en. Set data.sources.0.subset."),
+        (HubSplit("some/script"), "loading script, which is code and is not run"),
+        (HubSplit("some/gated"), "is gated; accept its terms"),
+        (HubSplit("some/tars"), "has no data file that can be read (.tar)"),
+        (HubSplit("some/nothing"), "no public data set 'some/nothing'"),
+    ):
+        finding = _finding(hub, tmp_path / "c", wanted)
+        assert finding.severity == "error" and words in finding.message
+
+
+def test_a_split_that_is_only_partly_here_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    environment = cached(tmp_path, "abc", "train-00001-of-00003.parquet")
+    with pytest.raises(UsageError, match="only partly in the local cache: 2 files of split 'train' are missing"):
+        hub_files(HubSplit("some/set"), environment)
+
+
+def test_a_script_in_the_cache_is_never_run_and_the_parquet_copy_is_taken(tmp_path: Path) -> None:
+    script = tmp_path / "datasets--some--set" / "snapshots" / "abc" / "script.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("raise SystemExit")
+    environment = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    with pytest.raises(UsageError, match="--revision refs/convert/parquet"):
+        hub_files(HubSplit("some/set"), environment)
+    cached(tmp_path, "def", "default/train/0000.parquet")
+    assert [path.name for path in hub_files(HubSplit("some/set"), environment)] == ["0000.parquet"]
+
+
+def test_two_processes_download_when_the_run_starts(hub: HubStandIn, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment |= _environment(hub, tmp_path / "cache") | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    command = [sys.executable, "-c", LOAD, str(tmp_path)]
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert outputs == ["['你好', '再见'] ['Bye', 'Hello']"] * 2
+    fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
+    assert all("zh-en/train" in line or "README" in line for line in fetched), "only the files of the split"
+    offline = environment | {"HF_HUB_OFFLINE": "1"}
+    again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=60)
+    assert again.stdout.strip() == outputs[0]
+
+
+PARTS = [f"zh-en/train-{n:05d}-of-00003.parquet" for n in range(3)]
+
+
+WMT = ["README.md", *PARTS, "zh-en/validation-00000-of-00001.parquet", "de-en/train-00000-of-00001.parquet"]
+
+
+WMT_CARD = card_of(
+    "---\nlanguage: [zh, en]\nconfigs:\n"
+    "- config_name: de-en\n  data_files:\n  - split: train\n    path: de-en/train-*\n"
+    "- config_name: zh-en\n  data_files:\n  - split: train\n    path: zh-en/train-*\n"
+    "  - split: validation\n    path: zh-en/validation-*\n---\n# WMT\n"
+)
+
+
+def _problem(names: list[str], card: dict[str, object], split: str = "train", subset: str | None = None) -> str:
+    with pytest.raises(SplitError) as caught:
+        split_files("some/set", names, card, split, subset)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("card", [WMT_CARD, {}])
+def test_the_card_and_the_names_give_the_same(card: dict[str, object]) -> None:
+    assert list(split_files("wmt/wmt19", WMT, card, "train", "zh-en")) == PARTS
+    assert split_files("wmt/wmt19", WMT, card, "validation", "zh-en") == (WMT[4],)
+    assert "several subsets; choose one: de-en, zh-en" in _problem(WMT, card)
+    assert "no split 'test'" in _problem(WMT, card, "test", "zh-en")
+
+
+def test_a_subset_that_is_not_there_names_the_nearest() -> None:
+    assert "did you mean 'zh-en'? (its subsets: de-en, zh-en)" in _problem(WMT, WMT_CARD, subset="zh_en")
+    assert "no split 'train' of 'zh_en'" in _problem(WMT, {}, subset="zh_en")
+
+
+@each(
+    "data_files",
+    [
+        "data/a.jsonl",
+        ["data/a.jsonl"],
+        {"train": "data/a.jsonl"},
+        {"train": ["data/*.jsonl"], "test": "x"},
+        [{"split": "train", "path": ["./data/a.jsonl"]}],
+    ],
+)
+def test_every_form_of_a_card(data_files: object) -> None:
+    card = {"configs": [{"config_name": "default", "data_files": data_files}]}
+    assert split_files("a/b", ["data/a.jsonl", "other.jsonl"], card, "train", None) == ("data/a.jsonl",)
+
+
+@each("card", [{"configs": 7}, {"configs": ["x", {"config_name": "y"}]}, {"configs": None}])
+def test_a_card_without_files_is_as_none(card: dict[str, object]) -> None:
+    assert split_files("a/b", ["data.jsonl", "notes.txt"], card, "train", None) == ("data.jsonl",)
+    assert card_of("---\na: !!python/object/apply:os.getcwd []\n---\n") == {}, "a card never makes Python objects"
+
+
+def test_the_default_subset_and_its_folder() -> None:
+    entries = [
+        {"config_name": "small", "data_files": "a.csv", "data_dir": "s"},
+        {"config_name": "large", "data_files": "a.csv", "data_dir": "l", "default": True},
+    ]
+    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", None) == ("l/a.csv",)
+    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", "small") == ("s/a.csv",)
+
+
+def test_words_inside_words_are_no_splits() -> None:
+    names = ["training_notes.jsonl", "data/train-00000-of-00001.jsonl", "constraint/test.jsonl"]
+    assert split_files("a/b", names, {}, "train", None) == (names[1],)

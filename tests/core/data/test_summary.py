@@ -1,16 +1,28 @@
-"""Summaries: speed, splits and estimates."""
+"""Summaries: splits and estimates, tokens counted where the tokenizer is here, samples of large files."""
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.lengths import split_rows
-from trainwiz.core.data.summary import SAMPLE_ROWS, summarize_data
+from trainwiz.core.data import lengths as token_counts
+from trainwiz.core.data import rows as rows_module
+from trainwiz.core.data.blocks import sample_blocks
+from trainwiz.core.data.lengths import TokenCounter, split_rows
+from trainwiz.core.data.proteins import SPECIAL_TOKENS
+from trainwiz.core.data.reader import spread
+from trainwiz.core.data.summary import SAMPLE_ROWS, TOKENIZED_ROWS, summarize_data
+from trainwiz.core.errors import UsageError
 
-from tests.core.data.builders import config_for, summary_of, write
-
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.core.data.builders import config_for, config_of, parquet, summary_of, write
+from tests.core.data.hub_stand_in import HubStandIn, hub_server
+from tests.each import each
 
 
 def test_held_out_rows_are_not_counted_as_training_rows(tmp_path: Path) -> None:
@@ -23,28 +35,9 @@ def test_held_out_rows_are_not_counted_as_training_rows(tmp_path: Path) -> None:
 
 
 def test_validation_sources_are_checked_and_counted(tmp_path: Path) -> None:
-    config = RunConfig.model_validate(
-        {
-            "data": {
-                "sources": [{"name": str(write(tmp_path / "a.txt", "MKT\n" * 9))}],
-                "validation_sources": [{"name": str(write(tmp_path / "b.txt", "MKT\n" * 4))}],
-            }
-        }
-    )
+    config = config_for(write(tmp_path / "a.txt", "MKT\n" * 9))
+    config.data.validation_sources = config_for(write(tmp_path / "b.txt", "MKT\n" * 4)).data.sources
     assert (summarize_data(config).rows, summarize_data(config).validation_rows) == (9, 4)
-
-
-def test_a_large_parquet_file_is_sampled_over_its_whole_length(tmp_path: Path) -> None:
-    rows = 6 * SAMPLE_ROWS
-    path = tmp_path / "sorted.parquet"
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    texts = ["M" * 5] * (rows // 2) + ["M" * 50] * (rows // 2)
-    pq.write_table(pa.table({"sequence": texts}), path, row_group_size=5000)
-    summary = summary_of(path)
-    assert (summary.rows, summary.rows_exact) == (rows, True)
-    assert {7, 52} == set(summary.lengths)
 
 
 def test_split_is_a_function_of_the_seed(tmp_path: Path) -> None:
@@ -53,3 +46,232 @@ def test_split_is_a_function_of_the_seed(tmp_path: Path) -> None:
     assert (train.tolist(), held.tolist()) == (again[0].tolist(), again[1].tolist())
     assert sorted([*train.tolist(), *held.tolist()]) == list(range(100))
     assert split_rows(100, 10, 43)[1].tolist() != held.tolist()
+
+
+WORDS = ["[UNK]", "</s>", "one", "two", "three", "four"]
+
+
+def _tokenizer(folder: Path, *, ends: bool) -> Path:
+    """A tokenizer whose tokens are words; `ends` appends an end token to each text, as T5's does."""
+    folder.mkdir()
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    if ends:
+        tokenizer.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.enable_truncation(3)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def of_task(task: str, name: object, tokenizer: object = None, **values: object) -> RunConfig:
+    model = {"masked-lm": "esm2-tiny", "causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
+    document = {
+        "task": task,
+        "model": {"name": model, "tokenizer": None if tokenizer is None else str(tokenizer)},
+        "data": {"sources": [{"name": str(name)}], "validation_rows": 0, **values},
+    }
+    return RunConfig.model_validate(document)
+
+
+def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", prompt=["one two three four", "one"], response=["one two", "four"])
+    summary = summarize_data(of_task("seq2seq", path, _tokenizer(tmp_path / "t5", ends=True)))
+    assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (5, 2), (3, 2))
+    # A causal row is prompt, response and end.
+    config = of_task("causal-lm", path, _tokenizer(tmp_path / "gpt", ends=False))
+    config.data.sources[0].text_column, config.data.sources[0].target_column = "prompt", "response"
+    summary = summarize_data(config)
+    assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (7, 3), ())
+
+
+def test_a_broken_or_missing_tokenizer_leaves_an_estimate(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\none two\tthree\n")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{")
+    for tokenizer in (tmp_path / "broken", "train", None, "no/where", tmp_path):
+        assert summarize_data(of_task("seq2seq", path, tokenizer)).length_unit == "tokens (estimated)"
+
+
+def test_beyond_a_few_million_characters_the_ratio_of_the_counted_ones_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_counts, "MOST_CHARACTERS", 40)
+    config = of_task("seq2seq", "x", _tokenizer(tmp_path / "t5", ends=True))
+    counter = TokenCounter(config, tmp_path)
+    texts = pa.array(["four four four four"] * 2, pa.large_string())
+    assert counter.count(texts).tolist() == [5, 5] and counter.unit == "tokens"
+    # 38 bytes were 10 tokens: 3.8 bytes each, so 19 bytes are 5, and the special one comes on top.
+    assert counter.count(texts).tolist() == [6, 6] and counter.unit == "tokens (estimated)"
+    assert counter.count(texts, special=False).tolist() == [5, 5]
+
+
+def test_joined_texts_count_as_full_sequences(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "one two three\n" * 500)
+    config = of_task("causal-lm", path, _tokenizer(tmp_path / "gpt", ends=False), validation_rows=100)
+    config.batch.sequence_length = 64
+    summary = summarize_data(config)
+    # 400 and 100 texts of four tokens.
+    assert (summary.rows, summary.validation_rows, summary.rows_exact) == (1600 // 64, 400 // 64, False)
+    assert set(summary.lengths) == {64}
+    assert (summary.texts, summary.held_out_texts) == (500, 100)
+    config.data.concatenate = False
+    summary = summarize_data(config)
+    assert (summary.rows, summary.validation_rows, set(summary.lengths)) == (400, 100, {4})
+
+
+def test_data_to_download_is_a_warning_and_what_is_broken_is_an_error_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = HubStandIn(files={"some/texts": {"train.jsonl": b'{"text": "a"}\n' * 9}})
+    with hub_server(stand_in):
+        monkeypatch.delenv("HF_HUB_OFFLINE")
+        monkeypatch.setenv("HF_ENDPOINT", stand_in.endpoint)
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+        with pytest.raises(UsageError) as caught:
+            summarize_data(of_task("causal-lm", "some/texts"))
+        assert [(one.code, one.severity) for one in caught.value.findings] == [("data_to_download", "warning")]
+        config = of_task("causal-lm", "some/texts")
+        config.data.validation_sources = [config.data.sources[0].model_copy(update={"name": "gone.csv"})]
+        with pytest.raises(UsageError) as caught:
+            summarize_data(config)
+        assert [one.severity for one in caught.value.findings] == ["error", "warning"]
+
+
+ROWS = 60_000
+
+
+LETTERS = "".join(random.Random(5).choices("LAGVSERTIDPKQNFYMHWC", k=3200))
+
+
+def lengths() -> list[int]:
+    generator = random.Random(4)
+    return sorted((int(min(3000, generator.lognormvariate(4.6, 0.8))) + 8 for _ in range(ROWS)), reverse=True)
+
+
+LENGTHS = lengths()
+
+
+MEAN = sum(LENGTHS) / ROWS + SPECIAL_TOKENS
+
+
+def sequences() -> list[str]:
+    return [LETTERS[:length] for length in LENGTHS]
+
+
+def as_fasta(sequence: str) -> str:
+    return "".join(f"{sequence[at : at + 60]}\n" for at in range(0, len(sequence), 60))
+
+
+TEXTS: dict[str, Callable[[str], str]] = {
+    "jsonl": lambda one: json.dumps({"id": 7, "sequence": one}) + "\n",
+    "txt": lambda one: one + "\r\n",
+    "tsv": lambda one: f"7\t{one}\n",
+    "csv": lambda one: f"7,{one}\n",
+    "fasta": lambda one: f">p7 a protein\n{as_fasta(one)}",
+}
+
+
+HEADS = {"tsv": "id\tsequence\n", "csv": "id,sequence\n"}
+
+
+@each("kind", TEXTS)
+def test_a_sorted_text_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"rows.{kind}"
+    path.write_text(HEADS.get(kind, "") + "".join(map(TEXTS[kind], sequences())), encoding="utf-8", newline="")
+    found = summary_of(path)
+    assert not found.rows_exact
+    assert found.rows == pytest.approx(ROWS, rel=0.03)
+    assert sum(found.lengths) / len(found.lengths) == pytest.approx(MEAN, rel=0.03)
+    assert max(found.lengths) > 1000 and min(found.lengths) < 40
+    assert not found.findings
+
+
+@each("group", [2_000, 1_000_000])
+def test_a_sorted_parquet_file(tmp_path: Path, group: int) -> None:
+    path = tmp_path / "rows.parquet"
+    # Letters that do not repeat make a file that is not small.
+    generator = random.Random(6)
+    long = "".join(generator.choices("LAGVSERTIDPKQNFYMHWC", k=1_000_000))
+    starts = [generator.randrange(990_000) for _ in LENGTHS]
+    texts = [long[start : start + length] for start, length in zip(starts, LENGTHS, strict=True)]
+    parquet(path, row_group_size=group, sequence=texts)
+    assert path.stat().st_size > 2 << 20
+    found = summary_of(path)
+    assert found.rows_exact and found.rows == ROWS
+    assert sum(found.lengths) / len(found.lengths) == pytest.approx(MEAN, rel=0.1)
+
+
+def test_blocks_hold_whole_lines_and_say_where(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+    lines = [f"{'é' * (number % 50)} {number}" for number in range(200_000)]
+    path.write_bytes("\n".join(lines).encode())
+    raw, known, before = path.read_bytes(), set(lines), 0
+    for block in sample_blocks(path, 5_000):
+        assert block.start > before
+        before = block.start
+        for position, line in block.lines():
+            assert line.rstrip("\n") in known
+            assert raw.startswith(line.encode(), position - 1)
+            assert position == 1 or raw[position - 2 : position - 1] == b"\n"
+    assert block.share < 1
+
+
+def test_quoted_cells_with_line_ends_are_read_in_order(tmp_path: Path) -> None:
+    """No line of such a file tells where a row begins: the sample is its start, and no row is torn."""
+    path = tmp_path / "rows.csv"
+    path.write_text("id,sequence\n" + f'7,"{LETTERS[:200]}\n{LETTERS[:200]}"\n' * 40_000, encoding="utf-8")
+    found = summarize_data(config_of("causal-lm", {"name": str(path), "text_column": "sequence"}, concatenate=False))
+    assert len(set(found.lengths)) == 1 and found.texts == pytest.approx(40_000, rel=0.05)
+
+
+def test_a_record_longer_than_a_block(tmp_path: Path) -> None:
+    path = tmp_path / "rows.fasta"
+    path.write_text("".join(f">p{n}\n{as_fasta(LETTERS * 100)}" for n in range(40)), encoding="utf-8")
+    found = summary_of(path)
+    assert set(found.lengths) == {320_000 + SPECIAL_TOKENS}
+    assert found.rows == pytest.approx(40, rel=0.5)
+
+
+@each("kind", ["parquet", "txt"])
+def test_of_many_files_some_are_read_and_all_are_opened_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(rows_module, "SHARDS_BYTES", 0)
+    for number in range(40):
+        part = [LETTERS[: 50 + number]] * 300
+        if kind == "parquet":
+            parquet(tmp_path / f"{number:02}.parquet", sequence=part)
+        else:
+            (tmp_path / f"{number:02}.txt").write_text("\n".join(part) + "\n")
+    found = summary_of(tmp_path)
+    assert found.rows == pytest.approx(40 * 300, rel=0.02)
+    assert found.rows_exact == (kind == "parquet")
+    assert len(set(found.lengths)) == rows_module.SAMPLED_FILES
+    assert found.bytes_on_disk == sum(path.stat().st_size for path in tmp_path.iterdir())
+    if kind == "parquet":
+        unread = next(number for number in range(40) if number not in spread(40, rows_module.SAMPLED_FILES))
+        (tmp_path / f"{unread:02}.parquet").write_bytes(b"PAR1 cut short")
+        with pytest.raises(UsageError, match=f"{unread:02}.parquet"):
+            summary_of(tmp_path)
+
+
+def test_tokenizing_a_sample_has_a_bound(tmp_path: Path) -> None:
+    """A large file gives about two thousand rows to a tokenizer, whose counts are exact."""
+    words = random.Random(8).choices(WORDS[2:], k=50)
+    path = tmp_path / "rows.txt"
+    path.write_text("".join(" ".join(words[: 20 + number % 30]) + "\n" for number in range(60_000)), encoding="utf-8")
+    found = summarize_data(of_task("causal-lm", path, _tokenizer(tmp_path / "gpt", ends=False), concatenate=False))
+    assert found.length_unit == "tokens" and 1_000 < len(found.lengths) < SAMPLE_ROWS
+    assert len(found.lengths) < 3 * TOKENIZED_ROWS
+    assert sum(found.lengths) / len(found.lengths) == pytest.approx(34.5 + 1, rel=0.05)
+
+
+def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = "".join(map(TEXTS["jsonl"], sequences()))
+    path.write_text(good + '{"sequence": "MKT\n' * 400_000, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        summary_of(path)
+    message = caught.value.findings[0].message
+    byte = int(message.split("byte ")[1].split(" ")[0])
+    assert byte > len(good) and path.read_bytes()[byte - 1 :].startswith(b'{"sequence": "MKT\n')

@@ -1,29 +1,35 @@
-"""Rows of text tasks: in memory and streamed they are the same; several sources, filters, held-out rows."""
+"""Rows of text tasks: in memory and streamed they are the same, of every format; sources, filters, held-out rows."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.streamed import StreamedTexts
+from trainwiz.core.data import streamed as whole
+from trainwiz.core.data.streamed import CopiedPart, DecodedUnits, GroupedPart, PlacedPart, StreamedTexts
+from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.files import ROWS
 
-from tests.core.data.builders import parquet, write
+from tests.core.data.builders import config_of, parquet, write
+from tests.each import each
 
 CHAT = {"text_column": "prompt", "target_column": "response"}
-
-
-def _config(task: str, *sources: dict[str, object], **data: object) -> RunConfig:
-    return RunConfig.model_validate({"task": task, "data": {"sources": list(sources), **data}})
 
 
 def _both(config: RunConfig, folder: Path) -> list[tuple[list[str], list[str] | None, list[int], list[int]]]:
@@ -37,12 +43,12 @@ def _both(config: RunConfig, folder: Path) -> list[tuple[list[str], list[str] | 
     return found
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "source"),
     [("seq2seq", {"name": "sample-pairs"}), ("causal-lm", {"name": "sample-text"}), ("causal-lm", {"name": "sample-chat", **CHAT})],
 )  # fmt: skip
 def test_streamed_rows_are_the_rows_in_memory(tmp_path: Path, task: str, source: dict[str, object]) -> None:
-    memory, streamed = _both(_config(task, source, validation_rows=100), tmp_path)
+    memory, streamed = _both(config_of(task, source, validation_rows=100), tmp_path)
     assert memory == streamed
     texts, targets, train, held_out = memory
     assert len(held_out) == 100 and sorted([*train, *held_out]) == list(range(len(texts)))
@@ -54,7 +60,7 @@ def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", text=[text or "-" for text in texts])
     for streaming in (False, True):
         rows = load_text_rows(
-            _config("causal-lm", {"name": str(path)}, streaming=streaming, validation_rows=0), tmp_path
+            config_of("causal-lm", {"name": str(path)}, streaming=streaming, validation_rows=0), tmp_path
         )
         store = pickle.loads(pickle.dumps(rows.texts))
         assert [store[number] for number in (4, 0, 2)] == [texts[4].strip(), "-", "你好"]
@@ -67,7 +73,7 @@ def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
 
 def test_processes_and_threads_read_the_same_open_files(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "\n".join("word " * (n % 40 + 1) + str(n) for n in range(2000)))
-    rows = load_text_rows(_config("causal-lm", {"name": "a.txt"}, streaming=True), tmp_path)
+    rows = load_text_rows(config_of("causal-lm", {"name": "a.txt"}, streaming=True), tmp_path)
     expected = list(rows.texts)
 
     def wrong(start: int) -> list[int]:
@@ -86,7 +92,7 @@ def test_processes_and_threads_read_the_same_open_files(tmp_path: Path) -> None:
 
 def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "one\ntwo\nthree\n")
-    config = _config("causal-lm", {"name": str(path)}, streaming=True)
+    config = config_of("causal-lm", {"name": str(path)}, streaming=True)
     load_text_rows(config, tmp_path)
     (built,) = [entry for entry in (tmp_path / ROWS).iterdir() if entry.is_dir()]
     before = (built / "index.json").stat().st_mtime_ns
@@ -108,22 +114,20 @@ def test_processes_that_start_together_share_one_copy(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    outputs = {process.communicate(timeout=60)[0] for process in running}
+    outputs = {process.communicate(timeout=280)[0] for process in running}
     assert len(outputs) == 1 and outputs.pop().startswith("4000 ")
 
 
-def test_a_build_that_was_killed_is_cleared_up_and_a_failed_one_leaves_nothing(tmp_path: Path) -> None:
+def test_builds_that_were_killed_or_failed_leave_nothing_and_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / ROWS / "abc.77.part").mkdir(parents=True)
     bad = write(tmp_path / "a.csv", "text\nfine\nbroken \xff\n".encode("latin-1"))
     with pytest.raises(UsageError, match="line 3"):
-        load_text_rows(_config("causal-lm", {"name": str(bad)}, streaming=True), tmp_path)
+        load_text_rows(config_of("causal-lm", bad, streaming=True), tmp_path)
     assert [entry.name for entry in (tmp_path / ROWS).iterdir()] == ["lock"]
-
-
-def test_a_disk_that_takes_no_more_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / ROWS).write_text("in the way")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / ROWS).write_text("in the way")
     with pytest.raises(CannotRunError, match=r"rows cannot be kept in .*data.streaming: false"):
-        load_text_rows(_config("seq2seq", {"name": "sample-pairs"}, streaming=True), tmp_path)
+        load_text_rows(config_of("seq2seq", "sample-pairs", streaming=True), tmp_path / "full")
 
 
 def test_sources_are_mixed_with_limits_of_their_own_and_of_all(tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_sources_are_mixed_with_limits_of_their_own_and_of_all(tmp_path: Path) -
     second = write(
         tmp_path / "b.jsonl", '{"prompt": "x", "response": "yy"}\n{"prompt": "xxxxxxxxx", "response": "y"}\n'
     )
-    config = _config(
+    config = config_of(
         "seq2seq",
         {"name": str(first), "max_rows": 2},
         {"name": str(second), "min_characters": 1, "max_characters": 9},
@@ -146,15 +150,11 @@ def test_sources_are_mixed_with_limits_of_their_own_and_of_all(tmp_path: Path) -
     assert list(load_text_rows(config, tmp_path).texts)[:3] == ["ab", "abcd", "abcde"], "the target is too short"
 
 
-def test_targets_in_some_sources_only_are_refused(tmp_path: Path) -> None:
-    config = _config("causal-lm", {"name": "sample-chat", **CHAT}, {"name": "sample-text"})
+def test_targets_in_some_sources_only_are_refused_and_all_findings_come_at_once(tmp_path: Path) -> None:
+    config = config_of("causal-lm", {"name": "sample-chat", **CHAT}, {"name": "sample-text"})
     with pytest.raises(UsageError, match=r"data\.sources\.1 has no target_column"):
         load_text_rows(config, tmp_path)
-
-
-def test_all_findings_of_all_sources_come_at_once(tmp_path: Path) -> None:
-    gone, empty = tmp_path / "gone.csv", write(tmp_path / "empty.txt", "\n\n")
-    config = _config("causal-lm", {"name": str(gone)}, {"name": str(empty)}, {"name": "sample-textt"})
+    config = config_of("causal-lm", tmp_path / "gone.csv", write(tmp_path / "empty.txt", "\n\n"), "sample-textt")
     with pytest.raises(UsageError) as caught:
         load_text_rows(config, tmp_path)
     assert len(caught.value.findings) >= 2
@@ -162,8 +162,8 @@ def test_all_findings_of_all_sources_come_at_once(tmp_path: Path) -> None:
 
 def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
-    line = "word " * 200 + "\n"
-    path.write_text(line * 150_000)
+    line = "word " * 2000 + "\n"
+    path.write_text(line * 5_000)
     code = (
         "import resource, sys; from pathlib import Path; from trainwiz.core.config import RunConfig;"
         "from trainwiz.core.data.texts import load_text_rows;"
@@ -173,41 +173,273 @@ def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
         "print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
     command = [sys.executable, "-c", code, str(path), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280)
     rows, grown_kib = map(int, done.stdout.split())
-    assert rows == 148_500
-    assert grown_kib < 100_000, "150 MB of text were read"
+    assert rows == 4_950
+    assert grown_kib < 35_000, "50 MB of text were read"
 
 
 def test_validation_sources_are_held_out_whole(tmp_path: Path) -> None:
     write(tmp_path / "train.txt", "a\nb\nc\n")
     write(tmp_path / "more.txt", "d\n")
     write(tmp_path / "held.txt", "e\nf\n")
-    config = _config(
+    config = config_of(
         "causal-lm", {"name": "train.txt"}, {"name": "more.txt"}, validation_sources=[{"name": "held.txt"}]
     )
     memory, streamed = _both(config, tmp_path)
     assert memory == streamed == (["a", "b", "c", "d", "e", "f"], None, [0, 1, 2, 3], [4, 5])
 
 
-def test_reading_a_row_from_a_file_moves_no_position_that_processes_share(tmp_path: Path) -> None:
-    rows = load_text_rows(_config("seq2seq", {"name": "sample-pairs"}, streaming=True), tmp_path)
-    expected = list(rows.texts)
-    children = []
-    for start in range(3):
-        child = os.fork()
-        if child == 0:
-            right = all(rows.texts[number] == expected[number] for number in range(start, len(expected), 3))
-            os._exit(0 if right else 1)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-
-
 def test_held_out_rows_come_from_all_sources_by_the_seed(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{name}.txt", f"{name}\n" * 500) for name in ("aa", "bb")]
-    config = _config("causal-lm", *({"name": str(path)} for path in files), validation_rows=100)
+    config = config_of("causal-lm", *({"name": str(path)} for path in files), validation_rows=100)
     rows = load_text_rows(config, tmp_path)
     held = [rows.texts[number] for number in rows.held_out.tolist()]
     assert 30 < held.count("aa") < 70 and held.count("aa") + held.count("bb") == 100
     config.training.seed += 1
     assert load_text_rows(config, tmp_path).held_out.tolist() != rows.held_out.tolist()
+
+
+PAIRS = [
+    (f"{number} " + "wörd 你好 " * (number * 7 % 23), f"\N{GRINNING FACE}{number} target " * (number % 5 + 1))
+    for number in range(700)
+]
+
+
+BOTH = {"text_column": "source", "target_column": "target"}
+
+
+def _jsonl(path: Path) -> None:
+    rows = [{"meta": {"n": n}, "source": f" {a}\n\t", "target": b} for n, (a, b) in enumerate(PAIRS)]
+    path.write_text("\n\n".join(json.dumps(row, ensure_ascii=n % 2 == 0) for n, row in enumerate(rows)))
+
+
+def _csv(path: Path, quote: str = "") -> None:
+    path.write_text(
+        "\ufeffid,source,target\r\n" + "".join(f"{n},{quote}{a}{quote},{b}\r\n" for n, (a, b) in enumerate(PAIRS))
+    )
+
+
+def _tsv(path: Path) -> None:
+    path.write_text("source\ttarget\n" + "".join(f'{a}"\t{b}\n' for a, b in PAIRS))
+
+
+def _packed(path: Path) -> None:
+    path.write_bytes(gzip.compress("".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in PAIRS).encode()))
+
+
+def _array(path: Path) -> None:
+    path.write_text(json.dumps([{"source": a, "target": b} for a, b in PAIRS], indent=1))
+
+
+def _parquet(path: Path, group: int = 37) -> None:
+    table = pa.table({"n": list(range(len(PAIRS))), "source": [a for a, _ in PAIRS], "target": [b for _, b in PAIRS]})
+    pq.write_table(table, path, row_group_size=group)
+
+
+FILES: dict[str, tuple[Callable[[Path], None], type]] = {
+    "a.jsonl": (_jsonl, PlacedPart),
+    "a.csv": (_csv, PlacedPart),
+    "quoted.csv": (lambda path: _csv(path, '"'), CopiedPart),
+    "a.tsv": (_tsv, PlacedPart),
+    "a.jsonl.gz": (_packed, CopiedPart),
+    "array.json": (_array, CopiedPart),
+    "a.parquet": (_parquet, GroupedPart),
+    "one_group.parquet": (lambda path: _parquet(path, 700), GroupedPart),
+}
+
+
+ORDERS = {
+    "a.jsonl": "windows-b784f77359cd6172",
+    "a.csv": "windows-41800315c9e2b2eb",
+    "quoted.csv": "windows-6c77be2c21607048",
+    "a.tsv": "windows-e72e3b070cc669b9",
+    "a.parquet": "windows-909ff795985e6fba",
+    "a.fasta": "windows-784d20dc5e05a2a8",
+}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of some 100 KB stand for large ones: many blocks, many units, many windows."""
+    monkeypatch.setattr("trainwiz.core.data.blocks.BLOCK_BYTES", 5000)
+    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 9000)
+    monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
+    monkeypatch.setattr("trainwiz.core.data.parquet.BATCH_ROWS", 16)
+
+
+@each("name", FILES)
+def test_a_row_is_the_same_in_memory_and_from_its_file(tmp_path: Path, name: str) -> None:
+    write, part = FILES[name]
+    write(tmp_path / name)
+    source = {"name": name, **BOTH, "min_characters": 12, "max_characters": 120, "max_rows": 400}
+    memory, streamed = (
+        load_text_rows(config_of("seq2seq", source, streaming=streaming, validation_rows=30), tmp_path)
+        for streaming in (False, True)
+    )
+    assert isinstance(streamed.texts, StreamedTexts) and streamed.targets is not None and memory.targets is not None
+    assert [type(found) for found in streamed.texts.rows.parts] == [part]
+    assert 50 < len(memory.texts) == len(streamed.texts) < 700
+    assert (memory.train.tolist(), memory.held_out.tolist()) == (streamed.train.tolist(), streamed.held_out.tolist())
+    assert memory.texts.lengths.tolist() == streamed.texts.lengths.tolist()
+    assert memory.targets.lengths.tolist() == streamed.targets.lengths.tolist()
+    order = np.random.default_rng(1).permutation(len(memory.texts))
+    again = pickle.loads(pickle.dumps(streamed))
+    for number in map(int, order):
+        expected = memory.texts[number], memory.targets[number]
+        assert (streamed.texts[number], streamed.targets[number]) == expected
+        assert (again.texts[number], again.targets[number]) == expected
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None:
+    texts = [f"  {a} " for a, _ in PAIRS]
+    (tmp_path / "a.txt").write_bytes(ending.join(["", *texts, ""]).encode())
+    records = [f">p{n} a protein\n;note\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
+    (tmp_path / "b.fasta").write_bytes("".join(records).replace("\n", ending).encode())
+    found = [
+        list(load_text_rows(config_of("causal-lm", *sources, streaming=streaming), tmp_path).texts)
+        for streaming in (False, True)
+        for sources in [[{"name": "a.txt"}, {"name": "b.fasta", "text_column": "sequence"}]]
+    ]
+    assert found[0] == found[1] and len(found[0]) == 1000
+    assert found[0][1] == texts[1].strip() and found[0][-1].startswith("MKT")
+
+
+def test_several_files_and_sources_keep_their_order_in_the_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
+    for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz"):
+        FILES[name][0](tmp_path / name)
+    sources = [{"name": name, **BOTH} for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz")]
+    memory, streamed = (
+        load_text_rows(config_of("seq2seq", *sources, streaming=streaming), tmp_path) for streaming in (False, True)
+    )
+    windows = streamed.windows_of_training()
+    assert windows is not None
+    decoded: list[int] = []
+    read = GroupedPart._units_of
+    monkeypatch.setattr(GroupedPart, "_units_of", lambda part, first: (decoded.append(first), read(part, first))[1])
+    orders = list(windows.orders(seed=3, epoch=1))
+    assert len(orders) > 8
+    seen = np.concatenate(orders)
+    assert sorted(seen.tolist()) == list(range(len(memory.train)))
+    for number in map(int, memory.train[seen]):
+        assert streamed.texts[number] == memory.texts[number]
+    groups = len({unit.group for part in streamed.texts.rows.parts[:1] for unit in part.units}) + 1
+    assert len(decoded) == groups, "a row group is decoded once in an epoch"
+
+
+def test_a_file_that_changes_while_the_run_reads_it_is_one_sentence(tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.jsonl"):
+        FILES[name][0](tmp_path / name)
+        rows = load_text_rows(config_of("seq2seq", {"name": name, **BOTH}, streaming=True, validation_rows=0), tmp_path)
+        if name == "a.jsonl":
+            first, *lines = (tmp_path / name).read_text().splitlines()
+            (tmp_path / name).write_text("\n".join([first, *(line[:-1] for line in lines)]))
+        else:
+            pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), tmp_path / name)
+        with pytest.raises(UsageError, match="was changed while the run reads it"):
+            rows.texts[300]
+
+
+def test_broken_rows_are_named_by_their_line(tmp_path: Path) -> None:
+    good = json.dumps({"source": "some text " * 40, "target": "t"})
+    (tmp_path / "a.jsonl").write_text("\n".join([good] * 50 + ["{broken", good]))
+    with pytest.raises(UsageError, match=r"a\.jsonl, line 51 is not a JSON object"):
+        load_text_rows(config_of("seq2seq", {"name": "a.jsonl", **BOTH}, streaming=True), tmp_path)
+    (tmp_path / "b.txt").write_bytes(b"fine\n" * 3000 + b"br\xffken\n")
+    with pytest.raises(UsageError, match=r"b\.txt, line 3001: the text is not UTF-8"):
+        load_text_rows(config_of("causal-lm", {"name": "b.txt"}, streaming=True), tmp_path)
+
+
+def test_a_record_that_would_fill_the_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.data.blocks.LONGEST_LINE", 20_000)
+    source = {"name": "a.fasta", "text_column": "sequence"}
+    (tmp_path / "a.fasta").write_text(">short\nMKV\n>chromosome 1\n" + "ACGTACGT\n" * 4000 + ">short\nMKV\n")
+    with pytest.raises(UsageError, match=r"a\.fasta, byte 12: the text has 20,000 bytes or more"):
+        load_text_rows(config_of("causal-lm", source, streaming=True, validation_rows=0), tmp_path)
+    assert len(load_text_rows(config_of("causal-lm", source, validation_rows=0), tmp_path).texts) == 3
+
+
+def test_the_first_line_with_letters_is_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\n\r\nsource,target\n\na,b\nc,d\n")
+    for streaming in (False, True):
+        rows = load_text_rows(config_of("seq2seq", {"name": "a.csv", **BOTH}, streaming=streaming), tmp_path)
+        assert list(rows.texts) == ["a", "c"]
+
+
+def test_the_order_of_a_run_that_began_earlier_is_its_order_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index as commit 9a57a9f2 wrote it: batches end where blocks do, and a unit ends with a batch."""
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
+    for name, described in ORDERS.items():
+        if name.endswith(".fasta"):
+            records = [f">p{n} a protein\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
+            (tmp_path / name).write_text("".join(records))
+        else:
+            FILES[name][0](tmp_path / name)
+        columns = {"text_column": "sequence"} if name.endswith(".fasta") else BOTH
+        rows = load_text_rows(
+            config_of("causal-lm", {"name": name, **columns}, streaming=True, validation_rows=30), tmp_path
+        )
+        windows = rows.windows_of_training()
+        assert windows is not None and windows.described() == described, name
+
+
+def test_what_is_decoded_stays_within_its_budget() -> None:
+    units = DecodedUnits(100)
+    for number in range(5):
+        for _ in range(2):
+            units.put((0, number), (pa.array(["x"]),), 40)
+    assert [number for number in range(5) if units.get((0, number)) is not None] == [3, 4]
+
+
+def test_of_many_files_a_few_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 60 files of each kind was open from its first row on, and the index had files of its own for each."""
+    table = pa.table({"source": ["a", "b"], "target": ["c", "d"]})
+    for number in range(60):
+        row = json.dumps({"source": f"source {number}", "target": "t"})
+        (tmp_path / f"{number}.jsonl").write_text(f"{row}\n{row}\n")
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(row.encode()))
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    sources = [{"name": str(tmp_path), "format": kind, **BOTH} for kind in ("jsonl", "parquet")]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 50, hard))
+    try:
+        monkeypatch.setattr("trainwiz.core.data.streamed.MOST_OPEN", 8)
+        rows = load_text_rows(config_of("seq2seq", *sources, streaming=True, validation_rows=2), tmp_path)
+        found = [rows.texts[number] for number in np.random.default_rng(1).permutation(len(rows.texts))]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(found) == sorted([f"source {n}" for n in range(60)] * 3 + ["a", "b"] * 60)
+    assert len(list((tmp_path / ROWS).rglob("*"))) < 20
+
+
+def test_a_row_group_is_found_without_reading_the_footer_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 700 row groups took 10 ms, nearly all for the footer."""
+    _parquet(tmp_path / "a.parquet", 1)
+    rows = load_text_rows(
+        config_of("seq2seq", {"name": "a.parquet", **BOTH}, streaming=True, validation_rows=0), tmp_path
+    )
+    opened: list[Path] = []
+    read = whole.ParquetReader
+    monkeypatch.setattr(whole, "ParquetReader", lambda path: (opened.append(path), read(path))[1])
+    assert [rows.texts[number] for number in range(len(PAIRS))] == [text.strip() for text, _ in PAIRS]
+    assert len(opened) == 1
+
+
+@each("name", ["a.parquet", "a.tsv", "a.jsonl", "a.jsonl.gz", "quoted.csv"])
+def test_the_index_takes_no_more_than_is_said(tmp_path: Path, name: str) -> None:
+    FILES[name][0](tmp_path / name)
+    run = config_of("seq2seq", {"name": name, **BOTH}, validation_rows=20)
+    said = summarize_data(run, tmp_path)
+    run.data.streaming = True
+    load_text_rows(run, tmp_path)
+    real = sum(path.stat().st_size for path in (tmp_path / ROWS).rglob("*") if path.is_file())
+    text_bytes = sum(len(side.encode()) for row in PAIRS for side in row)
+    assert real <= said.bytes_streamed + 2000
+    copied = FILES[name][1] is CopiedPart
+    assert (real > 0.9 * text_bytes) == copied, "only what cannot be read in the middle is copied"

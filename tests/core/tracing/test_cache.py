@@ -20,72 +20,49 @@ RESULT = TraceResult(
 )
 
 
-def test_what_is_put_is_got_by_another_cache(tmp_path: Path) -> None:
+def test_what_is_put_is_got_by_another_cache_for_the_same_request_tier_and_versions(tmp_path: Path) -> None:
     TraceCache(tmp_path / "new").put(request(), "full", RESULT)
-    assert TraceCache(tmp_path / "new").get(request(), "full") == RESULT
-
-
-def test_other_requests_tiers_and_versions_have_no_trace(tmp_path: Path) -> None:
-    cache = TraceCache(tmp_path)
-    cache.put(request(), "full", RESULT)
+    cache = TraceCache(tmp_path / "new")
+    assert cache.get(request(), "full") == RESULT
     assert cache.get(request(micro_batch=2), "full") is None
     assert cache.get(request(), "layers") is None
     assert all(trace_versions()[name] for name in ("torch", "transformers", "accelerate", "peft", "code"))
     newer = {**trace_versions(), "torch": "99.0"}
-    assert TraceCache(tmp_path, versions=newer).get(request(), "full") is None
-
-
-def test_it_lies_in_the_users_cache_folder() -> None:
+    assert TraceCache(tmp_path / "new", versions=newer).get(request(), "full") is None
     TraceCache().put(request(), "full", RESULT)
     assert [file.suffix for file in user_cache_folder().iterdir()] == [".json"]
     assert user_cache_folder().is_relative_to(os.environ["XDG_CACHE_HOME"])
+    (tmp_path / "file").write_text("")
+    unusable = TraceCache(tmp_path / "file" / "below")
+    unusable.put(request(), "full", RESULT)
+    assert unusable.get(request(), "full") is None
 
 
-def broken_documents() -> list[Any]:
-    whole = {"request": request().to_json(), "result": RESULT.to_json()}
-    result = whole["result"]
-    wrong_kind = {**result, "training": [{"name": "forward", "parts": {"weights": "7"}}]}
-    return [
-        [],
-        {"result": result},
-        {**whole, "request": request(micro_batch=2).to_json()},
-        {**whole, "result": None},
-        {**whole, "result": {**result, "training": []}},
-        {**whole, "result": {**result, "training": 3}},
-        {**whole, "result": wrong_kind},
-        {**whole, "result": {**result, "parameters": -1}},
-        {**whole, "result": {**result, "flops": float("nan")}},
-        {**whole, "result": {**result, "flops": 10**400}},
-        {**whole, "result": {**result, "training": [{"name": "forward", "parts": {"weights": 10**400}}]}},
-        {**whole, "result": {**result, "tier": "layers"}},
-        {**whole, "result": {**result, "unknown": 1}},
-    ]
+def broken_files() -> list[bytes]:
+    result = RESULT.to_json()
+    whole = {"request": request().to_json(), "result": result}
+    wrong_kind = [{"name": "forward", "parts": {"weights": "7"}}]
+    too_large = [{"name": "forward", "parts": {"weights": 10**400}}]
+    of_results: list[Any] = [
+        {"training": []}, {"training": 3}, {"training": wrong_kind}, {"training": too_large}, {"parameters": -1},
+        {"flops": float("nan")}, {"flops": 10**400}, {"tier": "layers"}, {"unknown": 1},
+    ]  # fmt: skip
+    documents = [
+        [], {"result": result}, {**whole, "request": request(micro_batch=2).to_json()}, {**whole, "result": None},
+        *({**whole, "result": {**result, **changes}} for changes in of_results),
+    ]  # fmt: skip
+    return [b"", b"{", b"\xff\xfe", b"[" * 100_000, *(json.dumps(document).encode() for document in documents)]
 
 
-@each("document", broken_documents())
-def test_a_document_that_is_no_trace_of_the_request_is_ignored(tmp_path: Path, document: Any) -> None:
+@each("content", broken_files())
+def test_a_file_that_is_no_trace_of_the_request_is_ignored_and_replaced(tmp_path: Path, content: bytes) -> None:
     cache = TraceCache(tmp_path)
     cache.put(request(), "full", RESULT)
-    file = cache.file(request(), "full")
-    assert file.is_file()
-    file.write_text(json.dumps(document))
-    assert cache.get(request(), "full") is None
-
-
-@each("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
-def test_a_broken_file_is_ignored_and_replaced(tmp_path: Path, content: bytes) -> None:
-    cache = TraceCache(tmp_path)
+    assert cache.file(request(), "full").is_file()
     cache.file(request(), "full").write_bytes(content)
     assert cache.get(request(), "full") is None
     cache.put(request(), "full", RESULT)
     assert cache.get(request(), "full") == RESULT
-
-
-def test_a_folder_that_cannot_be_used_is_an_empty_cache(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    cache = TraceCache(tmp_path / "file" / "below")
-    cache.put(request(), "full", RESULT)
-    assert cache.get(request(), "full") is None
 
 
 def test_the_ones_that_were_used_last_stay(tmp_path: Path) -> None:

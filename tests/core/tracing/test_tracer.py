@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,19 @@ from tests.each import each
 
 pytestmark = pytest.mark.real
 
+
 LLAMA = {
     "model_type": "llama", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 12,
     "num_attention_heads": 4,
 }  # fmt: skip
+
+
 SMALL = replace(REQUEST, model_config=json.dumps(LLAMA), precision="bf16", eval_micro_batch=2)
+
+
 NO_CACHE = TraceCache(Path(), most=0)
+
+
 WAIT_S = 120.0
 
 
@@ -38,15 +44,25 @@ def worker() -> Iterator[TraceWorker]:
         yield made
 
 
-def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
-    layers, full = worker.ask(SMALL, "layers", WAIT_S), worker.ask(SMALL, "full", WAIT_S)
-    assert isinstance(layers, TraceResult)
-    assert isinstance(full, TraceResult)
+def test_both_tiers_come_from_one_warm_process_and_its_next_fork_gives_the_same(worker: TraceWorker) -> None:
+    layers, full, again = (worker.ask(SMALL, tier, WAIT_S) for tier in ("layers", "full", "full"))
+    assert isinstance(layers, TraceResult) and isinstance(full, TraceResult) and isinstance(again, TraceResult)
     assert (layers.tier, full.tier) == ("layers", "full")
     assert layers.allocated_bytes == pytest.approx(full.allocated_bytes, rel=0.02)
-    assert full.reserved_bytes is not None
-    assert full.reserved_bytes >= full.allocated_bytes
+    assert full.reserved_bytes is not None and full.reserved_bytes >= full.allocated_bytes
+    assert replace(again, seconds=full.seconds) == full
     assert worker.state == "ready"
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker) -> None:
@@ -56,25 +72,10 @@ def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker
     # Its versions have 200 and 400 layers.
     slow = {**LLAMA, "model_type": "qwen2_moe", "num_hidden_layers": 1000, "decoder_sparse_step": 200}
     handle = worker.submit(replace(SMALL, model_config=json.dumps(slow)), "layers", lambda _: None)
-    end = time.monotonic() + 30
-    while len(family := tracer.children(recursive=True)) < 2:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(lambda: len(tracer.children(recursive=True)) >= 2)
+    family = tracer.children(recursive=True)
     worker.cancel(handle)
-    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_a_fork_of_a_process_that_has_traced_gives_the_same(worker: TraceWorker) -> None:
-    first, again = worker.ask(SMALL, "full", WAIT_S), worker.ask(SMALL, "full", WAIT_S)
-    assert isinstance(first, TraceResult)
-    assert isinstance(again, TraceResult)
-    assert (first.training, first.evaluation, first.reserved_bytes) == (
-        again.training,
-        again.evaluation,
-        again.reserved_bytes,
-    )
+    wait_for(lambda: all(map(ended, family)))
 
 
 @each(
@@ -98,9 +99,7 @@ def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, 
     assert worker.state == "ready"
 
 
-@pytest.mark.parametrize(
-    "config", [LLAMA, {**M2M, "encoder_layers": 12, "decoder_layers": 12}], ids=["decoder", "pair"]
-)
+@each("config", [{**M2M, "encoder_layers": 12, "decoder_layers": 12}, LLAMA])
 def test_an_evaluation_traced_beside_the_training_is_the_same(worker: TraceWorker, config: dict[str, Any]) -> None:
     """Gradients of earlier micro-batches, which the step ends with, are not there while it evaluates."""
     pair = config is not LLAMA
@@ -139,17 +138,11 @@ sys.stdin.read()
 def test_a_client_holds_no_torch_and_leaves_no_tracer(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('the folder of the client is not searched')")
     command = [sys.executable, "-P", "-c", CLIENT, json.dumps(SMALL.to_json())]
-    client = subprocess.Popen(
-        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
-    )
+    client = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert client.stdout is not None
     traced, heavy, pid = json.loads(client.stdout.readline())
-    assert traced
-    assert heavy == []
+    assert traced and heavy == []
     tracer = psutil.Process(pid)
     client.kill()
     client.communicate()
-    end = time.monotonic() + 5
-    while tracer.is_running() and tracer.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(lambda: ended(tracer))

@@ -25,6 +25,9 @@ from tests.each import each
 NO_CACHE = TraceCache(Path(), most=0)
 
 
+WAIT_S = 120.0
+
+
 def echo_command() -> list[str]:
     return [sys.executable, echo_tracer.__file__, str(os.getpid())]
 
@@ -47,7 +50,7 @@ def made() -> Iterator[Callable[..., TraceWorker]]:
         worker.close()
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+def wait_for(condition: Callable[[], bool], limit_s: float = 60.0) -> bool:
     end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
@@ -85,94 +88,85 @@ def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None
     worker = made()
     assert worker.state == "starting"
     worker.start()
-    assert activations(worker.ask(request(micro_batch=7), "layers", 20)) == 7
+    assert activations(worker.ask(request(micro_batch=7), "layers", WAIT_S)) == 7
     assert worker.state == "ready"
+    # A trace that is killed harms no other.
+    answer = worker.ask(request("kill"), "full", WAIT_S)
+    assert answer == TraceProblem("worker_died", "the trace was killed, perhaps because memory ran out")
+    assert worker.state == "ready"
+    assert activations(worker.ask(request(), "full", WAIT_S)) == 1
+    # A layered trace does not wait for full ones.
+    for _ in range(3):
+        worker.submit(request("sleep 600"), "full", lambda _: None)
+    assert activations(worker.ask(request(), "layers", WAIT_S)) == 1
     worker.close()
     assert worker.state == "dead"
-    assert code(worker.ask(request(), "layers", 5)) == "worker_died"
+    assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
 
 
 def test_start_and_submit_do_not_wait(made: Callable[..., TraceWorker]) -> None:
-    worker = made([sys.executable, "-c", "import time; time.sleep(60)"])
-    started = time.monotonic()
+    answers: list[TraceAnswer] = []
+    worker = made([sys.executable, "-c", "import time; time.sleep(600)"])
     worker.start()
-    worker.submit(request("x" * 10_000_000), "full", lambda _: None)
-    assert time.monotonic() - started < 1.0
+    worker.submit(request("x" * 10_000_000), "full", answers.append)
+    assert worker.state == "starting" and answers == []
 
 
-def test_answers_of_submitted_ones_come_in_another_thread(made: Callable[..., TraceWorker]) -> None:
-    answers: list[tuple[int, threading.Thread]] = []
-    worker = made()
-    for size in (1, 2, 3):
-        worker.submit(
-            request(micro_batch=size),
-            "full",
-            lambda one: answers.append((activations(one), threading.current_thread())),
-        )
-    assert wait_for(lambda: len(answers) == 3)
-    assert [size for size, _ in answers] == [1, 2, 3]
-    assert threading.main_thread() not in {thread for _, thread in answers}
-
-
-def test_a_callback_may_ask_again_and_may_fail(made: Callable[..., TraceWorker]) -> None:
+def test_answers_of_submitted_ones_come_in_another_thread_which_may_ask_again_and_fail(
+    made: Callable[..., TraceWorker],
+) -> None:
     seen: list[int] = []
+    threads: set[threading.Thread] = set()
     worker = made()
+
+    def note(answer: TraceAnswer) -> None:
+        seen.append(activations(answer))
+        threads.add(threading.current_thread())
 
     def ask_again(_: TraceAnswer) -> None:
-        seen.append(activations(worker.ask(request(micro_batch=5), "layers", 10)))
+        note(worker.ask(request(micro_batch=5), "layers", WAIT_S))
         raise ValueError("the front end's own")
 
+    for size in (1, 2, 3):
+        worker.submit(request(micro_batch=size), "full", note)
+    assert wait_for(lambda: len(seen) == 3)
+    assert seen == [1, 2, 3]
     worker.submit(request(), "layers", ask_again)
-    worker.submit(request(micro_batch=6), "layers", lambda one: seen.append(activations(one)))
-    assert wait_for(lambda: len(seen) == 2)
-    assert sorted(seen) == [5, 6]
+    worker.submit(request(micro_batch=6), "layers", note)
+    assert wait_for(lambda: len(seen) == 5)
+    assert sorted(seen[3:]) == [5, 6] and threading.main_thread() not in threads
 
 
-def test_two_traces_at_most_run_at_once(made: Callable[..., TraceWorker]) -> None:
+def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_answered(
+    made: Callable[..., TraceWorker],
+) -> None:
+    answers: list[TraceAnswer] = []
     worker = made()
-    assert worker.state == "starting"
     tiers: tuple[TraceTier, ...] = ("full", "full", "layers", "layers", "layers")
-    handles = [worker.submit(request("sleep 60"), tier, lambda _: None) for tier in tiers]
+    handles = [worker.submit(request("sleep 600"), tier, answers.append) for tier in tiers]
     assert wait_for(lambda: worker.state == "ready")
     tracer = tracer_of(worker)
     assert wait_for(lambda: len(tracer.children()) == 2)
     time.sleep(0.3)
     assert len(tracer.children()) == 2
-    for handle in handles:
+    for handle in [*handles, handles[0]]:
         worker.cancel(handle)
     assert wait_for(lambda: not tracer.children())
+    assert activations(worker.ask(request(micro_batch=3), "full", WAIT_S)) == 3
+    assert answers == []
 
 
-def test_asking_ends_at_its_limit_and_so_does_the_trace(made: Callable[..., TraceWorker]) -> None:
-    worker = made()
-    worker.ask(request(), "layers", 20)
-    started = time.monotonic()
-    assert code(worker.ask(request("sleep 60"), "full", 0.5)) == "timeout"
-    assert time.monotonic() - started < 2.0
-    assert wait_for(lambda: not tracer_of(worker).children())
-    assert activations(worker.ask(request(), "full", 20)) == 1
-
-
-def test_a_submitted_trace_is_killed_at_its_limit(made: Callable[..., TraceWorker]) -> None:
+def test_asking_and_a_submitted_trace_end_at_their_limit(made: Callable[..., TraceWorker]) -> None:
     answers: list[TraceAnswer] = []
     worker = made()
-    worker.submit(request("sleep 60"), "full", answers.append, timeout_s=0.3)
+    worker.ask(request(), "layers", WAIT_S)
+    assert code(worker.ask(request("sleep 600"), "full", 0.5)) == "timeout"
+    assert wait_for(lambda: not tracer_of(worker).children())
+    assert activations(worker.ask(request(), "full", WAIT_S)) == 1
+    worker.submit(request("sleep 600"), "full", answers.append, timeout_s=0.3)
     assert wait_for(lambda: bool(answers))
     assert answers == [TraceProblem("timeout", "the trace took longer than 0.3 s and was stopped")]
     assert not tracer_of(worker).children()
-
-
-def test_a_cancelled_trace_is_killed_and_not_answered(made: Callable[..., TraceWorker]) -> None:
-    answers: list[TraceAnswer] = []
-    worker = made()
-    running = worker.submit(request("sleep 60"), "full", answers.append)
-    queued = worker.submit(request(), "full", answers.append)
-    assert wait_for(lambda: worker.state == "ready" and len(tracer_of(worker).children()) == 1)
-    worker.cancel(queued)
-    worker.cancel(running)
-    worker.cancel(running)
-    assert activations(worker.ask(request(micro_batch=3), "full", 20)) == 3
-    assert answers == []
 
 
 def test_what_the_line_never_heard_of_is_answered_at_the_end(
@@ -188,28 +182,30 @@ def test_what_the_line_never_heard_of_is_answered_at_the_end(
     assert answers == [TraceProblem("worker_died", "the tracer was closed")]
 
 
-def test_a_trace_that_is_killed_harms_no_other(made: Callable[..., TraceWorker]) -> None:
+def test_a_tracer_that_is_killed_or_hangs_is_started_again(
+    made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "PING_S", 0.1)
     worker = made()
-    answer = worker.ask(request("kill"), "full", 20)
-    assert answer == TraceProblem("worker_died", "the trace was killed, perhaps because memory ran out")
-    assert worker.state == "ready"
-    assert activations(worker.ask(request(), "full", 20)) == 1
-
-
-def test_a_tracer_that_is_killed_is_started_again(made: Callable[..., TraceWorker]) -> None:
-    worker = made()
-    for _ in range(2):
-        worker.ask(request("print"), "layers", 20)
-        answers: list[TraceAnswer] = []
-        worker.submit(request("sleep 60"), "full", answers.append)
-        tracer = tracer_of(worker)
-        assert wait_for(lambda: len(tracer.children()) == 1)  # noqa: B023
-        below = tracer.children()[0]
-        tracer.kill()
-        assert wait_for(lambda: bool(answers))  # noqa: B023
-        assert code(answers[0]) == "worker_died"
-        assert worker.state == "dead"
-        assert wait_for(lambda: gone(below))  # noqa: B023
+    worker.ask(request("print"), "layers", WAIT_S)
+    answers: list[TraceAnswer] = []
+    worker.submit(request("sleep 600"), "full", answers.append)
+    tracer = tracer_of(worker)
+    assert wait_for(lambda: len(tracer.children()) == 1)
+    below = tracer.children()[0]
+    tracer.kill()
+    assert wait_for(lambda: bool(answers))
+    assert code(answers[0]) == "worker_died"
+    assert worker.state == "dead"
+    assert wait_for(lambda: gone(below))
+    assert activations(worker.ask(request(), "layers", WAIT_S)) == 1
+    hanging = tracer_of(worker)
+    hanging.suspend()
+    monkeypatch.setattr(line, "HANG_S", 0.5)
+    assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
+    assert wait_for(lambda: gone(hanging))
+    monkeypatch.undo()
+    assert activations(worker.ask(request(), "layers", WAIT_S)) == 1
 
 
 def test_a_tracer_that_always_dies_is_started_three_more_times(
@@ -217,7 +213,7 @@ def test_a_tracer_that_always_dies_is_started_three_more_times(
 ) -> None:
     log = tmp_path / "starts"
     worker = made([sys.executable, "-c", f"open({str(log)!r}, 'a').write('x'); raise SystemExit(3)"])
-    answers = [worker.ask(request(), "layers", 20) for _ in range(7)]
+    answers = [worker.ask(request(), "layers", WAIT_S) for _ in range(7)]
     assert {code(answer) for answer in answers} == {"worker_died"}
     assert log.read_text() == "xxxx"
     assert worker.state == "dead"
@@ -240,72 +236,50 @@ def test_a_tracer_that_always_dies_is_started_three_more_times(
 )
 def test_rubbish_is_a_problem(made: Callable[..., TraceWorker], command: list[str]) -> None:
     worker = made(command)
-    assert code(worker.ask(request(), "layers", 20)) == "worker_died"
+    assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
     assert worker.state == "dead"
 
 
-def test_without_torch_it_says_so_and_stays_so(made: Callable[..., TraceWorker]) -> None:
+def test_a_tracer_without_torch_or_that_cannot_be_started_says_so(made: Callable[..., TraceWorker]) -> None:
     worker = made(says('{"missing": "No module named \'torch\' \\u001b[31m"}', then="raise SystemExit(1)"))
-    answer = worker.ask(request(), "layers", 20)
+    answer = worker.ask(request(), "layers", WAIT_S)
     assert answer == TraceProblem("worker_missing", "no trace can be made here: No module named 'torch' ")
-    assert code(worker.ask(request(), "layers", 20)) == "worker_missing"
-    assert worker.state == "dead"
-
-
-def test_a_tracer_that_cannot_be_started_is_a_problem(made: Callable[..., TraceWorker]) -> None:
-    worker = made(["/no/such/interpreter"])
-    assert code(worker.ask(request(), "layers", 20)) == "worker_missing"
-    assert worker.state == "dead"
+    for missing in (worker, made(["/no/such/interpreter"])):
+        assert code(missing.ask(request(), "layers", WAIT_S)) == "worker_missing"
+        assert missing.state == "dead"
 
 
 def test_a_tracer_that_never_gets_ready_is_given_up(
     made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = made([sys.executable, "-c", "import time; time.sleep(600)"])
-    started = time.monotonic()
     assert code(worker.ask(request(), "layers", 0.4)) == "timeout"
-    assert time.monotonic() - started < 2.0
     assert worker.state == "starting"
     monkeypatch.setattr(line, "START_LIMIT_S", 0.5)
-    assert code(worker.ask(request(), "layers", 20)) == "worker_died"
-
-
-def test_a_tracer_that_hangs_is_killed(made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "PING_S", 0.1)
-    monkeypatch.setattr(line, "HANG_S", 0.5)
-    worker = made()
-    worker.ask(request(), "layers", 20)
-    tracer = tracer_of(worker)
-    tracer.suspend()
-    assert code(worker.ask(request(), "layers", 20)) == "worker_died"
-    assert wait_for(lambda: gone(tracer))
-    assert activations(worker.ask(request(), "layers", 20)) == 1
+    assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
 
 
 def test_answers_are_kept_and_then_need_no_tracer(made: Callable[..., TraceWorker], tmp_path: Path) -> None:
     first = made(cache=TraceCache(tmp_path))
-    made_then = first.ask(request(micro_batch=9), "layers", 20)
+    made_then = first.ask(request(micro_batch=9), "layers", WAIT_S)
     second = made(["/no/such/interpreter"], cache=TraceCache(tmp_path))
-    assert second.ask(request(micro_batch=9), "layers", 20) == made_then
+    assert second.ask(request(micro_batch=9), "layers", WAIT_S) == made_then
     answers: list[TraceAnswer] = []
     second.submit(request(micro_batch=9), "layers", answers.append)
     assert wait_for(lambda: bool(answers))
     assert answers == [made_then]
-    assert code(second.ask(request(micro_batch=9), "full", 20)) == "worker_missing"
+    assert code(second.ask(request(micro_batch=9), "full", WAIT_S)) == "worker_missing"
 
 
 def test_close_answers_who_waits_and_leaves_no_process(made: Callable[..., TraceWorker]) -> None:
     worker = made()
     answers: list[TraceAnswer] = []
-    asking = threading.Thread(target=lambda: answers.append(worker.ask(request("sleep 60"), "full", 30)))
+    asking = threading.Thread(target=lambda: answers.append(worker.ask(request("sleep 600"), "full", 600)))
     asking.start()
     assert wait_for(lambda: worker.state == "ready" and len(tracer_of(worker).children()) == 1)
-    tracer = tracer_of(worker)
-    family = [tracer, *tracer.children()]
-    started = time.monotonic()
+    family = [tracer_of(worker), *tracer_of(worker).children()]
     worker.close()
-    asking.join(5)
-    assert time.monotonic() - started < 3.0
+    asking.join(60)
     assert [code(answer) for answer in answers] == ["worker_died"]
     assert wait_for(lambda: all(gone(process) for process in family))
     worker.close()
@@ -328,12 +302,5 @@ def test_nothing_outlives_a_front_end_that_is_killed(tmp_path: Path, end: signal
     assert wait_for(lambda: noted.exists() and len(noted.read_text().split()) == 2)
     family = [psutil.Process(int(pid)) for pid in noted.read_text().split()]
     client.send_signal(end)
-    client.wait(10)
-    assert wait_for(lambda: all(gone(process) for process in family), 3.0)
-
-
-def test_a_layered_trace_does_not_wait_for_full_ones(made: Callable[..., TraceWorker]) -> None:
-    worker = made()
-    for _ in range(3):
-        worker.submit(request("sleep 60"), "full", lambda _: None)
-    assert activations(worker.ask(request(), "layers", 20)) == 1
+    client.wait(60)
+    assert wait_for(lambda: all(gone(process) for process in family))

@@ -1,0 +1,224 @@
+"""Each broken input ends in one sentence that names the file, the place and what to do, while planning and at the start."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data import blocks, rows, sources, tables, text_file
+from trainwiz.core.data.summary import summarize_data
+from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.errors import UsageError
+
+from tests.core.data.builders import PROTEINS, config_of, fasta_text, parquet, summary_of, write
+from tests.each import each
+
+GOOD = '{"prompt": "a", "response": "b"}\n'
+LONGEST_LINE = 30_000
+HUGE = "x" * (LONGEST_LINE + 5)
+PACKED = gzip.compress(fasta_text(PROTEINS * 500).encode())
+
+
+def _messages(*paths: Path | str, **source: object) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        summary_of(*paths, **source)
+    messages = [finding.message for finding in caught.value.findings]
+    assert all("\n" not in message and "Traceback" not in message for message in messages)
+    return messages
+
+
+def _message(*paths: Path | str, **source: object) -> str:
+    (message,) = _messages(*paths, **source)
+    return message
+
+
+def _of_text(path: Path, task: str = "seq2seq", **source: object) -> str:
+    """What is said of rows of text, the same by the plan and by the training."""
+    config: RunConfig = config_of(task, {"name": str(path), **source}, validation_rows=0)
+    with pytest.raises(UsageError) as planned:
+        summarize_data(config)
+    with pytest.raises(UsageError) as trained:
+        load_text_rows(config, path.parent / "run")
+    (message,) = (finding.message for finding in planned.value.findings)
+    assert [message] == [finding.message for finding in trained.value.findings]
+    assert "\n" not in message and "Traceback" not in message and len(message) < 500
+    assert str(path) in message
+    return message
+
+
+@each(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "", "is empty (0 bytes)"),
+        ("a.csv", "id,sequence\n", "holds no rows"),
+        ("a.csv", "id,sequence\na,\nb,\n", "all 2 rows"),
+        ("a.fasta.gz", PACKED[: len(PACKED) // 2], "gzip data ends in the middle"),
+        ("a.fasta.gz", PACKED[:30] + b"\x00" * 40 + PACKED[70:], "gzip data is damaged"),
+        ("a.txt", b"MKT\nM\xffT\n", "a.txt, line 2: the text is not UTF-8 (byte 0xff)"),
+        ("a.csv", b"sequence\nM\xffT\n", "a.csv, line 2: the text is not UTF-8 (byte 0xff)"),
+        ("a.jsonl", b'{"sequence": "MKT"}\n{"sequence": "M\xffT"}\n', "a.jsonl, line 2: the text is not UTF-8"),
+        ("a.fasta", b">a\nMK\xff\n", "a.fasta, line 2: the text is not UTF-8 (byte 0xff)"),
+        ("a.fasta", "MKT\n", "line 1: text stands before the first '>'"),
+        ("a.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
+        ("a.csv", "<!DOCTYPE html><html></html>", "web page"),
+        ("a.fasta", ">a\nMKT\n>b\n\nMKTA\nMK;T\n", "a.fasta, line 3: letters outside"),
+        ("b.fasta", ">a\nMKT\nM\u00e9T\n", "b.fasta, line 1: letters outside"),
+        ("a.txt", "MKT\n\nMK;T\n", "a.txt, line 3: letters outside"),
+        ("a.csv", "id,sequence\n1,MKT\n\n2,MK;T\n", "a.csv, line 4: letters outside"),
+        ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "a.jsonl, line 3: letters outside"),
+    ],
+)
+def test_files_of_proteins(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    assert words in _message(path)
+
+
+def test_parquet_of_proteins(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", sequence=[b"MKT", b"M\xffT"])
+    assert "a.parquet, row 2: the text is not UTF-8 (byte 0xff)" in _message(path)
+    path = parquet(path, sequence=PROTEINS * 100)
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(data)
+    assert "not a complete parquet file" in _message(path)
+    other = parquet(tmp_path / "b.parquet", sequence=PROTEINS).rename(tmp_path / "b.csv")
+    assert "is a parquet file, not csv" in _message(other)
+
+
+def test_j_is_read_as_unknown_with_a_warning(tmp_path: Path) -> None:
+    (finding,) = summary_of(write(tmp_path / "a.txt", "MKJJT\n")).findings
+    assert finding.severity == "warning" and "2 letters J" in finding.message
+
+
+def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("none", "two", "many"):
+        (tmp_path / name).mkdir()
+    assert "it is empty" in _message(tmp_path / "none")
+    write(tmp_path / "none" / "x.bin", "1")
+    assert ".bin" in _message(tmp_path / "none")
+    write(tmp_path / "two" / "a.csv", "sequence\nMKT\n")
+    write(tmp_path / "two" / "a.jsonl", '{"sequence": "MKT"}\n')
+    assert "several formats" in _message(tmp_path / "two")
+    assert summary_of(tmp_path / "two", format="csv").rows == 1
+    for number in range(rows.NAMED_FILES + 7):
+        write(tmp_path / "many" / f"{number:03}.fasta", "")
+    messages = _messages(tmp_path / "many")
+    assert len(messages) == rows.NAMED_FILES + 1
+    assert sum("is empty (0 bytes)" in message for message in messages) == rows.NAMED_FILES
+    assert any(message.startswith("7 more files of ") for message in messages)
+    monkeypatch.setattr(sources, "MOST_ENTRIES", 3)
+    assert "more than 3 files and folders" in _message(tmp_path / "many")
+
+
+def test_missing_files_name_the_nearest_and_all_broken_sources_are_named_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "proteins.csv", "sequence\nMKT\n")
+    assert "'proteins.csv'" in _message(tmp_path / "protein.csv")
+    assert "'sample-proteins'" in _message("sample-protein")
+    loop = tmp_path / "loop.fasta"
+    loop.symlink_to(loop)
+    assert "no data at" in _message(loop) and "loop.fasta" in _message(loop)
+    assert "no data at" in _message(Path("~nobody-of-that-name/rows.csv"))
+    broken = (write(tmp_path / "a.csv", ""), tmp_path / "gone.parquet", write(tmp_path / "b.txt", "MK1\n"))
+    assert all(path.name in message for path, message in zip(broken, _messages(*broken), strict=True))
+
+
+def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "long.txt", "M" * (12 << 20))
+    assert summary_of(path).texts == 1
+    write(path, ("M" * (12 << 20) + "\n") * 6)
+    assert 4 <= summary_of(path).texts <= 9
+
+
+@each(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", GOOD * 3 + '{"prompt": 5, "response": "b"}\n', "line 4: 'prompt' holds a number, not text"),
+        ("a.jsonl", '{"prompt": ["a"], "response": "b"}\n', "'prompt' is a list"),
+        ("a.jsonl", GOOD + '{"prompt": {"a": "x"}, "response": "b"}\n', "line 2: 'prompt' holds an object, not text"),
+        ("a.jsonl", GOOD + '{"prompt": "a"}\n', "line 2: the row has no 'response' (its keys: prompt)"),
+        ("a.jsonl", '{"prompt": null, "response": "b"}\n' * 3, "all 3 rows of"),
+        ("a.jsonl", GOOD + '{"prompt": "\\ud83d", "response": "b"}\n', "line 2: the text holds half a character (\\ud83d)"),
+        ("a.jsonl", GOOD + '{"prompt": "cut', "line 2 is not a JSON object on one line (Unterminated string);"),
+        ("a.jsonl", GOOD + "[" * 100_000 + "\n", "line 2 is not a JSON object on one line (nested too deep)"),
+        ("a.jsonl", f'{{"prompt": {"1" * 5000}}}\n', "line 1 is not a JSON object on one line (a number of too many digits)"),
+        ("a.jsonl", '{\n"prompt": "a"\n}\n', "line 1 is not a JSON object on one line"),
+        ("a.jsonl", "\n\n", "holds no rows"),
+        ("a.jsonl", GOOD.encode() + GOOD.replace("a", "\u00e9").encode("latin-1"), "line 2: the text is not UTF-8 (byte 0xe9)"),
+        ("a.jsonl", GOOD.encode("utf-16"), "the text is UTF-16, not UTF-8"),
+        ("a.jsonl", GOOD.encode("utf-16-le"), "line 1: the text holds zero bytes"),
+        ("a.json", json.dumps([{"prompt": "a", "response": "b"}] * 3, indent=1)[:-40], "row 3 is not JSON"),
+        ("a.json", f"[{GOOD}, {GOOD.replace('b', '')}, 7]", "row 3 holds a number where a JSON object"),
+        ("a.json", f"[{GOOD} {GOOD}]", "row 2 is not JSON (no comma before it)"),
+        ("a.json", f"[{GOOD},]", "row 2 is not JSON"),
+        ("a.json", f"[{GOOD}", "row 2 is not JSON"),
+        ("a.json", "[]", "holds no rows"),
+        ("a.json", '[{"prompt": "a", "response": true}]', "column 'response' holds true/false, not text"),
+        ("a.json", f'[{GOOD}, {{"prompt": "\u00e9", "response": "b"}}]'.encode("latin-1"), "row 2: the text is not UTF-8"),
+        ("a.csv", "prompt,response\na,b\nHello, you,c\n", "line 3: the row has 3 cells where the first line has 2"),
+        ("a.csv", "prompt,response\na,b\nHello\n", "line 3: the row has 1 of 2 columns; column 'response' is missing"),
+        ("a.csv", 'prompt,response\na,b\n"open,c\nd,e\nf,g\n', "line 3: a double quote is opened in this row and never closed"),
+        ("a.csv", 'prompt,response\na,b\nc,"open', "line 3: a double quote is opened in this row and never closed"),
+        ("a.csv", "prompt,response\n", "holds no rows"),
+        ("a.csv", "prompt,response\n,\n,b\n", "all 2 rows of"),
+        ("a.csv", "prompt\na\n", "one text column, 'prompt', and none for the target"),
+        ("a.csv", "prompt,fr,it\na,b,c\n", "does not say which column holds the target; its columns: prompt, fr, it"),
+        ("a.csv", b"prompt,response\na,b\n\xe9,c\n", "line 3: the text is not UTF-8 (byte 0xe9)"),
+        ("a.tsv", "prompt\tresponse\na\tb\tc\n", "has 3 cells where the first line has 2; a tab inside a text must be replaced"),
+    ],
+)  # fmt: skip
+def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
+    assert words in _of_text(write(tmp_path / name, content))
+
+
+@each(
+    ("column", "words"),
+    [
+        (pa.array([1, 2]), "column 'text' holds int64, not text"),
+        (pa.array([None, None]), "column 'text' holds null, not text"),
+        (pa.array([["a"], ["b"]]), "'text' is a list"),
+        (pa.array([None, "", " "], pa.string()), "all 3 rows of"),
+        (pa.array([], pa.string()), "holds no rows"),
+        (pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
+    ],
+)
+def test_parquet_of_texts(tmp_path: Path, column: pa.Array, words: str) -> None:
+    assert words in _of_text(parquet(tmp_path / "a.parquet", text=column), "causal-lm")
+
+
+@each(
+    ("name", "content", "words"),
+    [
+        ("a.txt", "\n \n", "holds no rows"),
+        ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
+        ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not txt"),
+        ("a.txt", bytes(600), "line 1: the text holds zero bytes"),
+        # A row that would fill the memory.
+        ("a.txt", "a\n" + HUGE, "line 2"),
+        ("a.csv", f"text,id\na,1\n{HUGE},2\n", "line 3"),
+        ("a.jsonl", f'{{"text": "a"}}\n{{"text": "{HUGE}"}}\n', "line 2"),
+        ("a.json", f'[{{"text": "a"}}, {{"text": "{HUGE}"}}]', "row 2"),
+    ],
+)
+def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes, words: str) -> None:
+    for module in (blocks, tables, text_file):
+        monkeypatch.setattr(module, "LONGEST_LINE", LONGEST_LINE)
+    message = _of_text(write(tmp_path / name, content), "causal-lm")
+    assert words in message
+    assert len(content) < LONGEST_LINE or f"{LONGEST_LINE:,} characters or more" in message
+
+
+def test_what_is_no_file_is_not_waited_for_and_limits_that_no_row_meets(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.txt"
+    os.mkfifo(pipe)
+    assert "no regular file" in _of_text(pipe, "causal-lm")
+    short = _of_text(write(tmp_path / "b.tsv", "Hi!\tAh.\nx\n"), text_column=0, target_column=1)
+    assert "line 2: the row has 1 of 2 columns" in short
+    path = parquet(tmp_path / "a.parquet", prompt=["long enough", "x"], response=["y", "long enough"])
+    message = _of_text(path, min_characters=5, max_characters=400)
+    assert "all 2 rows of" in message and "none has 5 to 400 characters" in message

@@ -1,0 +1,176 @@
+"""The order of rows: of like length side by side, and of rows that are read while training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import BatchSampler
+from trainwiz.core.data.lengths import POOL_ROWS, LengthOrder, StepShape, pool_steps
+from trainwiz.core.data.streamed import SHUFFLED_AS_ONE, Windows
+from trainwiz.core.training.batches import EpochSampler
+
+from tests.each import each
+
+SEED = 7
+
+
+def lengths_of(rows: int) -> np.ndarray:
+    drawn = np.random.default_rng(rows).lognormal(4, 0.7, rows)
+    return np.maximum(1, drawn).astype(np.uint32)
+
+
+def grouped(lengths: np.ndarray, step_rows: int) -> LengthOrder:
+    return LengthOrder(lengths, StepShape(step_rows, 1, 1), pool=pool_steps(step_rows, len(lengths)))
+
+
+def order_of(windows: Windows, groups: LengthOrder, epoch: int) -> np.ndarray:
+    return np.concatenate(list(groups.arranged(windows.orders(SEED, epoch), SEED, epoch)))
+
+
+def windows_of(rows: int, units: int) -> Windows:
+    edges = np.linspace(0, rows, units + 1).astype(np.int64)
+    return Windows(edges, np.diff(edges), np.arange(units), budget=3 * rows // units)
+
+
+@each("step_rows", [1, 7, 32, 500, 4096])
+@each("rows", [1, 31, 2048, 9001])
+@each("units", [1, 9])
+def test_every_row_comes_once_an_epoch_in_an_order_of_its_own(step_rows: int, rows: int, units: int) -> None:
+    windows = windows_of(rows, units)
+    groups = grouped(lengths_of(rows), step_rows)
+    orders = [order_of(windows, groups, epoch) for epoch in (0, 1, 0)]
+    for order in orders:
+        assert np.array_equal(np.sort(order), np.arange(rows))
+    assert np.array_equal(orders[0], orders[2])
+    assert rows < 31 or not np.array_equal(orders[0], orders[1])
+
+
+@pytest.mark.parametrize("units", [1, 20])
+def test_a_step_larger_than_a_pool_has_the_rows_that_it_would_have_without(units: int) -> None:
+    rows, step_rows = 20_000, POOL_ROWS
+    windows = windows_of(rows, units)
+    plain = np.concatenate(list(windows.orders(SEED, 3)))
+    lengths = lengths_of(rows)
+    arranged = order_of(windows, grouped(lengths, step_rows), 3)
+    for start in range(0, rows, step_rows):
+        step = arranged[start : start + step_rows]
+        assert set(step) == set(plain[start : start + step_rows])
+        # A window that ends in a step parts it in two.
+        assert np.count_nonzero(np.diff(lengths[step].astype(int)) > 0) <= (units > 1)
+
+
+def test_no_row_leaves_its_window() -> None:
+    windows = windows_of(9000, 9)
+    groups = grouped(lengths_of(9000), 50)
+    place = 0
+    order = order_of(windows, groups, 2)
+    for window in windows.orders(SEED, 2):
+        assert set(order[place : place + len(window)]) == set(window)
+        place += len(window)
+
+
+@each(("micro_batch", "processes"), [(4, 1), (4, 2), (1, 3), (8, 3)])
+@each("units", [1, 7])
+@each("rows", [5, 96, 997])
+def test_a_step_that_is_arranged_has_the_rows_that_were_drawn_for_it(
+    micro_batch: int, processes: int, units: int, rows: int
+) -> None:
+    step = StepShape(micro_batch * processes * 4, micro_batch, processes)
+    lengths, windows = lengths_of(rows), windows_of(rows, min(units, rows))
+    plain = np.concatenate(list(windows.orders(SEED, 1)))
+    arranged = order_of(windows, LengthOrder(lengths, step), 1)
+    for start in range(0, rows, step.rows):
+        drawn, here = plain[start : start + step.rows], arranged[start : start + step.rows]
+        assert sorted(here) == sorted(drawn)
+    if units == 1:
+        assert lengths[arranged[0]] == lengths[plain[: step.rows]].max(), "memory peaks in the first micro-batch"
+
+
+def test_the_processes_get_neighbours_at_one_time_and_the_longer_one_in_turns() -> None:
+    lengths = np.arange(24, dtype=np.uint32)
+    order = order_of(windows_of(24, 1), LengthOrder(lengths, StepShape(24, 2, 3)), 0)
+    assert order.reshape(4, 3, 2).max(axis=2).tolist() == [[23, 21, 19], [13, 15, 17], [11, 9, 7], [1, 3, 5]]
+
+
+def test_what_can_be_arranged() -> None:
+    shapes = [(8, 8, 1), (8, 4, 1), (8, 1, 1), (8, 1, 2), (8, 4, 2)]
+    assert [StepShape(*shape).can_be_arranged for shape in shapes] == [False, True, False, True, True]
+
+
+def _windows(budget: int, units: int = 40, rows: int = 25, run: int = 1) -> Windows:
+    edges = np.arange(units + 1) * rows
+    return Windows(edges, np.full(units, 10), np.arange(units) // run, budget)
+
+
+def _orders(windows: Windows, epoch: int = 0, seed: int = 7) -> list[list[int]]:
+    return [order.tolist() for order in windows.orders(seed, epoch)]
+
+
+def test_a_window_of_the_same_rows_has_another_order_in_each_epoch_and_under_each_seed() -> None:
+    one_run = _windows(50, run=40)
+    orders = [_orders(one_run, epoch, seed)[1] for epoch, seed in ((0, 1), (1, 1), (0, 2))]
+    assert len({frozenset(order) for order in orders}) == 1
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_units_of_a_run_follow_each_other() -> None:
+    orders = _orders(_windows(10, run=4))
+    units = [order[0] // 25 for order in orders]
+    runs = [units[start : start + 4] for start in range(0, 40, 4)]
+    assert all(run == list(range(run[0], run[0] + 4)) for run in runs)
+    assert [run[0] for run in runs] != sorted(run[0] for run in runs)
+
+
+def test_what_fits_into_one_window_is_known() -> None:
+    for budget, several in ((10_000, False), (400, False), (399, True), (1, True)):
+        assert _windows(budget).several is several
+        assert (len(_orders(_windows(budget))) > 1) is several
+
+
+def test_what_a_resumed_run_must_find_to_see_rows_in_the_same_order() -> None:
+    """Data that fits into one window has the order of rows in memory, in whatever pieces it lies."""
+    assert _windows(10_000).described() == SHUFFLED_AS_ONE == _windows(400, run=4).described()
+    several = [
+        _windows(50),
+        _windows(60),
+        _windows(50, run=2),
+        _windows(50, rows=26),
+        _windows(50).of_rows(np.arange(0, 1000, 2)),
+    ]
+    said = [windows.described() for windows in several]
+    assert len({*said, SHUFFLED_AS_ONE}) == 6
+    assert said[0] == _windows(50).described()
+    assert Windows(np.array([0, 5, 5]), np.full(2, 10), np.arange(2), 5).described() == SHUFFLED_AS_ONE
+
+
+@each("seed", range(40))
+def test_no_row_is_lost_or_doubled_for_any_pieces_ranks_and_resumes(seed: int) -> None:
+    """Random units, runs and held-out rows; random budgets, micro-batches, ranks, and a stop that changes them."""
+    drawn = np.random.default_rng(seed)
+    units = int(drawn.integers(1, 60))
+    edges = np.concatenate([[0], np.cumsum(drawn.integers(0, 40, units))])
+    runs = np.cumsum(drawn.random(units) < 0.5)
+    whole = Windows(edges, drawn.integers(1, 500, units), runs, int(drawn.integers(1, 4000)))
+    kept = np.flatnonzero(drawn.random(edges[-1]) < 0.9)
+    windows = whole.of_rows(kept)
+    epoch = int(drawn.integers(0, 5))
+    sampler = EpochSampler(len(kept), seed, windows=windows)
+    sampler.start_epoch(epoch)
+    assert sorted(row for _, row in sampler) == list(range(len(kept)))
+    seen: list[int] = []
+    step = 0
+    while True:
+        # Recovery halves a micro-batch, and another number of processes may go on: never the rows of a step.
+        ranks = int(drawn.choice([1, 2, 4]))
+        micro_batch = 8 // ranks
+        sampler.fill_up(8)
+        rows = [row for _, row in sampler]
+        parts = [list(BatchSamplerShard(BatchSampler(rows, micro_batch, False), ranks, rank)) for rank in range(ranks)]
+        stop = min(step + int(drawn.integers(1, 9)), len(parts[0]))
+        seen += [row for part in parts for batch in part[step:stop] for row in batch if row >= 0]
+        step = stop
+        if step == len(parts[0]):
+            break
+    assert sorted(seen) == list(range(len(kept)))
+    assert sampler.order == windows.described()
