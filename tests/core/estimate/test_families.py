@@ -22,10 +22,7 @@ EXACT: dict[str, tuple[str, ...]] = {
     ),
     "sequence-classification": ("bert", "roberta", "distilbert", "electra", "albert", "llama", "gpt2", "t5", "bart"),
 }  # fmt: skip
-GUESSED = {
-    **dict.fromkeys(("olmoe", "glm", "persimmon", "helium", "exaone4", "arcee"), 0.001),
-    "big_bird": 0.02,
-}
+GUESSED = {**dict.fromkeys(("olmoe", "glm", "persimmon", "helium", "exaone4", "arcee"), 0.001), "big_bird": 0.02}
 """Read by common keys: how far off they may be."""
 DEPTHS = (
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers"

@@ -53,10 +53,7 @@ def test_a_value_of_the_users_own_has_no_reason_of_the_profiles():
 def test_a_limit_of_rows_is_no_other_data():
     profile = load_profile("cpu-demo")
     found = origins("cpu-demo", {"data.sources.0.max_rows": 100}, gpu="RTX 3090")
-    assert found["batch.sequence_length"] == (
-        "profile",
-        profile.reasons["batch.sequence_length"],
-    )
+    assert found["batch.sequence_length"] == ("profile", profile.reasons["batch.sequence_length"])
 
 
 def test_a_profile_of_the_users_own_does_not_inherit_reasons_of_another_model(tmp_path):
