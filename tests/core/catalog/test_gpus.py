@@ -15,37 +15,23 @@ from tests.each import each
 @each(
     ("name", "memory_gib", "expected"),
     [
-        ("NVIDIA GeForce RTX 3080", 9.8, "RTX 3080 10GB"),
-        ("NVIDIA GeForce RTX 3080", 10.0, "RTX 3080 10GB"),
-        ("NVIDIA GeForce RTX 3080", 12.0, "RTX 3080 12GB"),
-        ("NVIDIA GeForce RTX 3080", 20.0, "RTX 3080 20GB"),
-        ("NVIDIA GeForce RTX 3080", 16.0, None),
-        ("NVIDIA GeForce RTX 3080", None, None),
-        ("NVIDIA GeForce RTX 3080 Laptop GPU", 10.0, None),
-        ("NVIDIA GeForce RTX 3080 Ti", 12.0, None),
-        ("NVIDIA GeForce RTX 3090 Ti", 24.0, None),
-        ("NVIDIA GeForce RTX 4090 D", 24.0, None),
-        ("NVIDIA GeForce RTX 4060 Ti", 8.0, None),
-        ("NVIDIA GeForce RTX 4060 Ti", 16.0, "RTX 4060 Ti 16GB"),
+        ("NVIDIA GeForce RTX 3080", 9.8, "RTX 3080 10GB"), ("NVIDIA GeForce RTX 3080", 10.0, "RTX 3080 10GB"),
+        ("NVIDIA GeForce RTX 3080", 12.0, "RTX 3080 12GB"), ("NVIDIA GeForce RTX 3080", 20.0, "RTX 3080 20GB"),
+        ("NVIDIA GeForce RTX 3080", 16.0, None), ("NVIDIA GeForce RTX 3080", None, None),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", 10.0, None), ("NVIDIA GeForce RTX 3080 Ti", 12.0, None),
+        ("NVIDIA GeForce RTX 3090 Ti", 24.0, None), ("NVIDIA GeForce RTX 4090 D", 24.0, None),
+        ("NVIDIA GeForce RTX 4060 Ti", 8.0, None), ("NVIDIA GeForce RTX 4060 Ti", 16.0, "RTX 4060 Ti 16GB"),
         ("GeForce RTX 2080 SUPER", 7.8, "RTX 2080 Super"),
         ("NVIDIA GeForce RTX 2080 Super with Max-Q Design", 8.0, None),
-        ("Tesla V100-SXM2-32GB", 31.7, "V100 SXM2 32GB"),
-        ("Tesla V100-PCIE-16GB", 15.8, "V100 PCIe 16GB"),
-        ("NVIDIA A100-SXM4-40GB", 39.6, "A100 40GB SXM"),
-        ("NVIDIA A100 80GB PCIe", 80.0, "A100 80GB PCIe"),
-        ("NVIDIA H100 80GB HBM3", 79.65, "H100 SXM"),
-        ("NVIDIA H100 PCIe", 79.65, "H100 PCIe"),
-        ("NVIDIA H100 NVL", 93.6, None),
-        ("NVIDIA H200", 140.4, "H200 SXM"),
-        ("Tesla T4", 15.0, "T4"),
-        ("NVIDIA A10", 22.5, "A10"),
-        ("NVIDIA A10G", 22.5, None),
-        ("NVIDIA RTX A6000", 48.0, "RTX A6000"),
-        ("NVIDIA RTX 6000 Ada Generation", 48.0, None),
-        ("Quadro RTX 6000", 24.0, None),
+        ("Tesla V100-SXM2-32GB", 31.7, "V100 SXM2 32GB"), ("Tesla V100-PCIE-16GB", 15.8, "V100 PCIe 16GB"),
+        ("NVIDIA A100-SXM4-40GB", 39.6, "A100 40GB SXM"), ("NVIDIA A100 80GB PCIe", 80.0, "A100 80GB PCIe"),
+        ("NVIDIA H100 80GB HBM3", 79.65, "H100 SXM"), ("NVIDIA H100 PCIe", 79.65, "H100 PCIe"),
+        ("NVIDIA H100 NVL", 93.6, None), ("NVIDIA H200", 140.4, "H200 SXM"), ("Tesla T4", 15.0, "T4"),
+        ("NVIDIA A10", 22.5, "A10"), ("NVIDIA A10G", 22.5, None), ("NVIDIA RTX A6000", 48.0, "RTX A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", 48.0, None), ("Quadro RTX 6000", 24.0, None),
         ("Apple M2 Max", None, "Apple M2 Max"),
     ],
-)
+)  # fmt: skip
 def test_a_driver_name_finds_its_own_card_only(name: str, memory_gib: float | None, expected: str | None) -> None:
     spec = find_gpu(name, None if memory_gib is None else int(memory_gib * GIB))
     assert (spec.name if spec else None) == expected
@@ -54,18 +40,12 @@ def test_a_driver_name_finds_its_own_card_only(name: str, memory_gib: float | No
 @each(
     ("typed", "expected"),
     [
-        ("RTX 3080 10GB", "RTX 3080 10GB"),
-        ("rtx3080-10g", "RTX 3080 10GB"),
-        ("3080 20 gb", "RTX 3080 20GB"),
-        ("2080 super", "RTX 2080 Super"),
-        ("3090", "RTX 3090"),
-        ("A100 40GB", "A100 40GB SXM"),
-        ("a100 80g", "A100 80GB SXM"),
-        ("V100 32GB", "V100 SXM2 32GB"),
-        ("h100", "H100 SXM"),
+        ("RTX 3080 10GB", "RTX 3080 10GB"), ("rtx3080-10g", "RTX 3080 10GB"), ("3080 20 gb", "RTX 3080 20GB"),
+        ("2080 super", "RTX 2080 Super"), ("3090", "RTX 3090"), ("A100 40GB", "A100 40GB SXM"),
+        ("a100 80g", "A100 80GB SXM"), ("V100 32GB", "V100 SXM2 32GB"), ("h100", "H100 SXM"),
         ("A6000", "RTX A6000"),
     ],
-)
+)  # fmt: skip
 def test_what_people_type_is_found(typed: str, expected: str) -> None:
     spec = find_gpu(typed)
     assert spec is not None
@@ -120,15 +100,16 @@ def test_rates_are_those_of_the_measured_table(shared_data: Path) -> None:
 def test_rates_given_by_hand_make_a_marked_spec() -> None:
     ampere = spec_of(Gpu(0, name="RTX 9999", memory_total_bytes=24 * GIB, compute_capability="8.9", given_tflops=71))
     turing = spec_of(Gpu(0, memory_total_bytes=24 * GIB, compute_capability="7.5", given_tflops=71))
-    assert ampere is not None
-    assert turing is not None
+    assert ampere is not None and turing is not None
     assert (ampere.fp16_flops, ampere.bf16_flops) == (71e12, 71e12)
     assert turing.bf16_flops is None
     assert "bandwidth_bytes_per_s" in ampere.uncertain
     assert spec_of(Gpu(0, name="unknown")) is None
-
-
-def test_rates_that_one_source_alone_says() -> None:
-    gpus = load_gpus()
-    assert is_rate_uncertain(gpus["RTX 2080 Super"], "fp16") and is_rate_uncertain(gpus["RTX A6000"], "bf16-true")
-    assert not is_rate_uncertain(gpus["RTX 3090"], "bf16") and not is_rate_uncertain(gpus["H100 SXM"], "bf16")
+    # Those that one source alone says.
+    uncertain = (("RTX 2080 Super", "fp16"), ("RTX A6000", "bf16-true"), ("RTX 3090", "bf16"), ("H100 SXM", "bf16"))
+    assert [is_rate_uncertain(load_gpus()[name], precision) for name, precision in uncertain] == [
+        True,
+        True,
+        False,
+        False,
+    ]

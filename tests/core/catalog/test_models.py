@@ -1,14 +1,29 @@
-"""The model catalogue, and what a model name stands for."""
+"""The model catalogue, what a model name stands for, its facts, its LoRA targets and its abilities."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.catalog.models import load_models, resolve_model
+from trainwiz.core.catalog import models as model_facts
+from trainwiz.core.catalog.hub import HubModel, license_of
+from trainwiz.core.catalog.model_config import (
+    NO_CHECKPOINTING,
+    NO_FLASH,
+    NO_LABEL_COUNT,
+    NO_SDPA,
+    has_attention,
+    has_checkpointing,
+    known_targets,
+    unknown_targets,
+)
+from trainwiz.core.catalog.models import load_models, read_model_facts, resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.families import read_architecture
@@ -83,11 +98,6 @@ def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str, docu
     return snapshot
 
 
-def test_every_model_is_counted() -> None:
-    assert set(load_models()) == set(PARAMETERS)
-    assert all(spec.description for spec in load_models().values())
-
-
 @each("name", list(PARAMETERS))
 def test_architectures_are_those_that_transformers_builds(name: str) -> None:
     model, spec = meta_model(name), load_models()[name]
@@ -96,6 +106,19 @@ def test_architectures_are_those_that_transformers_builds(name: str) -> None:
     planned, reason = read_architecture(spec.architecture)
     assert planned is not None, reason
     assert planned.parameters == PARAMETERS[name]
+    if name not in TINY:
+        return
+    # What peft can adapt is what LoRA may target.
+    paths, targets = adaptable(model), known_targets(spec.architecture)
+    assert targets and all(any(path.endswith(f".{target}") for path in paths) for target in targets)
+    assert unknown_targets(spec.architecture, targets) == () and known_targets(planned) == targets
+    paths = [path for path in paths if "contact_head" not in path]
+    assert unknown_targets(spec.architecture, paths) == ()
+    assert unknown_targets(spec.architecture, [path.rpartition(".")[2] for path in paths]) == ()
+    # Special tokens are in the vocabulary.
+    vocabulary = spec.architecture["vocab_size"]
+    ids = [value for key, value in spec.architecture.items() if key.endswith("_token_id")]
+    assert vocabulary == (33 if name == "esm2-tiny" else 2000) and ids and all(0 <= one < vocabulary for one in ids)
 
 
 @each("name", list(PUBLISHED))
@@ -107,14 +130,15 @@ def test_entries_are_the_published_configs(name: str, shared_data: Path) -> None
 
 def test_every_sibling_is_of_the_same_task_and_smaller() -> None:
     models = load_models()
+    assert set(models) == set(PARAMETERS)
     for name, spec in models.items():
+        assert spec.description
         if name in TINY:
             assert spec.smallest_sibling is None and spec.hub_id is None
             continue
         assert spec.smallest_sibling in TINY, name
         sibling = models[str(spec.smallest_sibling)]
-        assert sibling.task == spec.task
-        assert PARAMETERS[sibling.name] < PARAMETERS[name] / 8
+        assert sibling.task == spec.task and PARAMETERS[sibling.name] < PARAMETERS[name] / 8
         family = {sibling.architecture["model_type"], spec.architecture["model_type"]}
         assert len(family) == 1 or family == {"llama", "mistral"}
 
@@ -126,26 +150,34 @@ def test_a_catalogue_name_and_its_hub_id_are_the_same_model() -> None:
     assert by_name is not None and by_name.tokenizer == "esm" and by_name.smallest_sibling == "esm2-tiny"
 
 
-def test_overrides_of_the_architecture() -> None:
+def test_overrides_of_the_architecture_and_one_that_a_planned_run_carries() -> None:
     spec, findings = resolve_model(ModelSection(name="esm2-tiny", architecture_overrides={"num_hidden_layers": 2}))
     assert spec is not None and spec.architecture["num_hidden_layers"] == 2 and findings == ()
     assert load_models()["esm2-tiny"].architecture["num_hidden_layers"] == 4
     (finding,) = findings_of("esm2-tiny", architecture_overrides={"num_hidden_layer": 2})
     assert finding.code == "unknown_key" and "num_hidden_layers" in finding.message
+    architecture = {**load_models()["esm2-tiny"].architecture, "num_hidden_layers": 1}
+    spec, findings = resolve_model(ModelSection(name="gone", architecture=architecture))
+    assert spec is not None and spec.architecture == architecture and findings == ()
 
 
-def test_unknown_name() -> None:
+def test_models_and_weights_that_are_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     (finding,) = findings_of("esm2-8n")
     assert finding.code == "missing_model" and "Did you mean esm2-8m" in finding.message
     (finding,) = findings_of("../nothing/here")
     assert finding.severity == "error"
-
-
-def test_a_hub_id_that_is_not_here_says_so_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     (finding,) = findings_of("somebody/some-model")
     assert finding.code == "missing_model" and "somebody/some-model" in finding.message
     assert [remedy.command for remedy in finding.remedies] == ["hf download somebody/some-model", None]
+    (finding,) = findings_of("esm2-8m", init="pretrained")
+    assert finding.remedies[0].command == "hf download facebook/esm2_t6_8M_UR50D"
+    (finding,) = findings_of("esm2-tiny", init="pretrained")
+    assert finding.remedies[0].changes == {"model.init": "scratch"}
+    # Pickled weights count as weights.
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
+    (tmp_path / "pytorch_model.bin").touch()
+    assert resolve_model(ModelSection(name=str(tmp_path), init="pretrained"))[1] == ()
 
 
 def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,20 +193,6 @@ def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (snapshot / "model.safetensors").touch()
     spec, _ = resolve_model(ModelSection(name="me/gpt"))
     assert spec is not None and spec.has_weights and spec.path == snapshot
-
-
-def test_pretrained_weights_that_are_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    (finding,) = findings_of("esm2-8m", init="pretrained")
-    assert finding.remedies[0].command == "hf download facebook/esm2_t6_8M_UR50D"
-    (finding,) = findings_of("esm2-tiny", init="pretrained")
-    assert finding.remedies[0].changes == {"model.init": "scratch"}
-
-
-def test_pickled_weights_count_as_weights(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
-    (tmp_path / "pytorch_model.bin").touch()
-    assert resolve_model(ModelSection(name=str(tmp_path), init="pretrained"))[1] == ()
 
 
 def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:
@@ -213,12 +231,6 @@ def test_what_a_run_leaves_behind_is_told_from_a_model(tmp_path: Path) -> None:
     assert "holds adapters" in finding.message and "peft.merge" in finding.message
 
 
-def test_a_planned_run_needs_no_catalogue() -> None:
-    architecture = {**load_models()["esm2-tiny"].architecture, "num_hidden_layers": 1}
-    spec, findings = resolve_model(ModelSection(name="gone", architecture=architecture))
-    assert spec is not None and spec.architecture == architecture and findings == ()
-
-
 def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shared_data: Path) -> None:
     files = sorted((shared_data / "wild" / "configs").glob("*.json"))
     tasks = {}
@@ -232,9 +244,128 @@ def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shar
     assert sum(value in ("causal-lm", "seq2seq", "masked-lm") for value in tasks.values()) > 0.8 * len(files)
 
 
-@each("name", TINY)
-def test_special_tokens_of_the_tiny_ones_are_in_their_vocabulary(name: str) -> None:
-    architecture = load_models()[name].architecture
-    assert architecture["vocab_size"] == (33 if name == "esm2-tiny" else 2000)
-    ids = [value for key, value in architecture.items() if key.endswith("_token_id")]
-    assert ids and all(0 <= value < architecture["vocab_size"] for value in ids)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"0" * 300)
+    (tmp_path / "model-00002-of-00002.safetensors").write_bytes(b"0" * 200)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"0" * 5000)
+    (tmp_path / "optimizer.pt").write_bytes(b"0" * 9000)
+    return tmp_path
+
+
+def test_weights_are_counted_once(folder: Path) -> None:
+    spec = replace(load_models()["esm2-tiny"], source="folder", path=folder)
+    facts = read_model_facts(spec)
+    assert (facts.weights_bytes, facts.weights_folder, facts.download_bytes) == (500, folder, None)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    assert read_model_facts(spec).weights_bytes == 5000
+    gone = read_model_facts(replace(spec, path=folder / "gone"))
+    assert (gone.weights_bytes, gone.weights_folder, gone.license) == (None, None, None)
+
+
+@each(
+    ("readme", "licence"),
+    [
+        ("---\nlicense: apache-2.0\ntags:\n- x\n---\n# Title\n", "apache-2.0"),
+        ('---\nlanguage: zh\nlicense: "mit"\n---\n', "mit"),
+        ("---\nlicense: other\nlicense_name: qwen-research\n---\n", "qwen-research"),
+        ("---\nlicense: other\n---\n", "other"),
+        ("# No block\nlicense: mit\n", None),
+        ("---\nnever: closed\nlicense: mit\n", None),
+        ("\x00\xff" * 70_000, None),
+        ("", None),
+    ],
+)
+def test_the_licence_of_a_model_card(folder: Path, readme: str, licence: str | None) -> None:
+    (folder / "README.md").write_text(readme, encoding="latin-1")
+    assert read_model_facts(replace(load_models()["esm2-tiny"], path=folder)).license == licence
+
+
+def test_the_catalogue_knows_licences_and_the_card_beside_the_weights_counts_more(folder: Path) -> None:
+    known = load_models()
+    assert read_model_facts(known["nllb-600m"]).license == "cc-by-nc-4.0"
+    assert read_model_facts(known["esm2-tiny"]).license is None
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    assert read_model_facts(replace(known["nllb-600m"], path=folder)).license == "mit"
+
+
+def test_a_model_that_only_the_hub_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = HubModel("there", {"model.safetensors": 700, "README.md": 3}, False, "mit")
+    asked: list[str] = []
+    monkeypatch.setattr(model_facts, "ask_hub", lambda hub_id: asked.append(hub_id) or answer)
+    spec = replace(load_models()["gpt2-tiny"], source="hub", hub_id="someone/nothing-here")
+    facts = read_model_facts(spec)
+    assert (facts.weights_bytes, facts.download_bytes, facts.license) == (None, 700, "mit")
+    read_model_facts(replace(spec, source="catalogue"))
+    assert asked == ["someone/nothing-here"], "a model of the catalogue needs no question"
+    assert license_of({"tags": ["pytorch", "license:mit", "license:other"]}) == "mit"
+    assert license_of({"tags": [1, None]}) is None and license_of({"tags": "license:mit"}) is None
+
+
+def adaptable(model: Any) -> list[str]:
+    """Paths of the modules that peft can adapt."""
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    kinds = (torch.nn.Linear, Conv1D)
+    return [path for path, module in model.named_modules() if isinstance(module, kinds)]
+
+
+def test_names_of_another_family_are_unknown() -> None:
+    qwen, gpt2 = load_models()["qwen2.5-7b"].architecture, load_models()["gpt2-medium"].architecture
+    assert unknown_targets(qwen, ["q_proj", "c_attn", "qproj", "lm_head"]) == ("c_attn", "qproj")
+    assert unknown_targets(gpt2, ["c_attn", "q_proj"]) == ("q_proj",)
+    assert unknown_targets({"model_type": "mamba"}, ["anything"]) == () == known_targets({"model_type": "mamba"})
+
+
+COMMON = {
+    "albert", "bart", "bert", "bloom", "deberta-v2", "distilbert", "esm", "falcon", "gemma2", "gemma3_text", "gpt2",
+    "gpt_neox", "gpt_oss", "gptj", "led", "llama", "longt5", "m2m_100", "marian", "mistral", "mixtral", "mt5", "opt", "phi",
+    "qwen2", "qwen3", "roberta", "t5",
+}  # fmt: skip
+
+
+def _classes(model_types: set[str] | None = None) -> Iterator[tuple[str, type]]:
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    for task in ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SEQUENCE_CLASSIFICATION"):
+        for model_type, names in getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES").items():
+            if model_types is None or model_type in model_types:
+                for name in (names,) if isinstance(names, str) else names:
+                    yield model_type, getattr(transformers, name)
+
+
+def _flash(model: type) -> bool:
+    kernels = model._compatible_flash_implementations  # type: ignore[attr-defined]
+    return bool(model._supports_flash_attn) and (kernels is None or "flash_attention_2" in kernels)  # type: ignore[attr-defined]
+
+
+def _takes_label_count(model: type) -> bool:
+    """As the Trainer looks for it."""
+    stated = getattr(model, "accepts_loss_kwargs", None)
+    parameters = inspect.signature(model.forward).parameters.values()  # type: ignore[attr-defined]
+    return stated if stated is not None else any(one.kind == one.VAR_KEYWORD for one in parameters)
+
+
+def _compare(model_types: set[str] | None) -> set[str]:
+    seen = set()
+    for model_type, model in _classes(model_types):
+        seen.add(model_type)
+        assert has_attention(model_type, "sdpa") == model._supports_sdpa, model  # type: ignore[attr-defined]
+        assert has_attention(model_type, "flash_attention_2") == _flash(model), model
+        assert has_checkpointing(model_type) == model.supports_gradient_checkpointing, model  # type: ignore[attr-defined]
+        if not model.__name__.endswith("ForSequenceClassification"):
+            assert (model_type not in NO_LABEL_COUNT) == _takes_label_count(model), model
+    return seen
+
+
+def test_common_types_are_as_transformers_has_them() -> None:
+    assert _compare(COMMON) == COMMON
+    assert all(has_attention(kind, "eager") for kind in (*COMMON, None))
+
+
+@pytest.mark.all
+def test_every_type_is_as_transformers_has_it() -> None:
+    assert _compare(None) >= NO_SDPA | NO_FLASH | NO_CHECKPOINTING | NO_LABEL_COUNT

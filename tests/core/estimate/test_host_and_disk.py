@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from trainwiz.core.estimate.host import (
-    BYTES_PER_ROW,
-    GIB,
-    HostNeeds,
-    disk_needs,
-    host_ram,
-    most_while_training,
-)
+from trainwiz.core.estimate.host import BYTES_PER_ROW, GIB, HostNeeds, disk_needs, host_ram, most_while_training
 from trainwiz.core.plan.words import PARTS
 
 from tests.core.estimate.test_peak import esm650

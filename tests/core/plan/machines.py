@@ -23,11 +23,7 @@ def machine(gpu: str | None = "RTX 3090", count: int = 1, ram_gib: int = 64, cor
 def real(planned: Machine, **libraries: str) -> Machine:
     """The same machine as if it were this one, with what is installed."""
     return replace(
-        planned,
-        hypothetical=False,
-        torch_cuda="12.8",
-        libraries=Libraries(dict(libraries)),
-        disk_free_bytes=500 * GIB,
+        planned, hypothetical=False, torch_cuda="12.8", libraries=Libraries(dict(libraries)), disk_free_bytes=500 * GIB
     )
 
 

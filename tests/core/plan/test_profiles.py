@@ -1,14 +1,22 @@
-"""Every plain profile fits its own card at its guide's batch; every guide hears what does not hold."""
+"""Profiles in the plan: on their own card, on others, in a smoke run; their guides, and their reasons."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
+from trainwiz.core.config.keys import is_settable
+from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.profile import list_profiles, load_as_written
+from trainwiz.core.plan.workload import host_needs
+from trainwiz.core.profile import list_profiles, load_as_written, load_profile
+from trainwiz.core.profile.profile import CARD, CAUSES, Profile, ProfileHardware
 
-from tests.core.plan.machines import codes
+from tests.core.plan.machines import codes, config, finding, machine, plan, real
 from tests.each import each
 
 GPU_PROFILES = [
@@ -87,54 +95,37 @@ def test_the_profiles_are_there() -> None:
 
 
 @each("name", PLAIN)
-def test_a_plain_profile_fits_its_own_card(name: str) -> None:
+def test_a_plain_profile_fits_its_own_card_at_its_guides_batch(name: str) -> None:
     made = plan_of(name)
-    assert made.memory.verdict == "fits"
-    assert not made.errors
+    assert made.memory.verdict == "fits" and not made.errors
     assert made.memory.needed_high_bytes <= (made.memory.capacity_bytes or 0)
     assert made.memory.host_ram_bytes <= (made.memory.host_ram_capacity_bytes or 0)
     assert abs(made.batch.deviation or 0) < 0.01
-
-
-@each("name", PLAIN)
-def test_at_its_guides_effective_batch(name: str) -> None:
-    batch = plan_of(name).batch
-    assert batch.effective_tokens == plan_of(f"{name}-guide").batch.effective_tokens
-    assert batch.effective_samples == BATCHES.get(name, batch.effective_samples)
-
-
-@each("name", WRONG)
-def test_a_guide_hears_what_does_not_hold(name: str) -> None:
-    made = plan_of(name)
-    for code, words in WRONG[name]:
-        messages = [one.message for one in made.findings if one.code == code]
-        assert any(words in message for message in messages), (code, words, messages)
+    assert made.batch.effective_tokens == plan_of(f"{name}-guide").batch.effective_tokens
+    assert made.batch.effective_samples == BATCHES.get(name, made.batch.effective_samples)
+    # What it repaired is not repeated.
+    heard = {"does_not_fit", "tight", "evaluation_does_not_fit", "claim_memory", "bf16_unsupported", "host_ram"}
+    assert not heard & codes(made)
+    if name.startswith("lora-"):
+        assert made.config.engine.precision == ("fp16" if name == "lora-r64-v100" else "bf16")
 
 
 @each("name", GUIDES)
-def test_a_guide_hears_nothing_about_claims_that_it_does_not_make(name: str) -> None:
-    claims = {one.code for one in plan_of(name).findings if one.code.startswith("claim_")}
+def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
+    made = plan_of(name)
+    for code, words in WRONG.get(name, []):
+        messages = [one.message for one in made.findings if one.code == code]
+        assert any(words in message for message in messages), (code, words, messages)
+    claims = {one.code for one in made.findings if one.code.startswith("claim_")}
     assert claims == {code for code, _ in WRONG.get(name, []) if code.startswith("claim_")}
-
-
-def test_the_advice_is_given_with_an_accumulation_that_keeps_the_batch() -> None:
-    for name in WRONG:
-        made = plan_of(name)
-        for one in made.findings:
-            if one.code != "claim_batch" or not one.remedies:
-                continue
+    for one in made.findings:
+        if one.code == "claim_batch" and one.remedies:
+            # The advice comes with an accumulation that keeps the batch.
             changes = one.remedies[0].changes
-            length = changes.get("batch.sequence_length", made.batch.sequence_length)
             samples = changes["batch.micro_batch_size"] * changes["batch.gradient_accumulation_steps"]
-            tokens = samples * made.batch.world_size * length
-            off = abs(tokens / made.batch.effective_tokens - 1)
+            length = changes.get("batch.sequence_length", made.batch.sequence_length)
+            off = abs(samples * made.batch.world_size * length / made.batch.effective_tokens - 1)
             assert off < 0.01 or "comes nearest" in one.remedies[0].text
-
-
-@each("name", PLAIN)
-def test_a_plain_profile_does_not_repeat_what_it_repaired(name: str) -> None:
-    heard = {"does_not_fit", "tight", "evaluation_does_not_fit", "claim_memory", "bf16_unsupported", "host_ram"}
-    assert not heard & codes(plan_of(name))
 
 
 def test_the_3080s_with_little_ram() -> None:
@@ -149,7 +140,188 @@ def test_the_3080s_with_little_ram() -> None:
     assert (made.time.generation_s or 0) > 0
 
 
-def test_lora_keeps_bf16_for_cards_that_have_it() -> None:
-    precision = {name: plan_of(name).config.engine.precision for name in PLAIN if name.startswith("lora-")}
-    assert precision.pop("lora-r64-v100") == "fp16"
-    assert set(precision.values()) == {"bf16"}
+def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **changes: Any) -> Plan:
+    profile = load_profile(name)
+    request = build_config(profile, {key.replace("__", "."): value for key, value in changes.items()})
+    return plan(machine(gpu or profile.hardware.gpu, cards, ram_gib=ram_gib), request, profile=profile)
+
+
+def test_a_profile_on_another_number_of_cards() -> None:
+    for name in ("4080s", "v100-opus", "a6000", "4080s-guide"):
+        one, four = on(1, name), on(4, name)
+        assert (one.config.engine.strategy, one.batch.world_size) == ("single", 1)
+        assert (four.config.engine.strategy, four.batch.world_size) == ("ddp", 4)
+        assert four.batch.effective_samples == one.batch.effective_samples
+    # What the user asks for stays.
+    assert on(4, "4080s", engine__strategy="single").batch.world_size == 1
+    assert on(4, "4080s", engine__processes=1).batch.world_size == 1
+    # The target is kept unless the user counted, and the micro-batch gives way where accumulation alone misses it.
+    assert on(3, "2080super").batch.accumulation == 217
+    assert on(3, "2080super", batch__gradient_accumulation_steps=651).batch.accumulation == 651
+    for cards, micro, accumulation in ((1, 32, 6), (2, 32, 3), (4, 24, 2), (8, 24, 1)):
+        batch = on(cards, "3x3080-20g").batch
+        assert (batch.micro_batch, batch.accumulation, batch.effective_samples) == (micro, accumulation, 192)
+        assert on(cards, "3x3080-20g", batch__micro_batch_size=32).batch.micro_batch == 32
+    # Where nothing is exact the nearest large one is taken.
+    batch = on(3, "lora-r64-4xa100").batch
+    assert (batch.micro_batch, batch.effective_samples) == (7, 63)
+    assert on(4, "lora-r64-4xa100", engine__processes=3).batch.effective_samples == 63
+
+
+@each(("count", "accumulation"), [(1, 6), (2, 3), (3, 2), (6, 1)])
+def test_a_profile_without_a_target_keeps_its_batch(count: int, accumulation: int) -> None:
+    values = {"model.name": "esm2-8m", "batch.micro_batch_size": 32, "batch.gradient_accumulation_steps": 2}
+    profile = Profile("mine", hardware=ProfileHardware("RTX 3080 20GB", 3), values={**values, "engine.strategy": None})
+    batch = plan(machine("RTX 3080 20GB", count), build_config(profile, {}), profile=profile).batch
+    assert (batch.effective_samples, batch.accumulation) == (192, accumulation)
+
+
+def test_workers_and_host_ram_of_a_profile_elsewhere() -> None:
+    assert [on(cards, "2080super").config.data.workers for cards in (1, 4)] == [12, 3]
+    assert "workers" not in codes(on(8, "2080super"))
+    assert on(4, "2080super", data__workers=12).config.data.workers == 12
+    # Fewer processes are a way out of too little host RAM; fewer workers are as many as RAM and cores hold.
+    remedy = finding(on(4, "3x3080-20g", 8), "host_ram").remedies[-1]
+    assert dict(remedy.changes) == {"engine.processes": 3}
+    assert "host_ram" not in codes(on(4, "3x3080-20g", 8, engine__processes=3))
+    for workers, ram_gib in ((16, 8), (128, 64), (200, 16)):
+        remedy = finding(on(1, "a6000", ram_gib, data__workers=workers), "workers_ram").remedies[0]
+        cured = on(1, "a6000", ram_gib, data__workers=remedy.changes["data.workers"])
+        assert not codes(cured) & {"workers", "workers_ram"}
+    # Rows that are not here are held out as of a large set.
+    assert (on(1, "2080super").time.evaluation_s or 0) > 3600
+    assert on(1, "2080super", data__validation_rows=0).time.evaluation_s == 0
+    # 24 × 5 is the guide's own: 16 × 8 is the batch that it misses.
+    remedy = finding(on(1, "a6000-guide"), "claim_batch").remedies[0]
+    assert dict(remedy.changes) == {"batch.micro_batch_size": 16, "batch.gradient_accumulation_steps": 8}
+    assert "keeps it" in remedy.text
+
+
+def test_a_quicker_micro_batch_is_offered_only_at_the_same_batch() -> None:
+    for accumulation, offered in ((8, True), (1, False), (6, True)):
+        values = {"batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": accumulation}
+        request = config("esm2-8m", batch__target_samples=accumulation, **values)
+        remedies = finding(plan(machine("H100 SXM"), request), "idle").remedies
+        assert bool(remedies) == offered
+        for remedy in remedies:
+            changed = plan(machine("H100 SXM"), request.with_values(dict(remedy.changes), "you"))
+            assert changed.batch.effective_samples == accumulation
+
+
+def test_what_offloading_and_whole_checkpoints_take() -> None:
+    """Offloaded shards are divided, the host's memory is not; each micro-batch pays for the way over PCIe."""
+    request = config("esm2-650m", engine__offload="optimizer", batch__target_samples=128, batch__micro_batch_size=4)
+    one, two = (plan(machine("RTX 3080 10GB", count), request) for count in (1, 2))
+    assert one.memory.host_ram_parts["offloaded"] == pytest.approx(two.memory.host_ram_parts["offloaded"], rel=0.01)
+    assert (two.time.step_low_s or 0) < (one.time.step_low_s or 0)
+    values = {"engine__checkpointing": True, "batch__target_samples": 256, "batch__micro_batch_size": 4}
+    kept, away = (
+        plan(machine(), config("esm2-650m", engine__offload=offload, **values)).time
+        for offload in ("none", "optimizer")
+    )
+    assert (away.step_high_s or 0) - (kept.step_high_s or 0) > (2 * 64 - 1) * 2 * 650e6 / 6e9
+    # FSDP: eight bytes of moments for each parameter; ZeRO-3 writes them in parts and gathers four of weights.
+    for name, size in (("fsdp", 8), ("zero3", 4)):
+        made = plan(machine(count=4, ram_gib=512), config("qwen2.5-1.5b", task="causal-lm", engine__strategy=name))
+        assert made.work is not None
+        assert host_needs(made, made.config, made.work).saved_bytes == size * made.work.trainable_parameters
+
+
+def test_compiling_costs_a_start_and_ram_and_is_offered_where_the_card_would_idle() -> None:
+    plain, compiled = (plan(machine(), config("esm2-8m", engine__compile=on)) for on in (False, True))
+    assert compiled.time.start_high_s == pytest.approx((plain.time.start_high_s or 0) + COMPILED_START.high)
+    assert compiled.time.start_low_s == pytest.approx((plain.time.start_low_s or 0) + COMPILED_START.low)
+    said = finding(compiled, "compile_takes_time").message
+    assert "2 to 120 s more at the start" in said and "0.6 GiB more host RAM" in said and "assumed" in said
+    request = config("esm2-8m", batch__micro_batch_size=1, batch__sequence_length=64)
+    for compiles in (False, True):
+        idle = finding(plan(machine("H100 SXM"), request.with_values({"engine.compile": compiles}, "you")), "idle")
+        assert ("torch.compile" in idle.message) is not compiles
+
+
+def smoke(gpus: int, here: Any = None, **values: Any) -> Plan:
+    """The engine of the profile, on a machine without its GPUs too."""
+    profile = Profile("p", hardware=ProfileHardware("RTX 3090", gpus))
+    wanted = {"model.name": "esm2-tiny", "mode.kind": "smoke", "training.max_steps": 4}
+    settings = {key.replace("__", "."): value for key, value in values.items()}
+    request = RunConfig().with_values({**wanted, **settings}, "profile")
+    target = here or replace(real(machine(None), deepspeed="0.19"), torch_cuda=None)
+    return make_plan(target, request, model=load_models()["esm2-tiny"], data=None, profile=profile)
+
+
+@each(
+    ("gpus", "values", "processes", "strategy"),
+    [
+        (1, {}, 1, "single"),
+        (3, {}, 2, "ddp"),
+        (4, {"engine__strategy": "zero2"}, 2, "zero2"),
+        (3, {"engine__processes": 3}, 2, "ddp"),
+        (2, {"engine__offload": "optimizer"}, 2, "zero2"),
+        (1, {"engine__offload": "optimizer"}, 1, "zero2"),
+        (3, {"engine__strategy": "single"}, 1, "single"),
+    ],
+)
+def test_in_a_smoke_run_several_gpus_are_two_processes_on_a_cpu(
+    gpus: int, values: dict[str, Any], processes: int, strategy: str
+) -> None:
+    made = smoke(gpus, **values)
+    assert made.config.engine.processes == made.batch.world_size == processes
+    assert made.config.engine.strategy == strategy and not made.errors
+
+
+def test_a_smoke_run_says_what_it_leaves_out() -> None:
+    made = smoke(3, real(machine("RTX 3090")), engine__strategy="ddp")
+    assert made.config.engine.strategy == "single" and finding(made, "engine_not_exercised").severity == "warning"
+    assert "engine_not_exercised" not in codes(smoke(3, real(machine("RTX 3090", 2)), engine__strategy="ddp"))
+    # bf16 with DeepSpeed on a CPU is said before the start.
+    error = finding(smoke(1, engine__strategy="zero2", engine__precision="bf16"), "bf16_unsupported")
+    assert error.severity == "error" and error.remedies[0].changes == {"engine.precision": "fp32"}
+    assert "bf16_unsupported" not in codes(smoke(1, engine__precision="bf16"))
+    for optimizer in ("adamw_bnb_8bit", "paged_adamw_8bit"):
+        for here in (None, real(machine("RTX 3090"))):
+            made = smoke(1, here, engine__optimizer=optimizer)
+            assert made.config.engine.optimizer == "adamw_torch" and not made.errors
+            assert optimizer in finding(made, "engine_not_exercised").message
+        with_it = smoke(1, real(machine("RTX 3090"), bitsandbytes="0.49"), engine__optimizer=optimizer)
+        assert with_it.config.engine.optimizer == optimizer and "engine_not_exercised" not in codes(with_it)
+
+
+def origins(name: str, gpu: str | None = None, **changes: Any) -> dict[str, tuple[str, str]]:
+    return {choice.key: (choice.origin, choice.reason) for choice in on(1, name, 64, gpu, **changes).choices}
+
+
+def test_the_reason_of_a_value_stands_only_as_long_as_its_cause_is_the_profiles() -> None:
+    reasons, found = load_profile("2080super").reasons, origins("2080super")
+    assert {key: why for key, why in reasons.items() if found[key] == ("profile", why)} == dict(reasons)
+    found = origins("2080super", model__name="esm2-8m")
+    for key in ("engine.checkpointing", "engine.offload"):
+        assert found[key] == ("profile", "from the profile, which trains esm2-650m"), key
+    assert found["engine.precision"] == ("profile", reasons["engine.precision"]), "the card is the same"
+    found = origins("2080super", "RTX 3090")
+    assert found["engine.precision"] == ("profile", "from the profile, which is made for RTX 2080 Super")
+    assert "sm 7.5" not in " ".join(reason for _, reason in found.values())
+    found = origins("2080super", engine__checkpointing=False, batch__sequence_length=256)
+    assert found["engine.checkpointing"] == ("you", "")
+    assert found["engine.offload"] == ("profile", "from the profile, where batch.sequence_length is 512")
+    # A limit of rows is no other data.
+    found = origins("cpu-demo", "RTX 3090", **{"data.sources.0.max_rows": 100})
+    assert found["batch.sequence_length"] == ("profile", load_profile("cpu-demo").reasons["batch.sequence_length"])
+
+
+def test_a_profile_of_the_users_own_does_not_inherit_reasons_of_another_model(tmp_path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nextends: 2080super\nvalues:\n  model:\n    name: esm2-8m\n")
+    mine = load_profile(str(file))
+    assert "engine.offload" not in mine.reasons and "engine.precision" in mine.reasons
+    assert mine.values["engine.offload"] == "optimizer"
+
+
+def test_the_table_of_causes_names_every_key_that_does_not_speak_of_itself() -> None:
+    assert all(is_settable(key) for key in {*CAUSES, *(one for causes in CAUSES.values() for one in causes)} - {CARD})
+    alone = {
+        "data.persistent_workers", "data.pin_memory", "data.prefetch", "data.sources", "engine.process_timeout_s",
+        "evaluation.beams", "logging.every_steps", "model.name", "peft.targets", "training.empty_cache_steps",
+        "training.schedule",
+    }  # fmt: skip
+    given = {key for profile in list_profiles() if profile.origin == "builtin" for key in profile.reasons}
+    assert given - set(CAUSES) == alone

@@ -160,13 +160,7 @@ def made(here: Machine, values: dict[str, Any], data: DataSummary | None, change
 
 @each(("code", "severity", "words", "here", "values", "data", "quiet"), ROWS)
 def test_where_it_is_due(
-    code: str,
-    severity: str,
-    words: str,
-    here: Machine,
-    values: dict[str, Any],
-    data: DataSummary | None,
-    quiet: Any,
+    code: str, severity: str, words: str, here: Machine, values: dict[str, Any], data: DataSummary | None, quiet: Any
 ) -> None:
     found = finding(made(here, values, data), code)
     assert found.severity == severity and words in found.message

@@ -1,17 +1,21 @@
-"""What a plan settles where nobody chose, and that what somebody chose stays: one table."""
+"""What a plan settles where nobody chose, that what somebody chose stays, and that a plan is whole."""
 
+import json
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.loading import MOST_WORKERS, SMALL_ROWS
+from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import GIB, config, machine, real, rows
+from tests.core.plan.machines import GIB, codes, config, machine, plan, real, rows
 from tests.each import each
 
 CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
@@ -118,7 +122,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def made(here: Machine, values: dict[str, Any], data: DataSummary | None) -> Plan:
+def planned(here: Machine, values: dict[str, Any], data: DataSummary | None) -> Plan:
     request = config(**{"model": "esm2-150m", **values})
     return make_plan(here, request, model=load_models()[request.model.name], data=data)
 
@@ -127,7 +131,7 @@ def made(here: Machine, values: dict[str, Any], data: DataSummary | None) -> Pla
 def test_what_is_settled(
     here: Machine, expected: dict[str, Any], values: dict[str, Any], why: str, data: DataSummary | None
 ) -> None:
-    plan = made(here, values, data)
+    plan = planned(here, values, data)
     for key, value in expected.items():
         section, _, name = key.partition(".")
         part = getattr(plan, section, None) if section in ("memory", "time") else None
@@ -138,3 +142,131 @@ def test_what_is_settled(
         if key.replace(".", "__") in values and plan.config.origin(key).origin == "you":
             assert value == values[key.replace(".", "__")]
     assert why in plan.config.origin(next(iter(expected))).reason
+
+
+MUST_BE_SETTLED = [
+    "model.architecture", "batch.micro_batch_size", "batch.gradient_accumulation_steps",
+    "batch.eval_micro_batch_size", "engine.device", "engine.precision", "engine.tf32", "engine.attention",
+    "engine.checkpointing", "engine.optimizer", "engine.strategy", "engine.processes", "data.workers",
+    "data.prefetch", "data.pin_memory", "data.streaming", "training.max_steps", "checkpoint.every_steps",
+    "evaluation.every_steps", "logging.every_steps",
+]  # fmt: skip
+
+
+@each("gpu", ["RTX 2080 Super", "RTX 3080 10GB", "RTX 3090", "H100 SXM", None])
+def test_nothing_is_left_to_solve_and_each_choice_has_a_reason(gpu: str | None) -> None:
+    for data in (None, rows()):
+        made = plan(machine(gpu), config(), data)
+        assert {key for key in MUST_BE_SETTLED if made.config.value(key) is None} == set()
+        assert training_arguments(made.config)["max_steps"] > 0
+        assert all(choice.reason for choice in made.choices if choice.origin in ("detected", "solved"))
+    if gpu is not None:
+        solved = plan(machine(gpu), config(batch__target_samples=256), rows())
+        assert solved.memory.verdict == "fits" and solved.batch.deviation == 0
+
+
+def test_a_plan_survives_being_planned_again_and_its_request_is_not_changed() -> None:
+    """run.yaml holds the complete config: planning it again changes nothing."""
+    for here in (machine(), machine("RTX 3080 20GB", 3)):
+        request = config(batch__target_samples=96)
+        before = request.model_dump_json()
+        made = plan(here, request, rows())
+        again = plan(here, made.config, rows())
+        assert (again.config, again.memory) == (made.config, made.memory)
+        assert request.model_dump_json() == before
+
+
+def test_capacity_is_what_is_free_now() -> None:
+    here = real(machine())
+    busy = replace(here, gpus=(replace(here.gpus[0], memory_free_bytes=5 * GIB, memory_other_bytes=19 * GIB),))
+    made = plan(busy, config(), rows())
+    assert made.memory.capacity_bytes == 5 * GIB and "memory_in_use" in codes(made)
+
+
+def test_without_a_model_or_of_an_unknown_one_there_is_a_plan_too() -> None:
+    spec = replace(load_models()["esm2-8m"], architecture={"model_type": "mamba"})
+    made = make_plan(machine(), config("esm2-8m"), model=spec, data=rows())
+    assert made.memory.verdict is made.time.step_s is made.model.parameters is None
+    assert "unknown_architecture" in codes(made)
+    made = make_plan(machine(), RunConfig(), model=None, data=None)
+    assert made.memory.verdict is None and made.config.batch.micro_batch_size == 1
+
+
+def test_the_document_of_a_plan() -> None:
+    made = plan(machine(), config(batch__target_samples=64), rows())
+    document = json.loads(json.dumps(made.to_json()))
+    parts = {"weights", "gradients", "optimizer", "activations", "logits", "temporary", "context"}
+    assert document["memory"]["tier"] == "analytic" and set(document["memory"]["breakdown"]) >= parts
+    assert document["time"]["basis"] == "roofline" and document["data"]["rows"] == 200_000
+    # From what to how.
+    order = ["model.name", "batch.target_samples", "batch.micro_batch_size", "engine.precision", "data.workers"]
+    assert [choice.key for choice in made.choices if choice.key in order] == order
+
+
+def test_a_plan_does_not_blow_up() -> None:
+    """Its pace is in tools/benchmarks; this is a bound."""
+
+    def seconds() -> float:
+        start = time.thread_time()
+        plan(machine(), config(batch__target_samples=96), rows())
+        return time.thread_time() - start
+
+    assert min(seconds() for _ in range(10)) < 0.1
+
+
+def of_memory(gpu: str | None = "RTX 3090", **values: Any) -> Plan:
+    data = replace(rows(memory=3 * GIB), validation_rows=100_000)
+    return plan(machine(gpu), config(**{"training__max_steps": 100, "batch__micro_batch_size": 4, **values}), data)
+
+
+def test_memory_of_evaluation_of_several_processes_and_of_checkpoints() -> None:
+    usual, large = (of_memory(batch__eval_micro_batch_size=size).memory for size in (4, 65536))
+    assert (usual.verdict, large.verdict) == ("fits", "does_not_fit")
+    assert large.allocated_bytes == usual.allocated_bytes
+    none = plan(machine(), config("esm2-8m", data__validation_rows=0))
+    assert none.memory.evaluation_bytes is None and none.time.evaluation_s in (None, 0.0)
+    one, two = (of_memory(None, engine__processes=n, engine__strategy=None) for n in (1, 2))
+    assert two.config.engine.processes == 2 and two.memory.allocated_bytes > 1.9 * one.memory.allocated_bytes
+    assert sum(two.memory.breakdown.values()) > 1.9 * sum(one.memory.breakdown.values())
+    kept, more, best = (
+        of_memory(checkpoint__keep=keep, checkpoint__keep_best=best).memory.disk_bytes
+        for keep, best in ((2, False), (3, False), (2, True))
+    )
+    assert best == more > kept
+
+
+@each("workers", [0, 1, 8])
+def test_of_streamed_rows_each_worker_holds_a_window(workers: int) -> None:
+    streamed, held = (of_memory(data__streaming=value, data__workers=workers).memory for value in (True, False))
+    assert held.host_ram_bytes - streamed.host_ram_bytes == 3 * GIB - max(1, workers) * 128 * 2**20
+
+
+@each("count", [1, 2, 3, 4, 8])
+@each("ram_gib", [16, 20, 24, 32, 48])
+def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int) -> None:
+    here, allowed = machine("RTX 3090", count, ram_gib=ram_gib, cores=64), (1 - RESERVE_SHARE) * ram_gib * GIB
+    made = plan(here, config(), rows())
+    if made.config.data.workers:
+        assert (made.memory.host_ram_high_bytes or 0) <= allowed and "host_ram" not in codes(made)
+    else:
+        one_each = plan(here, config(data__workers=1, data__prefetch=1), rows())
+        assert (one_each.memory.host_ram_high_bytes or 0) > allowed
+    if count == 4 and ram_gib <= 24:
+        streamed = replace(rows(10_000_000), bytes_in_memory=20 * GIB)
+        made = plan(here, config(data__streaming=True), streamed)
+        assert made.config.data.workers and made.memory.host_ram_bytes <= allowed
+
+
+def test_ram_and_not_the_cores_decides_the_workers_where_it_is_short() -> None:
+    def workers(ram: int, cards: int = 4, **changes: Any) -> int:
+        here = replace(machine("RTX 3090", cards, ram_gib=ram, cores=64), **changes)
+        return plan(here, config(), rows()).config.data.workers or 0
+
+    made = plan(SHORT, config(), rows())
+    assert 0 < (made.config.data.workers or 0) < MOST_WORKERS
+    assert "14.4 GiB of RAM to plan with" in made.config.origin("data.workers").reason
+    assert workers(16, 6) == 0
+    counts = [workers(ram) for ram in range(15, 40)]
+    assert counts == sorted(counts) and counts[0] < counts[-1] == MOST_WORKERS
+    # What others hold is not planned with.
+    assert workers(64, ram_available_bytes=14 * GIB) < workers(64)

@@ -1,35 +1,164 @@
-"""The task follows the model, and a sample that nobody asked for follows the task."""
+"""What a plan is of: model, task, data, first weights and rate, and the machine that it is made for."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.plan.gather import gather_config, plan_run
-from trainwiz.core.profile import load_profile
+from trainwiz.core.errors import UsageError
+from trainwiz.core.plan.gather import choose_target, gather, gather_config, plan_run, probe_here
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.profile import load_as_written, load_profile
 from trainwiz.tui.plan_words import method_words
 
+from tests.core.plan.machines import GIB, codes, finding, machine, real
 from tests.each import each
 
-MACHINE = catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=64 * 2**30)
+CPU, CARD = real(machine(None, cores=4), deepspeed="0.18"), machine()
+PROFILE = load_as_written("2080super")
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder with weights, as far as a plan looks."""
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2, "n_embd": 64, "n_head": 2}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "vocab_size": 500, "n_positions": 512}))
+    (tmp_path / "model" / "model.safetensors").touch()
+    (tmp_path / "model" / "tokenizer.json").touch()
+    return tmp_path / "model"
+
+
+def planned(profile: str | None = None, **values: Any) -> Plan:
+    overrides = {key.replace("__", "."): value for key, value in values.items()}
+    return plan_run(PlanRequest(profile=profile, overrides=overrides), machine(None))
+
+
+def severe(plan: Plan, severity: str = "error") -> set[str]:
+    return {found.code for found in plan.findings if found.severity == severity}
+
+
+def choices(plan: Plan) -> dict[str, Any]:
+    return {choice.key: choice for choice in plan.choices}
+
+
+# The machine.
+
+
+def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
+    here, (found,) = choose_target(PlanRequest(profile="2080super"), PROFILE, CPU)
+    assert here.gpus[0].catalogue_name == "RTX 2080 Super" and here.ram_total_bytes == 64 * GIB
+    assert (found.code, found.severity) == ("missing_hardware", "error")
+    assert any("--smoke" in (one.command or "") for one in found.remedies)
+    for own in (PlanRequest(mode="smoke"), PlanRequest(overrides={"engine.device": "cpu"})):
+        assert choose_target(own, PROFILE, CPU) == (CPU, ())
+    made = plan_run(PlanRequest(profile="2080super"), CPU)
+    assert {"missing_hardware", "missing_data", "takes_years"} <= codes(made)
+    assert made.memory.verdict == "fits" and made.batch.effective_tokens == 1_999_872
+    smoke = plan_run(PlanRequest(profile="2080super", mode="smoke"), CPU)
+    engine = smoke.config.engine
+    assert (engine.strategy, engine.offload, engine.precision) == ("zero2", "optimizer", "fp32")
+    assert not smoke.errors and smoke.config.model.name == "esm2-tiny"
+
+
+def test_the_card_that_is_here() -> None:
+    right, other = real(machine("RTX 2080 Super")), real(machine())
+    assert choose_target(PlanRequest(), PROFILE, right) == (right, ())
+    target = choose_target(PlanRequest(), PROFILE, other)
+    assert target[0] == other and [(one.code, one.severity) for one in target[1]] == [("other_hardware", "warning")]
+    # A mixed machine offers the right card alone.
+    mixed = replace(other, gpus=(other.gpus[0], replace(right.gpus[0], index=1, cuda_index=1)))
+    (found,) = choose_target(PlanRequest(), PROFILE, mixed)[1]
+    assert found.remedies[0].changes == {"engine.gpus": ["1"]}
+
+
+def test_another_machine_by_name_and_by_hand() -> None:
+    named = choose_target(PlanRequest(gpu="RTX 3080 10GB", num_gpus=3, ram_bytes=12 * GIB), None, CPU)[0]
+    assert (len(named.gpus), named.ram_total_bytes, named.hypothetical) == (3, 12 * GIB, True)
+    by_hand = choose_target(PlanRequest(gpu_memory_bytes=20 * GIB, tflops=80, capability="8.9"), PROFILE, CPU)[0]
+    assert (by_hand.gpus[0].catalogue_name, by_hand.gpus[0].compute_capability) == (None, "8.9")
+    with pytest.raises(UsageError, match="RTX 3080"):
+        choose_target(PlanRequest(gpu="RTX 3081"), None, CPU)
+
+
+def test_apple_gpus() -> None:
+    (found,) = choose_target(PlanRequest(), PROFILE, replace(CPU, accelerator="mps"))[1]
+    assert found.code == "missing_hardware" and "Apple" in found.message
+    apple, mac = load_as_written("lora-r64-mps"), real(machine("Apple M1 Max"))
+    assert choose_target(PlanRequest(), apple, mac) == (mac, ())
+    (found,) = choose_target(PlanRequest(), apple, CPU)[1]
+    assert "made for 1 × Apple M2 Max, and this machine has no Apple GPU." in found.message
+    (found,) = choose_target(PlanRequest(), PROFILE, mac)[1]
+    assert "no NVIDIA GPU (it has an Apple GPU, which runs other profiles)" in found.message
+
+
+def test_the_demo_runs_here() -> None:
+    made = plan_run(PlanRequest(profile="cpu-demo"), CPU)
+    assert not made.errors and made.memory.verdict == "fits" and made.config.training.max_steps == 120
+    assert (made.time.total_low_s or 0) < 60 < (made.time.total_high_s or 0)
+    assert made.to_json()["data"]["rows"] > 100
+    request = PlanRequest(profile="cpu-demo", overrides={"engine.device": "cpu"})
+    assert plan_run(request, probe_here(request)).memory.device == "host RAM"
+    request = PlanRequest(overrides={"model.name": "gpt2-tiny"})
+    assert gather(request, probe_here(request)).data is not None, "here the sample is what is trained"
+
+
+@each(
+    "request_",
+    [
+        PlanRequest(profile="2080-super"),
+        PlanRequest(overrides={"engine.precison": "fp16"}),
+        PlanRequest(overrides={"batch.micro_batch_size": "0"}),
+        PlanRequest(overrides={"batch.micro_batch_size": "-3"}),
+        PlanRequest(overrides={"batch.sequence_length": "99999999999"}),
+        PlanRequest(gpu="RTX 3081"),
+    ],
+)
+def test_what_is_asked_wrongly_is_a_usage_error(request_: PlanRequest) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_run(request_, CPU)
+    assert caught.value.exit_code == 2
+
+
+# The model, its task and its data.
+
+
+def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = PlanRequest(overrides={"model.name": "qwen2-tiny"})
+    assert "folder_of_same_name" not in codes(plan_run(request, CPU))
+    Path("qwen2-tiny").mkdir()
+    document = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **SIZES}
+    Path("qwen2-tiny/config.json").write_text(json.dumps(document))
+    hidden = plan_run(request, CPU)
+    found = finding(hidden, "folder_of_same_name")
+    assert found.severity == "warning" and "./qwen2-tiny is the folder" in found.message
+    meant = plan_run(PlanRequest(overrides=dict(found.remedies[0].changes)), CPU)
+    assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters
 
 
 def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path) -> None:
     rows = tmp_path / "chat.jsonl"
     rows.write_text('{"prompt": "who?", "response": "me."}\n')
     chosen = {"model.name": "nosuch", "peft.method": "lora", "data.sources": [{"name": str(rows)}]}
-    plan = plan_run(PlanRequest(overrides=chosen), MACHINE)
-    errors = plan.errors
+    plan = plan_run(PlanRequest(overrides=chosen), CARD)
     assert method_words(plan) == "unknown until the model is found"
-    assert [error.code for error in errors] == ["missing_model"]
-    assert not errors[0].remedies[0].command
+    assert [error.code for error in plan.errors] == ["missing_model"] and not plan.errors[0].remedies[0].command
     chosen["data.sources"] = [{"name": str(tmp_path / "none.jsonl")}]
-    errors = plan_run(
-        PlanRequest(overrides=chosen), catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=None)
-    ).errors
+    errors = plan_run(PlanRequest(overrides=chosen), CARD).errors
     assert [error.code for error in errors] == ["missing_model", "missing_data"]
 
 
@@ -43,42 +172,36 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
 )
 @each("profile", [None, "cpu-demo"])
 def test_a_model_brings_its_task_and_a_sample(model: str, task: str, sample: str, profile: str | None) -> None:
-    request = PlanRequest(profile=profile, overrides={"model.name": model})
-    plan = plan_run(request, MACHINE)
+    plan = plan_run(PlanRequest(profile=profile, overrides={"model.name": model}), CARD)
     assert (plan.task, plan.config.data.sources[0].name) == (task, sample)
     if task != "masked-lm":
         assert plan.config.origin("task").reason == f"what {model} is made for"
     assert plan.to_json()["data"]["rows"] > 100
 
 
-def test_data_that_were_asked_for_stay(tmp_path: Path) -> None:
+def test_data_and_tasks_that_were_asked_for_stay(tmp_path: Path) -> None:
+    def subject(profile: str | None = None, **overrides: Any) -> tuple[str | None, str]:
+        values = {key.replace("__", "."): value for key, value in overrides.items()}
+        own = load_profile(profile, CARD) if profile else None
+        config, _, _ = gather_config(PlanRequest(profile=profile, overrides=values), own)
+        return config.task, config.data.sources[0].name
+
     file = tmp_path / "mine.tsv"
     file.write_text("source\ttarget\n" + "ein Haus\ta house\n" * 300)
-    overrides = {"model.name": "opus-mt-tiny", "data.sources.0.name": str(file)}
-    config, _, _ = gather_config(PlanRequest(overrides=overrides), None)
-    assert (config.task, config.data.sources[0].name) == ("seq2seq", str(file))
-    asked = {"model.name": "opus-mt-tiny", "data.sources.0.name": "sample-text"}
-    config, _, _ = gather_config(PlanRequest(overrides=asked), None)
-    assert config.data.sources[0].name == "sample-text"
+    assert subject(model__name="opus-mt-tiny", data__sources__0__name=str(file)) == ("seq2seq", str(file))
+    assert subject(model__name="opus-mt-tiny", data__sources__0__name="sample-text")[1] == "sample-text"
+    own = load_profile("4080s", CARD).values["data.sources"][0]["name"]
+    assert subject("4080s", model__name="gpt2-tiny") == ("causal-lm", own)
+    assert subject(model__name="gpt2-tiny", task="masked-lm")[0] == "masked-lm"
 
 
-def test_a_profile_with_data_of_its_own_keeps_them() -> None:
-    profile = load_profile("4080s", MACHINE)
-    config, _, _ = gather_config(PlanRequest(profile="4080s", overrides={"model.name": "gpt2-tiny"}), profile)
-    assert config.task == "causal-lm"
-    assert config.data.sources[0].name == profile.values["data.sources"][0]["name"]
-    kept, _, _ = gather_config(PlanRequest(overrides={"model.name": "gpt2-tiny", "task": "masked-lm"}), None)
-    assert kept.task == "masked-lm"
-
-
-@pytest.mark.parametrize(("model", "task"), [("esm2-tiny", "causal-lm"), ("gpt2-tiny", "seq2seq")])
+@each(("model", "task"), [("esm2-tiny", "causal-lm"), ("gpt2-tiny", "seq2seq")])
 def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure(model: str, task: str) -> None:
-    plan = plan_run(PlanRequest(overrides={"model.name": model, "task": task}), MACHINE)
-    (found,) = [finding for finding in plan.errors if finding.code == "task_of_another_model"]
-    assert model in found.message and task in found.message
-    cured = plan_run(PlanRequest(overrides={"model.name": model, **found.remedies[0].changes}), MACHINE)
-    assert not cured.errors
-    assert re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
+    plan = plan_run(PlanRequest(overrides={"model.name": model, "task": task}), CARD)
+    found = finding(plan, "task_of_another_model")
+    assert found.severity == "error" and model in found.message and task in found.message
+    cured = plan_run(PlanRequest(overrides={"model.name": model, **found.remedies[0].changes}), CARD)
+    assert not cured.errors and re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
 
 
 @each(
@@ -96,11 +219,217 @@ def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles(
     profile: str | None, overrides: dict[str, object], name: str
 ) -> None:
     request = PlanRequest(profile=profile, overrides=overrides)
-    config, _, _ = gather_config(request, load_profile(profile) if profile else None)
-    assert config.name == name
+    assert gather_config(request, load_profile(profile) if profile else None)[0].name == name
 
 
-@pytest.mark.parametrize(("init", "epochs"), [("pretrained", 3.0), ("scratch", 1.0)])
-def test_a_fine_tuning_is_three_epochs_long_unless_somebody_says_otherwise(init: str, epochs: float) -> None:
-    overrides = {"model.name": "gpt2-tiny", "model.init": init, "data.sources.0.name": "sample-text"}
-    assert plan_run(PlanRequest(overrides=overrides), MACHINE).config.training.epochs == epochs
+# What a run begins with, and at which rate: never random weights in the place of published ones.
+
+
+@each(
+    ("profile", "values", "init", "words"),
+    [
+        (None, {"model__name": "FOLDER"}, "pretrained", "fine-tunes the weights in FOLDER"),
+        ("cpu-demo", {"model__name": "FOLDER"}, "pretrained", "fine-tunes the weights in FOLDER"),
+        (
+            None,
+            {"model__name": "FOLDER", "peft__method": "lora"},
+            "pretrained",
+            "LoRA adapters on the weights in FOLDER",
+        ),
+        (None, {"model__name": "FOLDER/config.json"}, "scratch", "from scratch"),
+        (None, {"model__name": "FOLDER", "model__init": "scratch"}, "scratch", "from scratch"),
+        (None, {"model__name": "qwen2.5-0.5b"}, "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
+        (None, {"model__name": "Qwen/Qwen2.5-0.5B"}, "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
+        ("2080super", {"model__name": "esm2-8m"}, "pretrained", "facebook/esm2_t6_8M_UR50D"),
+        ("2080super", {}, "scratch", "from scratch"),
+        (None, {"model__name": "qwen2-tiny"}, "scratch", "from scratch"),
+        ("cpu-demo", {}, "scratch", "from scratch"),
+    ],
+)
+def test_what_a_run_begins_with(
+    folder: Path, profile: str | None, values: dict[str, Any], init: str, words: str
+) -> None:
+    plan = planned(profile, **{key: str(value).replace("FOLDER", str(folder)) for key, value in values.items()})
+    assert plan.config.model.init == init
+    assert words.replace("FOLDER", str(folder)) in plan.model.learnt
+    for key in ("model.init", "training.learning_rate"):
+        assert choices(plan)[key].reason or choices(plan)[key].origin == "profile"
+
+
+@each(
+    ("values", "rate"),
+    [
+        ({"model__name": "qwen2.5-1.5b"}, 2e-5),
+        ({"model__name": "qwen2.5-0.5b"}, 5e-5),
+        ({"model__name": "qwen2.5-0.5b", "peft__method": "lora"}, 2e-4),
+        ({"model__name": "gpt2-medium", "model__init": "scratch"}, 2.5e-4),
+        ({"model__name": "nllb-600m"}, 5e-5),
+        ({"model__name": "esm2-8m", "model__init": "scratch"}, 4e-4),
+    ],
+)
+def test_the_rate_goes_with_the_kind_of_training(values: dict[str, Any], rate: float) -> None:
+    plan = planned(**values)
+    assert plan.config.training.learning_rate == rate and plan.config.training.warmup > 0
+    assert choices(plan)["training.learning_rate"].origin == "solved"
+    assert "unusual_learning_rate" not in codes(plan)
+
+
+def test_the_recipe_of_a_profile_does_not_stick_to_another_model_or_kind(folder: Path) -> None:
+    assert planned("cpu-demo").config.training.learning_rate == 1e-3
+    other = planned("cpu-demo", model__name=str(folder))
+    assert other.config.training.learning_rate == 5e-5 and other.config.training.final_learning_rate == 0
+    assert planned("full-4090", peft__method="lora").config.training.learning_rate == 2e-4
+    assert planned("2080super", model__init="pretrained").config.training.learning_rate == 5e-5
+    # A fine-tuning is three epochs long.
+    for init, epochs in (("pretrained", 3.0), ("scratch", 1.0)):
+        values = {"model__name": "gpt2-tiny", "model__init": init, "data__sources__0__name": "sample-text"}
+        assert planned(**values).config.training.epochs == epochs
+
+
+@each(
+    ("values", "code", "severity"),
+    [
+        ({"model__name": "qwen2-tiny", "peft__method": "lora"}, "adapters_on_random_weights", "error"),
+        ({"model__name": "qwen2-tiny", "training__learning_rate": 5}, "learning_rate_wipes", "error"),
+        ({"model__name": "FOLDER", "training__learning_rate": 0.1}, "learning_rate_wipes", "error"),
+        ({"model__name": "FOLDER", "training__learning_rate": 2e-3}, "unusual_learning_rate", "warning"),
+        ({"model__name": "FOLDER", "training__learning_rate": 1e-9}, "unusual_learning_rate", "warning"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_and_its_remedies_mend_it(
+    folder: Path, values: dict[str, Any], code: str, severity: str
+) -> None:
+    values = {key: str(folder) if value == "FOLDER" else value for key, value in values.items()}
+    plan = planned(**values)
+    assert code in severe(plan, severity)
+    remedies = next(found for found in plan.findings if found.code == code).remedies
+    assert remedies
+    for remedy in remedies:
+        changed = {key.replace(".", "__"): value for key, value in remedy.changes.items()}
+        assert code not in severe(planned(**{**values, **changed}), severity)
+
+
+def test_weights_that_are_not_here_matter_where_the_run_is() -> None:
+    assert "missing_model" in severe(planned(model__name="qwen2.5-0.5b"))
+    there = plan_run(PlanRequest(overrides={"model.name": "qwen2.5-0.5b"}, gpu="RTX 4090"), machine(None))
+    assert finding(there, "missing_model").severity == "note"
+
+
+@pytest.mark.real
+@pytest.mark.timeout(1200)
+def test_training_goes_on_from_the_weights_of_a_finished_run(tmp_path: Path) -> None:
+    data = ("--dataset", "sample-proteins", "--length", "64", "--set", "logging.every_steps=1")
+
+    def losses(name: str, *words: str) -> list[float]:
+        command = [sys.executable, "-m", "trainwiz.tui.cli", *words, *data, "--yes", "--plain", "--output-dir", name]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        return [row["loss"] for row in map(json.loads, lines) if row.get("loss") is not None]
+
+    first = losses("first", "--profile", "cpu-demo", "--max-steps", "40")
+    second = losses("second", "--model", "first/final_model", "--max-steps", "1")
+    assert second[0] < (first[0] + first[-1]) / 2, (first, second)
+
+
+def test_a_fine_tuning_says_that_nobody_named_its_data(folder: Path) -> None:
+    """Where the weights are random it is a try; a profile keeps its data for its own task."""
+    for profile, model, said in (
+        (None, folder, True),
+        (None, folder / "config.json", False),
+        ("cpu-demo", folder, True),
+        ("2080super", "qwen2.5-0.5b", True),
+        ("2080super", "esm2-8m", False),
+    ):
+        assert ("no_data_named" in severe(planned(profile, model__name=str(model)))) is said, (profile, model)
+        named = planned(profile, model__name=str(model), data__sources__0__name="sample-text")
+        assert "no_data_named" not in severe(named)
+
+
+def test_the_batch_of_a_fine_tuning_follows_its_rows_and_not_the_card(folder: Path, tmp_path: Path) -> None:
+    def samples(rows: int, gpu: str | None, **values: Any) -> int:
+        data = tmp_path / f"{rows}.txt"
+        data.write_text("".join(f"a line of text, number {row}\n" for row in range(rows)))
+        named = {"model.name": str(folder), "data.sources.0.name": str(data), "data.concatenate": False}
+        request = PlanRequest(gpu=gpu, overrides={**named, "data.validation_rows": 0, **values})
+        return plan_run(request).batch.effective_samples
+
+    assert [samples(2000, gpu) for gpu in (None, "RTX 3080 10GB", "H100 80GB")] == [16, 16, 16]
+    assert [samples(45, gpu) for gpu in (None, "H100 80GB")] == [4, 4]
+    assert samples(2000, "H100 80GB", **{"batch.micro_batch_size": 2}) == 2
+    assert samples(2000, "H100 80GB", **{"batch.target_samples": 64}) == 64
+    assert samples(2000, "H100 80GB", **{"model.init": "scratch"}) > 16
+
+
+# What is planned and not trained.
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256, "vocab_size": 1000,
+    "max_position_embeddings": 512,
+}  # fmt: skip
+BART: dict[str, Any] = {
+    "d_model": 128, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "vocab_size": 1000,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256, "is_encoder_decoder": True,
+}  # fmt: skip
+
+
+def of_config(tmp_path: Path, kind: str, architecture: str | None = None, *, sizes: Any = SIZES, **more: Any) -> Plan:
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": kind, **({"architectures": [architecture]} if architecture else {}), **sizes})
+    )
+    values = {"model.name": str(path), "batch.micro_batch_size": 4, **more}
+    return plan_run(PlanRequest(overrides=values, gpu="RTX 3090", num_gpus=1))
+
+
+def test_a_classifier_is_planned_and_not_trained(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "a few words,1\n" * 50)
+    made = of_config(tmp_path, "bert", "BertForSequenceClassification", **{"data.sources.0.name": str(rows)})
+    assert made.task == "sequence-classification" and {one.code for one in made.errors} == {"task_not_trained"}
+    assert made.memory.verdict == "fits" and made.memory.breakdown["logits"] < 2**20
+    assert "planned, not trained" in finding(made, "task_not_trained").message
+    assert made.data is not None and made.data.rows + made.data.validation_rows == 50
+    # A language model can be planned as one.
+    classifier = of_config(tmp_path, "bert", "BertForMaskedLM", task="sequence-classification")
+    assert classifier.task == "sequence-classification" and "task_of_another_model" not in codes(classifier)
+    assert finding(classifier, "task_not_trained").remedies[0].changes == {"task": "masked-lm"}
+    masked = of_config(tmp_path, "bert", "BertForMaskedLM")
+    assert classifier.memory.allocated_bytes < masked.memory.allocated_bytes
+    # So is masked-lm of other families than ESM.
+    assert masked.memory.verdict == "fits" and "model_not_supported" in severe(masked)
+
+
+@each(
+    ("kind", "task", "sizes"),
+    [("phi", "causal-lm", {}), ("llama", "causal-lm", {}), ("roberta", "masked-lm", {}), ("bart", "seq2seq", BART)],
+)
+def test_a_config_that_names_no_class_is_of_the_task_of_its_blocks(
+    tmp_path: Path, kind: str, task: str, sizes: dict[str, Any]
+) -> None:
+    made = of_config(tmp_path, kind, sizes={**SIZES, **sizes})
+    assert made.task == task and made.memory.verdict == "fits"
+
+
+def test_models_that_are_refused_or_only_near(tmp_path: Path) -> None:
+    made = of_config(tmp_path, "vit", "ViTForImageClassification")
+    assert "ViTForImageClassification" in finding(made, "unsupported_model").message
+    made = of_config(tmp_path, "fooformer", "FooForCausalLM")
+    assert finding(made, "approximate_architecture").severity == "note" and made.memory.verdict == "fits"
+    sliced = {"training.loss_chunk": 64}
+    for chunk, refused in (({}, False), (sliced, True)):
+        made = of_config(tmp_path, "fsmt", "FSMTForConditionalGeneration", sizes=BART, **chunk)
+        assert ("loss_not_sliceable" in severe(made)) is refused
+    assert dict(finding(made, "loss_not_sliceable").remedies[0].changes) == {"training.loss_chunk": None}
+
+
+def test_without_named_data_a_plan_for_another_machine_takes_full_lengths() -> None:
+    values = {"model.name": "gpt2-tiny", "peft.method": "lora", "batch.sequence_length": 1024}
+
+    def elsewhere(mode: Any = "train", **more: Any) -> Plan:
+        return plan_run(PlanRequest(overrides={**values, **more}, gpu="RTX 3090", num_gpus=1, mode=mode))
+
+    made, named = elsewhere(), elsewhere(**{"data.sources.0.name": "sample-chat"})
+    assert finding(made, "no_data_named").severity == "note" and "no_data_named" not in codes(named)
+    assert made.work is not None and named.work is not None and named.work.length < made.work.length == 1024
+    assert "no_data_named" not in codes(elsewhere("smoke"))

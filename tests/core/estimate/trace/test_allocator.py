@@ -24,35 +24,39 @@ def test_the_segment_of_one_allocation(size: int, segment: int) -> None:
     assert CachingAllocator().replay([(1, size)]) == segment
 
 
-def test_small_allocations_share_a_segment() -> None:
-    assert CachingAllocator().replay([(number, MIB // 2) for number in range(1, 5)]) == 2 * MIB
-    assert CachingAllocator().replay([(number, MIB // 2) for number in range(1, 6)]) == 4 * MIB
+def replayed(*sizes: float) -> int:
+    """MiB reserved after these events: a size in MiB is the next allocation, a negative number gives that one back."""
+    events, made = [], list[int]()
+    for one in sizes:
+        if one < 0:
+            events.append((int(one), made[-int(one) - 1]))
+        else:
+            made.append(int(one * MIB))
+            events.append((len(made), made[-1]))
+    return CachingAllocator().replay(events) // MIB
 
 
-def test_what_is_freed_is_used_again() -> None:
-    assert CachingAllocator().replay([(1, 64 * MIB), (-1, 64 * MIB), (2, 60 * MIB), (3, 4 * MIB)]) == 64 * MIB
-
-
-def test_a_rest_of_a_large_block_is_kept_only_above_one_mebibyte() -> None:
-    # 64 - 63 leaves a rest that is not worth keeping, so that the next allocation opens a segment.
-    assert CachingAllocator().replay([(1, 64 * MIB), (-1, 64 * MIB), (2, 63 * MIB), (3, 512)]) == 64 * MIB + 2 * MIB
-    assert CachingAllocator().replay([(1, 64 * MIB), (-1, 64 * MIB), (2, 63 * MIB), (3, 3 * MIB)]) == 84 * MIB
-
-
-def test_the_smallest_free_block_that_is_large_enough_is_taken() -> None:
-    events = [(1, 64 * MIB), (2, 32 * MIB), (-1, 64 * MIB), (-2, 32 * MIB), (3, 30 * MIB), (4, 64 * MIB)]
-    assert CachingAllocator().replay(events) == 96 * MIB
-
-
-def test_free_neighbours_are_joined() -> None:
-    parts = [(1, 64 * MIB), (-1, 64 * MIB), (2, 32 * MIB), (3, 32 * MIB), (-2, 32 * MIB), (-3, 32 * MIB)]
-    assert CachingAllocator().replay([*parts, (4, 64 * MIB)]) == 64 * MIB
-    assert CachingAllocator().replay([*parts[:-1], (4, 64 * MIB)]) == 128 * MIB
-
-
-def test_fragments_cost_a_segment() -> None:
-    kept = [(1, 60 * MIB), (-1, 60 * MIB), (2, 20 * MIB), (3, 20 * MIB), (4, 20 * MIB), (-2, 20 * MIB), (-4, 20 * MIB)]
-    assert CachingAllocator().replay([*kept, (5, 40 * MIB)]) == 100 * MIB
+@each(
+    ("events", "reserved"),
+    [
+        # Small ones share a segment.
+        ([0.5] * 4, 2),
+        ([0.5] * 5, 4),
+        # What is freed is used again; of a large block a rest is kept only above one MiB.
+        ([64, -1, 60, 4], 64),
+        ([64, -1, 63, 512 / MIB], 64 + 2),
+        ([64, -1, 63, 3], 84),
+        # The smallest free block that is large enough is taken.
+        ([64, 32, -1, -2, 30, 64], 96),
+        # Free neighbours are joined.
+        ([64, -1, 32, 32, -2, -3, 64], 64),
+        ([64, -1, 32, 32, -2, 64], 128),
+        # Fragments cost a segment.
+        ([60, -1, 20, 20, 20, -2, -4, 40], 100),
+    ],
+)
+def test_blocks_and_segments(events: list[float], reserved: int) -> None:
+    assert replayed(*events) == reserved
 
 
 def test_any_order_of_events_keeps_at_least_what_is_used() -> None:
@@ -72,8 +76,7 @@ def test_any_order_of_events_keeps_at_least_what_is_used() -> None:
             most = max(most, used)
         reserved = CachingAllocator().replay(events)
         assert most <= reserved < 3 * most
-        emptied = [*events, *((-number, size) for number, size in alive.items())]
+        # Where everything is given back, each segment is one free block again.
         allocator = CachingAllocator()
-        allocator.replay(emptied)
-        # Everything was given back, so each segment is one free block again.
+        allocator.replay([*events, *((-number, size) for number, size in alive.items())])
         assert sum(size for waiting in allocator._free.values() for size, _, _ in waiting) == allocator.reserved_bytes

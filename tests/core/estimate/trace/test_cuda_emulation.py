@@ -1,4 +1,4 @@
-"""What CUDA does and the CPU does not, by the bytes that it costs; and that all of it is put back afterwards."""
+"""What CUDA and the optimizers do, by the bytes that it costs; and that all of it is put back afterwards."""
 
 import pytest
 import torch
@@ -25,13 +25,10 @@ def moment(result: TraceResult, name: str) -> dict[str, int]:
     return next(moment.parts for moment in result.training if moment.name == name)
 
 
-def without_layers(config: dict, layers: int) -> dict:
-    return {**config, next(key for key in ("num_hidden_layers", "n_layer") if key in config): layers}
-
-
 def of_one_layer(config: dict, **settings: object) -> int:
     """Activations that one layer keeps."""
-    return kept(request(without_layers(config, 3), **settings)) - kept(request(without_layers(config, 2), **settings))
+    key = next(key for key in ("num_hidden_layers", "n_layer") if key in config)
+    return kept(request({**config, key: 2}, **settings)) - kept(request({**config, key: 1}, **settings))
 
 
 def test_a_mask_of_dropout_is_one_byte_an_element_on_cuda() -> None:
@@ -51,23 +48,15 @@ def test_norms_and_softmax_are_in_fp32_under_cuda_autocast(device: str, dtype: t
         assert functional.linear(half.float(), torch.ones(8, 8)).dtype == torch.bfloat16
 
 
-def test_fused_attention_keeps_no_scores() -> None:
-    short = of_one_layer(ESM, task="masked-lm", length=128, micro_batch=1)
-    long = of_one_layer(ESM, task="masked-lm", length=512, micro_batch=1)
+def test_attention() -> None:
+    """Fused it keeps no scores; eager, and on Apple GPUs, it does; FlashAttention-2 needs no package."""
+    masked = {"task": "masked-lm", "length": 512, "micro_batch": 1}
+    short, long = of_one_layer(ESM, **{**masked, "length": 128}), of_one_layer(ESM, **masked)
     assert long == pytest.approx(4 * short, rel=0.01)
-    eager = of_one_layer(ESM, task="masked-lm", length=512, micro_batch=1, attention="eager")
     scores, logarithms = 8 * 512 * 512, 8 * 512
-    assert eager - long == scores * (FP32 + BF16) - logarithms * FP32
-
-
-def test_attention_keeps_its_scores_on_apple_gpus() -> None:
-    fused, plain = (of_one_layer(ESM, task="masked-lm", length=512, device=device) for device in ("cuda", "mps"))
-    assert plain - fused > 3 * 8 * 512 * 512 * BF16
-
-
-def test_flash_attention_2_needs_no_package_and_costs_what_sdpa_does_without_padding() -> None:
-    flash = traced(request(LLAMA, attention="flash_attention_2", padded=False))
-    sdpa = traced(request(LLAMA, attention="sdpa", padded=False))
+    assert of_one_layer(ESM, **masked, attention="eager") - long == scores * (FP32 + BF16) - logarithms * FP32
+    assert of_one_layer(ESM, **masked, device="mps") - long > 0.75 * scores * BF16
+    flash, sdpa = (traced(request(LLAMA, attention=name, padded=False)) for name in ("flash_attention_2", "sdpa"))
     assert flash.allocated_bytes == pytest.approx(sdpa.allocated_bytes, rel=0.02)
 
 
@@ -77,53 +66,82 @@ def test_a_padded_batch_keeps_a_mask_for_each_layer() -> None:
     # Grouped heads are repeated where there is a mask, and the mask is made into a bias of half precision.
     assert padded - joined == pytest.approx(4 * 128 * 128 * BF16 + grouped // 2, rel=0.02)
     assert of_one_layer(LLAMA, padded=True, micro_batch=1) == of_one_layer(LLAMA, padded=False, micro_batch=1)
-
-
-def test_checkpointing_keeps_one_stream_for_each_layer_and_no_mask() -> None:
+    # Checkpointing keeps one stream for each layer and no mask.
     for padded in (True, False):
         assert of_one_layer(LLAMA, checkpointing=True, padded=padded) == ELEMENTS * FP32
 
 
-def test_autocast_holds_copies_of_the_weights_until_the_forward_pass_ends() -> None:
-    result = traced(request(LLAMA, checkpointing=True))
+def test_autocast_copies_weights_until_the_forward_pass_ends_and_logits_to_fp32() -> None:
+    end = "the end of the forward pass"
+    deep = {**LLAMA, "num_hidden_layers": 4}
     linear = 4 * (256 * (256 + 128 + 128 + 256) + 3 * 256 * 688) + 2000 * 256
-    assert moment(result, "the end of the forward pass")["temporary"] == pytest.approx(linear * BF16, rel=0.01)
-    assert moment(traced(request(LLAMA, precision="fp32")), "the end of the forward pass")["temporary"] == 0
+    copies = moment(traced(request(deep, checkpointing=True)), end)["temporary"]
+    assert copies == pytest.approx(linear * BF16, rel=0.01)
+    assert moment(traced(request(LLAMA, precision="fp32")), end)["temporary"] == 0
+    logits = moment(traced(request(LLAMA)), end)["logits"]
+    assert logits == pytest.approx(4 * 128 * 2000 * (BF16 + FP32), rel=0.001)
 
 
-def test_logits_under_autocast_are_made_in_half_precision_and_copied_to_fp32() -> None:
-    logits = 4 * 128 * 2000
-    parts = moment(traced(request(LLAMA)), "the end of the forward pass")
-    assert parts["logits"] == pytest.approx(logits * (BF16 + FP32), rel=0.001)
-
-
-def test_a_loss_in_slices_never_has_the_logits_whole() -> None:
-    whole = traced(request({**LLAMA, "vocab_size": 50_000}))
-    sliced = traced(request({**LLAMA, "vocab_size": 50_000}, loss_chunk=32))
-    logits = 4 * 128 * 50_000
-    assert max(moment.parts["logits"] for moment in whole.training) > 2 * FP32 * logits
-    assert max(moment.parts["logits"] for moment in sliced.training) < 0.2 * FP32 * logits
-
-
-def test_targets_have_their_own_length() -> None:
-    def logits(target: int) -> int:
-        return moment(traced(request(T5, task="seq2seq", target_length=target)), "the loss")["logits"]
-
-    assert logits(128) == pytest.approx(2 * logits(64), rel=0.01)
+def test_logits_in_slices_are_never_whole_and_targets_have_their_own_length() -> None:
+    large = {**LLAMA, "vocab_size": 50_000}
+    whole, sliced = (
+        max(moment.parts["logits"] for moment in traced(request(large, loss_chunk=chunk)).training)
+        for chunk in (None, 32)
+    )
+    assert whole > 2 * FP32 * 4 * 128 * 50_000 and sliced < 0.2 * FP32 * 4 * 128 * 50_000
+    long, short = (
+        moment(traced(request(T5, task="seq2seq", target_length=target)), "the loss")["logits"] for target in (128, 64)
+    )
+    assert long == pytest.approx(2 * short, rel=0.01)
 
 
 @each("precision", ["fp16", "fp32", "bf16-true"])
 def test_gradients_take_the_format_of_their_weights(precision: str) -> None:
-    parts = moment(traced(request(LLAMA, precision=precision)), "the optimizer step")
+    parts = moment(traced(request(LLAMA, precision=precision)), STEP)
     assert parts["gradients"] == pytest.approx(parts["weights"], rel=0.01)
     assert parts["optimizer"] == pytest.approx(2 * parts["weights"], rel=0.01)
 
 
-def test_deepspeed_holds_everything_in_half_precision_and_needs_no_autocast() -> None:
-    lora = {"lora_rank": 8, "lora_targets": ("q_proj", "v_proj"), "half_weights": True}
-    usual, deepspeed = (traced(request(LLAMA, **lora, deepspeed=deepspeed)) for deepspeed in (False, True))
-    gradients = [moment(result, "the optimizer step")["gradients"] for result in (usual, deepspeed)]
-    assert gradients[0] == pytest.approx(2 * gradients[1], rel=0.1)
+STEP = "the optimizer step"
+UNTIED = {**LLAMA, "tie_word_embeddings": False}
+LORA = {"lora_rank": 8, "lora_targets": ("q_proj", "v_proj"), "half_weights": True}
+
+
+@each(
+    ("optimizer", "states", "temporary"),
+    [("adamw_torch_fused", 2, 0), ("adamw_torch", 2, 1), ("adafactor", 0.015, None), ("sgd", 0, None)],
+)
+def test_states_and_copies_of_optimizers_beside_fp32_weights(
+    optimizer: str, states: float, temporary: float | None
+) -> None:
+    parts = moment(traced(request(UNTIED, optimizer=optimizer)), STEP)
+    assert parts["optimizer"] == pytest.approx(states * parts["weights"], rel=0.01, abs=0.015 * parts["weights"])
+    if temporary is not None:
+        assert parts["temporary"] == pytest.approx(temporary * parts["weights"], abs=0.02 * parts["weights"])
+
+
+def test_8_bit_adam_keeps_two_bytes_but_for_embeddings() -> None:
+    table, norms = 2000 * 256, 5 * 256
+    eight_bit = traced(request(UNTIED)).parameters - table - norms
+    usual, paged = (
+        moment(traced(request(UNTIED, optimizer=name)), STEP)["optimizer"]
+        for name in ("adamw_bnb_8bit", "paged_adamw_8bit")
+    )
+    assert usual == pytest.approx(8 * (table + norms) + 2 * eight_bit * (1 + 4 / 256), rel=0.01)
+    assert paged < 0.2 * usual, "pages are not counted"
+
+
+def test_whose_gradients_there_are() -> None:
+    forward = traced(request(UNTIED, accumulation=2)).training[0]
+    assert forward.name == "the forward pass", "those of earlier micro-batches are there from the start"
+    assert forward.parts["gradients"] == pytest.approx(forward.parts["weights"], rel=0.01)
+    assert traced(request(UNTIED)).training[0].parts["gradients"] == 0
+    adapted = traced(request(UNTIED, **LORA, lora_dropout=True))
+    assert adapted.trainable_parameters == 2 * (8 * (256 + 256) + 8 * (256 + 128))
+    assert moment(adapted, STEP)["gradients"] == pytest.approx(4 * adapted.trainable_parameters, rel=0.01)
+    # DeepSpeed holds everything in half precision and needs no autocast.
+    usual, half = (moment(traced(request(LLAMA, **LORA, deepspeed=one)), STEP)["gradients"] for one in (False, True))
+    assert usual == pytest.approx(2 * half, rel=0.1)
 
 
 def test_nothing_of_the_emulation_stays() -> None:

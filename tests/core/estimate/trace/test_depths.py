@@ -61,44 +61,28 @@ def test_where_nothing_is_saved_or_known_there_are_none(model_type: str, values:
 
 
 def rebuilt(values: dict[str, Any], depths: tuple[int, ...]) -> Any:
-    def config(of: dict[str, Any]) -> Any:
-        return AutoConfig.for_model(
-            of["model_type"], **{key: value for key, value in of.items() if key != "model_type"}
-        )
-
-    whole = config(values)
+    whole = AutoConfig.for_model(**values)
     found = shallow_versions(whole)
     assert found is not None
-    return config(with_depths(values, whole, found.stacks, depths))
+    return AutoConfig.for_model(**with_depths(values, whole, found.stacks, depths))
 
 
-def test_both_names_of_the_depth_are_changed() -> None:
-    shallow = rebuilt(
-        {"model_type": "marian", "encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}, (3, 2)
-    )
-    assert (shallow.encoder_layers, shallow.decoder_layers, shallow.num_hidden_layers) == (3, 2, 3)
+def test_a_config_of_other_depths() -> None:
+    """Both names of a depth are changed, and what is said of each layer is said of the first ones."""
+    both = {"model_type": "marian", "encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}
+    marian = rebuilt(both, (3, 2))
+    assert (marian.encoder_layers, marian.decoder_layers, marian.num_hidden_layers) == (3, 2, 3)
     assert rebuilt({"model_type": "gpt2", "num_hidden_layers": 24}, (3,)).n_layer == 3
-
-
-def test_a_decoder_as_deep_as_the_encoder_by_default_keeps_its_own_depth() -> None:
-    shallow = rebuilt({"model_type": "t5", "num_layers": 24}, (2, 3))
-    assert (shallow.num_layers, shallow.num_decoder_layers) == (2, 3)
-
-
-def test_what_is_said_of_each_layer_is_said_of_the_first_ones() -> None:
+    t5 = rebuilt({"model_type": "t5", "num_layers": 24}, (2, 3))
+    assert (t5.num_layers, t5.num_decoder_layers) == (2, 3)
     kinds = ["sliding_attention", "full_attention"] * 13
-    shallow = rebuilt({"model_type": "gemma2", "num_hidden_layers": 26, "layer_types": kinds}, (4,))
-    assert shallow.layer_types == kinds[:4]
+    gemma = {"model_type": "gemma2", "num_hidden_layers": 26, "layer_types": kinds}
+    assert rebuilt(gemma, (4,)).layer_types == kinds[:4]
     neo = {"model_type": "gpt_neo", "num_layers": 24, "attention_types": [[["global", "local"], 12]]}
     assert rebuilt(neo, (4,)).attention_layers == ["global", "local"] * 2
-
-
-def test_the_config_that_was_given_stays_as_it_is() -> None:
+    # The config that was given stays as it is.
     values = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "num_hidden_layers": 62}}
     assert rebuilt(values, (8,)).text_config.num_hidden_layers == 8
     assert values["text_config"] == {"model_type": "gemma3_text", "num_hidden_layers": 62}
-
-
-def test_a_stack_offers_depths_that_leave_whole_patterns_away() -> None:
-    assert Stack(("n",), 26, 0, 6).depths() == [8, 14, 20, 26]
-    assert Stack(("n",), 14, 3, 1).depths() == [4, 5, 6, 7]
+    # Depths that leave whole patterns away.
+    assert Stack(("n",), 26, 0, 6).depths() == [8, 14, 20, 26] and Stack(("n",), 14, 3, 1).depths() == [4, 5, 6, 7]

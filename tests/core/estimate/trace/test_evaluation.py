@@ -4,6 +4,7 @@ import pytest
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.estimate.trace.requests import ESM, LLAMA, M2M, T5, request, traced
+from tests.each import each
 
 GENERATING = "generating text in an evaluation"
 
@@ -12,73 +13,52 @@ def moments(asked: TraceRequest) -> dict[str, dict[str, int]]:
     return {moment.name: moment.parts for moment in traced(asked).evaluation}
 
 
-def test_nothing_held_out_is_nothing_to_evaluate() -> None:
-    assert moments(request(LLAMA)) == {}
-
-
-def test_an_evaluation_has_weights_and_states_but_no_gradients() -> None:
-    asked = request(ESM, task="masked-lm", eval_micro_batch=8)
-    parts = moments(asked)["an evaluation"]
+def test_an_evaluation_has_weights_and_states_but_no_gradients_and_no_activations_of_layers() -> None:
+    assert moments(request(LLAMA)) == {}, "nothing held out is nothing to evaluate"
+    parts = moments(request(ESM, task="masked-lm", eval_micro_batch=8))["an evaluation"]
     assert parts["gradients"] == 0
     assert parts["optimizer"] == pytest.approx(2 * parts["weights"], rel=0.01)
-
-
-def test_an_evaluation_keeps_no_activations_of_layers() -> None:
-    deep = {**LLAMA, "num_hidden_layers": 8}
-    assert [
-        moments(request(config, eval_micro_batch=8, precision="fp32"))["an evaluation"]["activations"]
-        for config in (LLAMA, deep)
-    ] == [moments(request(LLAMA, eval_micro_batch=8, precision="fp32"))["an evaluation"]["activations"]] * 2
-
-
-def test_the_logits_of_an_evaluation_in_slices() -> None:
-    large = {**LLAMA, "vocab_size": 50_000}
-    whole, sliced = (
-        moments(request(large, eval_micro_batch=8, loss_chunk=chunk))["the logits of an evaluation"]["logits"]
-        for chunk in (None, 32)
+    flat, deep = (
+        moments(request({**LLAMA, "num_hidden_layers": layers}, eval_micro_batch=8, precision="fp32"))["an evaluation"]
+        for layers in (2, 4)
     )
-    assert sliced < 0.1 * whole
+    assert flat["activations"] == deep["activations"]
 
 
-def cache_of_beams(config: dict, beams: int, **settings: object) -> int:
-    return moments(request(config, eval_micro_batch=4, beams=beams, generation_length=64, **settings))[GENERATING][
-        "activations"
-    ]
+def test_logits_of_an_evaluation() -> None:
+    def logits(config: dict, rows: int, chunk: int | None = None) -> int:
+        found = moments(request(config, eval_micro_batch=rows, loss_chunk=chunk))
+        return found["the logits of an evaluation"]["logits"]
+
+    large = {**LLAMA, "vocab_size": 50_000}
+    assert logits(large, 8, 32) < 0.1 * logits(large, 8)
+    assert logits(LLAMA, 16) > 3 * logits(LLAMA, 4)
 
 
 def test_generation_holds_the_cache_of_every_beam() -> None:
-    settings = {"precision": "fp32", "length": 128}
-    one, four = (cache_of_beams(LLAMA, beams, **settings) for beams in (1, 4))
-    assert four - one == pytest.approx(3 * (one), rel=0.5)
-    # Keys and values of four layers over the whole sequence, and of one layer again while it grows.
-    whole = 4 * 4 * 2 * 128 * 4 * 32 * 4
-    assert four > whole
-
-
-@pytest.mark.parametrize("config", [M2M, LLAMA], ids=["m2m_100", "llama"])
-def test_a_prompt_that_stands_for_written_text_reserves_nothing(config: dict) -> None:
-    large = {**config, "vocab_size": 50_000}
-    kind = {"task": "seq2seq", "target_length": 16} if config is M2M else {}
-    asked = request(large, length=400, eval_micro_batch=8, beams=4, generation_length=300, **kind)
-    result = traced(asked)
-    fullest = max(moment.bytes for moment in (*result.training, *result.evaluation))
-    assert result.reserved_bytes is not None
-    assert result.reserved_bytes < 1.6 * fullest
-
-
-@pytest.mark.parametrize("config", [T5, M2M], ids=["t5", "m2m_100"])
-def test_an_encoder_decoder_generates_with_beams(config: dict) -> None:
-    asked = request(
-        config, task="seq2seq", target_length=96, eval_micro_batch=4, beams=3, generation_length=40, checkpointing=True
+    one, four = (
+        moments(request(LLAMA, precision="fp32", eval_micro_batch=4, beams=beams, generation_length=64))[GENERATING]
+        for beams in (1, 4)
     )
-    found = moments(asked)
-    assert set(found) >= {"an evaluation", "reading the prompts in an evaluation", GENERATING}
+    assert four["activations"] - one["activations"] == pytest.approx(3 * one["activations"], rel=0.5)
+    # Keys and values of two layers over the whole sequence, and of one layer again while it grows.
+    assert four["activations"] > 2 * 4 * 2 * 128 * 4 * 32 * 4
 
 
-def test_larger_evaluation_batches_and_longer_texts_need_more_and_adapters_generate_too() -> None:
-    few, many = (moments(request(LLAMA, eval_micro_batch=rows))["the logits of an evaluation"] for rows in (4, 16))
-    assert many["logits"] > 3 * few["logits"]
+@each("config", [M2M, LLAMA])
+def test_a_prompt_that_stands_for_written_text_reserves_nothing(config: dict) -> None:
+    kind = {"task": "seq2seq", "target_length": 16} if config is M2M else {}
+    large = {**config, "vocab_size": 50_000}
+    result = traced(request(large, length=400, eval_micro_batch=8, beams=4, generation_length=300, **kind))
+    fullest = max(moment.bytes for moment in (*result.training, *result.evaluation))
+    assert result.reserved_bytes is not None and result.reserved_bytes < 1.6 * fullest
+
+
+def test_encoder_decoders_and_adapters_generate_and_longer_texts_need_more() -> None:
     text = {"task": "seq2seq", "target_length": 96, "eval_micro_batch": 4}
+    for config in (T5, M2M):
+        found = moments(request(config, **text, beams=3, generation_length=40, checkpointing=True))
+        assert set(found) >= {"an evaluation", "reading the prompts in an evaluation", GENERATING}
     short, long = (moments(request(T5, **text, generation_length=length))[GENERATING] for length in (16, 160))
     assert long["activations"] > short["activations"]
     lora = {"lora_rank": 8, "lora_targets": ("q_proj",), "half_weights": True}

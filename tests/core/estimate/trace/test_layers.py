@@ -13,10 +13,11 @@ from trainwiz.core.language import use_language
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.tracing.requests import REQUEST
+from tests.each import each
 
 HALF_A_PERCENT = 0.005
 SIZES = {
-    "vocab_size": 128, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 12, "num_attention_heads": 4,
+    "vocab_size": 128, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4,
 }  # fmt: skip
 KV = {"num_key_value_heads": 2, "head_dim": 16}
 SEQ2SEQ = {
@@ -36,9 +37,8 @@ def request(task: str, config: dict[str, Any], **changes: Any) -> TraceRequest:
 
 def check(asked: TraceRequest, *, extended: bool = True) -> None:
     full, layers = trace_full(asked), trace_layers(asked)
-    assert layers.tier == "layers"
-    assert layers.reserved_bytes is None
-    assert ("extended" in layers.note) == extended
+    assert layers.tier == "layers" and layers.reserved_bytes is None
+    assert ("extended" in layers.note, layers.note == ALL_TRACED) == (extended, not extended)
     assert (layers.parameters, layers.trainable_parameters) == (full.parameters, full.trainable_parameters)
     assert layers.kernels == pytest.approx(full.kernels, rel=HALF_A_PERCENT)
     assert layers.flops == pytest.approx(full.flops, rel=HALF_A_PERCENT)
@@ -54,33 +54,42 @@ def check(asked: TraceRequest, *, extended: bool = True) -> None:
                 assert size == pytest.approx(expected[name].parts[kind], abs=0.02 * moment.bytes), (name, kind)
 
 
-def test_a_decoder_that_generates() -> None:
-    check(request("causal-lm", {"model_type": "llama", **SIZES}, generation_length=24, accumulation=2))
+MOE = {
+    "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64, "decoder_sparse_step": 2,
+    "num_key_value_heads": 4,
+}  # fmt: skip
+LORA = {"lora_rank": 4, "lora_targets": ("q_proj", "v_proj"), "half_weights": True, "checkpointing": True}
 
 
-def test_a_checkpointed_encoder_decoder_whose_peak_moves_with_the_depth() -> None:
-    check(request("seq2seq", {"model_type": "t5", "num_layers": 10, **T5}, **HARD))
-
-
-def test_layers_of_two_kinds() -> None:
-    moe = {
-        "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64, "decoder_sparse_step": 2,
-        "num_key_value_heads": 4,
-    }  # fmt: skip
-    check(request("causal-lm", {"model_type": "qwen2_moe", **SIZES, **moe}, **HARD))
-
-
-def test_adapters() -> None:
-    lora = {"lora_rank": 4, "lora_targets": ("q_proj", "v_proj"), "half_weights": True}
-    check(
-        request("causal-lm", {"model_type": "mistral", **SIZES, "num_key_value_heads": 2}, checkpointing=True, **lora)
-    )
+@each(
+    ("task", "config", "changes"),
+    [
+        ("causal-lm", {"model_type": "llama", **SIZES}, {"generation_length": 24, "accumulation": 2}),
+        # Its peak moves with the depth.
+        ("seq2seq", {"model_type": "t5", "num_layers": 10, **T5}, HARD),
+        # Layers of two kinds.
+        ("causal-lm", {"model_type": "qwen2_moe", **SIZES, **MOE}, HARD),
+        ("causal-lm", {"model_type": "mistral", **SIZES, "num_key_value_heads": 2}, LORA),
+    ],
+)
+@pytest.mark.timeout(1200)
+def test_layers_stand_for_the_whole(task: str, config: dict[str, Any], changes: dict[str, Any]) -> None:
+    check(request(task, config, **changes))
 
 
 def test_a_shallow_model_is_traced_as_it_is() -> None:
-    asked = request("masked-lm", {"model_type": "bert", **SIZES, "num_hidden_layers": 3})
-    check(asked, extended=False)
-    assert trace_layers(asked).note == ALL_TRACED
+    check(request("masked-lm", {"model_type": "bert", **SIZES, "num_hidden_layers": 3}), extended=False)
+
+
+def test_what_the_cache_keeps_is_english_and_is_translated_when_it_is_read() -> None:
+    config = {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 8, "n_head": 4}
+    try:
+        use_language("zh")
+        traced = trace_layers(request("causal-lm", config))
+        assert traced.note.isascii() and not traced.note_words.isascii()
+    finally:
+        use_language("en")
+    assert traced.note_words.isascii()
 
 
 @pytest.mark.all
@@ -105,16 +114,3 @@ def test_a_shallow_model_is_traced_as_it_is() -> None:
 )  # fmt: skip
 def test_other_families(task: str, config: dict[str, Any], changes: dict[str, Any]) -> None:
     check(request(task, config, generation_length=0 if task == "masked-lm" else 16, **changes))
-
-
-def test_what_the_cache_keeps_is_english_and_is_translated_when_it_is_read() -> None:
-    try:
-        use_language("zh")
-        traced = trace_layers(
-            request("causal-lm", {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 12, "n_head": 4})
-        )
-        assert traced.note.isascii()
-        assert not traced.note_words.isascii()
-    finally:
-        use_language("en")
-    assert traced.note_words.isascii()

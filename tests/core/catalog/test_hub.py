@@ -1,18 +1,115 @@
-"""Models that are not here: what the hub, a stand-in on this machine, says of them."""
+"""One question to the hub, for models and data sets alike, and what a stand-in on this machine says of models."""
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from trainwiz.core.catalog.hub import hub_token
+from trainwiz.core.catalog import hub as hub_api
+from trainwiz.core.catalog.hub import ask, hub_token, is_closed, sizes_of
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
-from trainwiz.core.errors import Finding
+from trainwiz.core.data.hub import HubSplit, hub_files
+from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.catalog.hub_stand_in import Hub, hub_stand_in
 from tests.each import each
+
+DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
+
+
+@contextmanager
+def server(redirect: str | None = None) -> Iterator[tuple[str, list[str | None]]]:
+    """(address, Authorization header of each question); answers DOCUMENT, or sends on to `redirect`."""
+    asked: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers.get("Authorization"))
+            self.send_response(307 if redirect else 200)
+            if redirect:
+                self.send_header("Location", redirect + self.path)
+            self.end_headers()
+            self.wfile.write(json.dumps(DOCUMENT).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}", asked
+        running.shutdown()
+
+
+def test_the_token_is_not_sent_along_to_where_the_hub_redirects(tmp_path: Path) -> None:
+    with server() as (elsewhere, asked_elsewhere), server(redirect=elsewhere) as (hub, asked):
+        environment = {"HF_ENDPOINT": hub, "HF_TOKEN": "hf_mine", "HF_HUB_CACHE": str(tmp_path)}
+        with pytest.raises(UsageError, match="downloaded when the run starts"):
+            hub_files(HubSplit("some/gated"), environment)
+    assert (asked, asked_elsewhere) == (["Bearer hf_mine"], [None])
+
+
+def test_who_has_logged_in_may_read_a_gated_data_set(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hf_kept\n")
+    with server() as (hub, asked):
+        environment = {"HF_ENDPOINT": hub, "HF_HUB_CACHE": str(tmp_path), "HF_TOKEN_PATH": str(tmp_path / "none")}
+        with pytest.raises(UsageError, match="is gated"):
+            hub_files(HubSplit("some/gated"), environment)
+        with pytest.raises(UsageError, match="downloaded when the run starts"):
+            hub_files(HubSplit("some/gated"), environment | {"HF_TOKEN_PATH": str(tmp_path / "token")})
+    assert asked == [None, "Bearer hf_kept"]
+
+
+def test_offline_nobody_is_asked() -> None:
+    with server() as (hub, asked):
+        assert ask("/api/models/a/b", {"HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "1"}) == (0, None)
+        assert asked == []
+        status, document = ask("/api/models/a/b", {"HF_ENDPOINT": hub})
+    assert status == 200 and document == DOCUMENT and len(asked) == 1
+
+
+def test_what_a_document_says() -> None:
+    assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
+    assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
+    assert not is_closed({"gated": False}, {"HF_TOKEN_PATH": "/nowhere"})
+    assert is_closed({"gated": "manual"}, {"HF_TOKEN_PATH": "/nowhere"})
+
+
+@contextmanager
+def strange_server(*pieces: bytes) -> Iterator[str]:
+    """Address of one that answers with these pieces, again and again the last one, a tenth of a second apart."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    for piece in (*pieces[:-1], *[pieces[-1]] * 100):
+                        connection.sendall(piece)
+                        time.sleep(0.1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_an_answer_that_never_ends_or_is_none_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_api, "LONGEST_S", 0.5)
+    with strange_server(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n") as hub:
+        began = time.monotonic()
+        assert ask("/api/slow", {"HF_ENDPOINT": hub}) == (0, None)
+    assert time.monotonic() - began < 8
+    with strange_server(b"\0\xff nonsense\r\n\r\n") as hub:
+        assert ask("/api/odd", {"HF_ENDPOINT": hub}) == (0, None)
+    for endpoint in ("nonsense", "http://a b", "http://[::", "http://x:port"):
+        assert ask("/api/odd", {"HF_ENDPOINT": endpoint}) == (0, None)
+
 
 WEIGHTS = {"config.json": 700, "model.safetensors": 1_246_000_000, "tokenizer.json": 17_000_000}
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
@@ -45,6 +142,10 @@ def test_weights_that_the_hub_has_are_a_warning_with_their_size(hub: Hub) -> Non
     assert "2 files with 4.2 GB are downloaded when the run starts" in finding.message
     assert finding.remedies[0].command == "hf download Qwen/Qwen2.5-7B"
     assert hub.asked == [("/api/models/Qwen/Qwen2.5-7B?blobs=true", None)]
+    # So are pickles alone.
+    hub.add("Helsinki-NLP/opus-mt-zh-en", {"pytorch_model.bin": 312_000_000, "source.spm": 800_000})
+    finding = one("opus-mt-zh-en", init="pretrained")
+    assert finding.code == "model_to_download" and "1 file with 0.3 GB" in finding.message
 
 
 def test_the_hub_is_asked_once_for_many_plans_and_only_online(hub: Hub) -> None:
@@ -75,13 +176,7 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     assert "train from scratch" in [remedy.text for remedy in finding.remedies]
 
 
-def test_weights_that_are_pickles_alone_are_downloaded_too(hub: Hub) -> None:
-    hub.add("Helsinki-NLP/opus-mt-zh-en", {"pytorch_model.bin": 312_000_000, "source.spm": 800_000})
-    finding = one("opus-mt-zh-en", init="pretrained")
-    assert finding.code == "model_to_download" and "1 file with 0.3 GB" in finding.message
-
-
-def test_a_gated_model_needs_an_account(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gated_model_needs_an_account(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("meta-llama/Llama-3.1-8B", WEIGHTS, gated="manual")
     finding = one("llama-3.1-8b", init="pretrained")
     assert finding.code == "gated_model" and "licence" in finding.message and "hf auth login" in finding.message
@@ -89,9 +184,8 @@ def test_a_gated_model_needs_an_account(hub: Hub, monkeypatch: pytest.MonkeyPatc
     assert one("llama-3.1-8b", init="pretrained").code == "model_to_download"
     assert hub.asked[-1][1] == "Bearer hf_secret"
     assert "hf_secret" not in str(one("llama-3.1-8b", init="pretrained"))
-
-
-def test_an_account_that_was_logged_in_before(hub: Hub, tmp_path: Path) -> None:
+    # One that was logged in before counts as well.
+    monkeypatch.delenv("HF_TOKEN")
     assert hub_token() is None
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "token").write_text("hf_kept\n")
@@ -133,9 +227,8 @@ def test_a_tokenizer_of_its_own(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").touch()
     assert findings("gpt2-tiny", tokenizer=str(tmp_path)) == []
     assert findings("gpt2-medium", tokenizer="train", init="scratch") == []
-
-
-def test_weights_without_a_tokenizer(hub: Hub, tmp_path: Path) -> None:
+    # Weights without one.
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
     (tmp_path / "model.safetensors").touch()
     finding = one(str(tmp_path), init="pretrained")

@@ -1,0 +1,369 @@
+"""Advice with numbers: applying a remedy gives exactly the peak, the fit, the time and the batch that it promises."""
+
+import re
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import build_config
+from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.core.plan.gather import plan_run
+from trainwiz.core.plan.make import make_plan
+from trainwiz.core.plan.resolve import assumed_rows
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import duration_range, gib
+from trainwiz.core.profile.store import load_profile
+
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
+from tests.each import each
+
+FULL: dict[str, Any] = {"engine__checkpointing": False}
+CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
+    "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}),
+    "given sizes, no target": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 24, "accumulation": 5, **FULL}),
+    "open micro-batch": ("RTX 3080 10GB", 1, "qwen2.5-0.5b", {"target": 64, "task": "causal-lm"}),
+    "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}),
+    "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}),
+    "pretrained": ("RTX 4090", 1, "mistral-7b", {"target": 32, "task": "causal-lm", "model__init": "pretrained"}),
+    "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
+    "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
+    "eager": ("RTX 3090", 1, "esm2-150m", {"micro": 16, "target": 64, "engine__attention": "eager", "length": 2048}),
+    "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 32, "task": "causal-lm", "peft__method": "lora"}),
+}
+SHORT = {
+    "micro": "batch__micro_batch_size", "target": "batch__target_samples", "tokens": "batch__target_tokens",
+    "accumulation": "batch__gradient_accumulation_steps", "eval": "batch__eval_micro_batch_size",
+    "length": "batch__sequence_length",
+}  # fmt: skip
+
+
+def asked(model: str, **values: Any) -> RunConfig:
+    return config(model, **{SHORT.get(key, key): value for key, value in values.items()})
+
+
+def case(name: str) -> tuple[RunConfig, Plan]:
+    gpu, count, model, values = CASES[name]
+    request = asked(model, **values)
+    return request, plan(machine(gpu, count), request)
+
+
+def apply(request: RunConfig, remedy: Remedy) -> RunConfig:
+    return request.with_values(dict(remedy.changes), "you")
+
+
+def too_large(made: Plan) -> Finding:
+    return next(one for one in made.findings if one.code in ("does_not_fit", "tight"))
+
+
+def said_time(text: str) -> int:
+    """How much longer a sequence takes by the words of a remedy, in %; 0 where they name no figure."""
+    found = re.search(r"about (\d+) % (more|less) time", text)
+    return 0 if found is None else int(found[1]) * (1 if found[2] == "more" else -1)
+
+
+def slower_by(made: Plan, after: Plan) -> float:
+    """The same, of the two plans."""
+    before, then = made.time.step_s, after.time.step_s
+    assert before is not None and then is not None
+    return 100 * (then / after.batch.effective_samples / (before / made.batch.effective_samples) - 1)
+
+
+def check_fits(after: Plan, remedy: Remedy) -> None:
+    assert after.memory.verdict in ("fits", "tight"), remedy.text
+    assert f": {gib(after.memory.device_used_bytes)}" in remedy.text
+
+
+@each("name", CASES)
+def test_a_remedy_keeps_its_promise(name: str) -> None:
+    request, made = case(name)
+    gpu, count, _, _ = CASES[name]
+    found = too_large(made)
+    assert 1 <= len(found.remedies) <= 4 and found.severity == ("error" if found.code == "does_not_fit" else "warning")
+    # Another model has traces of its own.
+    promises, learnt_otherwise = iter(made.candidates), []
+    for remedy in found.remedies:
+        after = plan(machine(gpu, count), apply(request, remedy))
+        check_fits(after, remedy)
+        assert after.work == (after.work if "model.name" in remedy.changes else next(promises))
+        assert said_time(remedy.text) == pytest.approx(slower_by(made, after), abs=2), remedy.text
+        assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
+        unit = "effective_tokens" if made.batch.target_tokens else "effective_samples"
+        assert getattr(after.batch, unit) == pytest.approx(getattr(made.batch, unit), rel=0.02), remedy.text
+        learnt_otherwise.append(
+            bool({"batch.sequence_length", "peft.method", "model.name"} & set(remedy.changes))
+            or bool({"adafactor", "bf16-true"} & {str(value) for value in remedy.changes.values()})
+        )
+    assert learnt_otherwise == sorted(learnt_otherwise), "what changes the training comes last"
+
+
+def test_remedies_are_cheapest_first() -> None:
+    request = asked("esm2-650m", micro=20, target=3900, **FULL)
+    costs = []
+    for one in finding(plan(machine("RTX 3080 12GB"), request), "does_not_fit").remedies:
+        engine = [
+            key for key in one.changes
+            if key.startswith("engine.") and key not in ("engine.checkpointing", "engine.precision")
+        ]  # fmt: skip
+        learnt = any(value in ("bf16-true", "adafactor") for value in one.changes.values())
+        step = plan(machine("RTX 3080 12GB"), apply(request, one)).time.step_s or 0
+        costs.append((learnt or "batch.sequence_length" in one.changes, step * 1.25 ** len(engine)))
+    assert len(costs) > 1 and costs == sorted(costs)
+
+
+def test_where_nothing_fits_or_only_what_is_far_smaller() -> None:
+    def on_a_card_of(memory: int) -> Finding:
+        small = catalogue_machine(gpu="RTX 2080 Super", num_gpus=1, ram_bytes=64 * GIB, gpu_memory_bytes=memory)
+        return finding(plan(small, config("esm2-650m")), "does_not_fit")
+
+    found = on_a_card_of(GIB)
+    assert "No engine setting makes it fit." in found.message
+    assert [one.changes["model.name"] for one in found.remedies] == ["esm2-35m", "esm2-8m"]
+    assert not on_a_card_of(GIB // 3).remedies
+    # Far shorter sequences are offered only where nothing else helps, and rows of 600 tokens cannot be cut at 1,000.
+    here = machine("RTX 2080 Super")
+    remedies = too_large(plan(here, asked("esm2-650m", length=65536, micro=1, peft__method="none"))).remedies
+    assert remedies and all(one.changes.get("batch.sequence_length", 65536) < 65536 for one in remedies)
+    usual = too_large(case("given micro-batch")[1]).remedies
+    assert all(one.changes.get("batch.sequence_length", 512) >= 128 for one in usual)
+    bounded = too_large(plan(here, asked("esm2-650m", micro=64, length=2048, **FULL), rows(count=3))).remedies
+    assert bounded and all(one.changes.get("batch.sequence_length", 0) < 600 for one in bounded)
+
+
+def test_tight_is_a_warning() -> None:
+    base = asked("esm2-150m", micro=16, **FULL)
+    need, here = plan(machine("H100 SXM"), base).memory, real(machine("RTX 3090"))
+    between = (need.needed_bytes + need.needed_high_bytes) // 2
+    made = plan(replace(here, gpus=(replace(here.gpus[0], memory_free_bytes=between),)), base)
+    assert made.memory.verdict == "tight" and finding(made, "tight").severity == "warning"
+
+
+def test_adapters_are_offered_for_weights_that_are_there_alone() -> None:
+    request, made = case("pretrained")
+    scratch = plan(machine("RTX 4090"), request.with_values({"model.init": "scratch"}, "you"))
+    offered = [any("peft.method" in one.changes for one in too_large(each).remedies) for each in (made, scratch)]
+    assert offered == [True, False]
+
+
+def test_room() -> None:
+    """At the same batch; without one to keep the largest that fits; and checkpointing that is not needed."""
+    here, request = machine("A100 80GB SXM"), asked("esm2-150m", micro=2, target=64)
+    remedy = finding(plan(here, request), "room").remedies[0]
+    after = plan(here, apply(request, remedy))
+    assert after.batch.micro_batch > 4 and after.batch.effective_samples == 64
+    assert after.memory.verdict == "fits" and gib(after.memory.device_used_bytes) in remedy.text
+    assert "room" not in codes(plan(here, asked("esm2-150m", target=64)))
+    request = asked("esm2-650m", micro=2, **FULL)
+    remedy = finding(plan(machine("RTX 3090"), request), "room").remedies[0]
+    micro = remedy.changes["batch.micro_batch_size"]
+    after = plan(machine("RTX 3090"), apply(request, remedy))
+    assert after.memory.verdict == "fits" and after.batch.micro_batch == micro
+    more = request.with_values({"batch.micro_batch_size": micro + 3}, "you")
+    assert plan(machine("RTX 3090"), more).memory.verdict != "fits"
+    remedy = finding(plan(here, asked("esm2-150m", micro=4, target=4, engine__checkpointing=True)), "room").remedies[0]
+    assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
+
+
+def test_every_catalogue_model_is_planned_without_a_wrong_promise() -> None:
+    offered = 0
+    for name, spec in load_models().items():
+        request = asked(name, task=spec.task, micro=96, target=192, **FULL)
+        made = plan(machine("RTX 2080 Super"), request)
+        for one in made.findings:
+            for remedy in one.remedies if one.code in ("does_not_fit", "tight") else ():
+                check_fits(plan(machine("RTX 2080 Super"), apply(request, remedy)), remedy)
+                offered += 1
+    assert offered > 10
+
+
+def test_several_processes_on_a_cpu_are_refused_with_what_all_of_them_need() -> None:
+    """They share one RAM: what one of them needs would be less than there is, and no reason to refuse."""
+    made = plan(machine(None, ram_gib=24), asked("qwen2.5-0.5b", micro=8, engine__processes=8, task="causal-lm"))
+    message = finding(made, "does_not_fit").message
+    needed, capacity, states = map(float, re.search(r"at least ([\d.]+) GiB, .* has ([\d.]+) GiB.*take ([\d.]+) GiB", message).groups())  # fmt: skip
+    assert needed > capacity == pytest.approx((made.memory.capacity_bytes or 0) / 2**30, abs=0.1)
+    assert sum(made.memory.breakdown[part] for part in ("weights", "gradients", "optimizer")) / 2**30 <= states + 0.1
+
+
+LORA: dict[str, Any] = {"peft__method": "lora", "task": "causal-lm", "model__init": "pretrained"}
+WIDE: dict[str, dict[str, Any]] = {
+    "llama-2-13b": {"of": "llama-3.1-8b", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40,
+                    "num_key_value_heads": 40, "intermediate_size": 13824, "vocab_size": 32000},
+    "esm2-3b": {"of": "esm2-650m", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40,
+                "intermediate_size": 10240},
+    "nllb-3.3b": {"of": "nllb-600m", "d_model": 2048, "encoder_layers": 24, "decoder_layers": 24, "encoder_ffn_dim": 8192,
+                  "decoder_ffn_dim": 8192},
+    "gpt-oss-20b": {"of": "mistral-7b", "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
+                    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880,
+                    "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088},
+}  # fmt: skip
+"""Models of no catalogue: what differs from one that is in it."""
+IN_RAM, SHARED = ("engine.offload", "all"), ("engine.strategy", "fsdp")
+JOBS: dict[str, tuple[str, int, int, str, dict[str, Any], set[tuple[str, Any]]]] = {
+    "7B LoRA on a 4090, from a demo in fp32": ("RTX 4090", 1, 64, "mistral-7b", {**LORA, "engine__precision": "fp32", "micro": 32,
+        "target": 64, "length": 64, "engine__checkpointing": False}, {("engine.precision", "bf16"), ("batch.micro_batch_size", 8)}),
+    "7B LoRA on a 3080": ("RTX 3080 10GB", 1, 64, "mistral-7b", {**LORA, "target": 64}, {IN_RAM}),
+    "13B LoRA on two 3090": ("RTX 3090", 2, 64, "llama-2-13b", {**LORA, "target": 64}, {SHARED}),
+    "1.5B on a 3060": ("RTX 3060 12GB", 1, 64, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64}, {IN_RAM}),
+    "1.5B in fp32, at 32 by hand": ("RTX 3060 12GB", 1, 24, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64, "micro": 32,
+        "engine__precision": "fp32", "engine__checkpointing": False}, {("engine.precision", "bf16-true")}),
+    "ESM-2 3B on a 2080": ("RTX 2080 Super", 1, 128, "esm2-3b", {"target": 64}, {IN_RAM}),
+    "NLLB 3.3B on two cards": ("RTX 3090", 2, 128, "nllb-3.3b", {"task": "seq2seq", "target": 96}, {("engine.strategy", "zero3")}),
+    "gpt-oss on a 4090": ("RTX 4090", 1, 128, "gpt-oss-20b", {**LORA, "target": 16}, {IN_RAM}),
+    "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {"task": "causal-lm", "target": 64, "model__init": "pretrained"},
+        {("peft.method", "lora"), ("model.name", "qwen2.5-1.5b")}),
+}  # fmt: skip
+"""What does not fit, and something of what must be among the remedies."""
+
+
+def job(name: str) -> tuple[RunConfig, Any]:
+    gpu, count, ram, model, values, _ = JOBS[name]
+    models = dict(load_models())
+    for wide, keys in WIDE.items():
+        like = models[keys["of"]]
+        own = {key: value for key, value in keys.items() if key != "of"}
+        models[wide] = replace(like, name=wide, architecture={**like.architecture, **own})
+    request = asked(model, **values)
+    here = machine(gpu, count, ram_gib=ram)
+    return request, lambda one: make_plan(here, one, model=models[one.model.name], data=rows())
+
+
+@each("name", JOBS)
+def test_settings_are_tried_together_before_it_is_said_that_none_will_do(name: str) -> None:
+    """Each remedy is replayed; the sentence stands where all of them change what is learnt, and nowhere else."""
+    request, planned = job(name)
+    made = planned(request)
+    found = finding(made, "does_not_fit")
+    offered = {pair for one in found.remedies for pair in one.changes.items() if isinstance(pair[1], str | int)}
+    assert JOBS[name][5] <= offered, [one.text for one in found.remedies]
+    same = 0
+    for remedy in found.remedies:
+        after = planned(apply(request, remedy))
+        check_fits(after, remedy)
+        assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
+        engine, then = after.config.engine, after.config
+        same += (
+            (then.model.name, then.peft.method) == (request.model.name, request.peft.method)
+            and after.batch.sequence_length == made.batch.sequence_length
+            and engine.precision != "bf16-true" and engine.optimizer != "adafactor"
+        )  # fmt: skip
+    assert ("No engine setting makes it fit." in found.message) == (same == 0)
+    if name == KNOWN:
+        first = found.remedies[0]
+        after = planned(apply(request, first))
+        assert set(first.changes) == {"engine.precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps"}
+        assert after.batch.effective_samples == 64 and after.memory.verdict == "fits"
+        assert 17 * GIB < after.memory.device_used_bytes < 20 * GIB
+
+
+KNOWN = "7B LoRA on a 4090, from a demo in fp32"
+
+
+def test_years_come_with_what_would_end() -> None:
+    request = config("esm2-650m", batch__target_tokens=2_000_000, training__max_steps=500_000)
+    found = finding(plan(machine(), request), "takes_years")
+    fewer, sibling = found.remedies
+    shorter = plan(machine(), apply(request, fewer))
+    assert found.severity == "warning" and not {"takes_years", "takes_months"} & codes(shorter)
+    assert (shorter.config.training.warmup or 0) < (shorter.config.training.max_steps or 0)
+    assert sibling.changes["model.name"].startswith("esm2-")
+    assert (plan(machine(), apply(request, sibling)).time.total_s or 0) < 1e9
+
+
+def test_a_remedys_command_gives_the_remedied_plan() -> None:
+    """What stands after --set is read back as the same value."""
+    remedy = too_large(case("given micro-batch")[1]).remedies[-1]
+    words = shlex.split(remedy.command or "")
+    assert words[:2] == ["trainwiz", "plan"]
+    settings = dict(words[i + 1].split("=", 1) for i, word in enumerate(words) if word == "--set")
+    rebuilt = build_config(None, settings)
+    assert {key: rebuilt.value(key) for key in remedy.changes} == dict(remedy.changes)
+
+
+def test_what_else_a_plan_finds() -> None:
+    by_hand = catalogue_machine(
+        gpu=None, num_gpus=1, ram_bytes=None, gpu_memory_bytes=20 * GIB, tflops=60, capability="8.6"
+    )
+    uncertain = finding(plan(by_hand, config("esm2-35m", engine__precision="fp32")), "uncertain_rate").message
+    assert "catalogue" not in uncertain and "given by hand" in uncertain
+    spec, request = load_models()["esm2-8m"], config("esm2-8m", batch__sequence_length=2048)
+    absolute = replace(spec, architecture={**spec.architecture, "position_embedding_type": "absolute"})
+    assert finding(make_plan(machine(), request, model=absolute, data=None), "too_long").severity == "error"
+    assert "too_long" not in codes(make_plan(machine(), request, model=spec, data=None))
+    # Of the reader: passed through, and errors first.
+    missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
+    made = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))
+    assert made.findings[0] == missing and made.errors == (missing,)
+    # A target far below one sequence is said in words.
+    found = finding(
+        plan(machine(), config("esm2-8m", batch__target_tokens=1, batch__micro_batch_size=16)), "batch_deviation"
+    )
+    assert "%" not in found.message
+    assert any(one.changes["batch.micro_batch_size"] == 1 for one in found.remedies)
+    # A profile for any machine takes the CPU where torch misses the GPU.
+    here = replace(real(machine()), torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
+    profile = load_profile("cpu-demo")
+    made = make_plan(here, build_config(profile, {}), model=load_models()["esm2-tiny"], data=None, profile=profile)
+    found = finding(made, "torch_without_cuda")
+    assert found.severity == "warning" and "stays idle" in found.message
+    assert made.config.engine.device == "cpu" and made.memory.device == "host RAM"
+
+
+@each(
+    ("name", "gpu", "count", "ram_gib", "evil"),
+    [
+        # NLLB's 256,206 words: six sequences are evaluated with more logits than three are trained with.
+        ("4080s", "RTX 4080 Super", 1, 64, {"does_not_fit", "evaluation_does_not_fit"}),
+        # Nothing moves to a host that has no room for it.
+        ("3x3080-20g", "RTX 3080 20GB", 3, 12, {"host_ram"}),
+    ],
+)
+def test_a_remedy_brings_no_other_evil(name: str, gpu: str, count: int, ram_gib: int, evil: set[str]) -> None:
+    profile = load_profile(name)
+    request = build_config(profile, {})
+    small = catalogue_machine(gpu=gpu, num_gpus=count, ram_bytes=ram_gib * GIB, cpu_cores=8, gpu_memory_bytes=6 * GIB)
+    remedies = finding(plan(small, request, assumed_rows(request), profile=profile), "does_not_fit").remedies
+    assert remedies
+    for remedy in remedies:
+        cured = plan(small, apply(request, remedy), assumed_rows(request), profile=profile)
+        assert not codes(cured) & evil, remedy.text
+
+
+def test_a_loss_in_slices() -> None:
+    """Offered where logits are most, and not where the micro-batch alone does as much."""
+    crowded = asked("qwen2.5-0.5b", task="causal-lm", micro=32, target=512, engine__checkpointing=True)
+    remedies = finding(plan(machine("RTX 3090"), crowded), "does_not_fit").remedies
+    assert any("training.loss_chunk" in one.changes for one in remedies)
+    profile = load_profile("4080s-guide")
+    made = plan(machine("RTX 4080 Super"), build_config(profile, {}), profile=profile)
+    micro = {
+        one.changes.get("training.loss_chunk"): one.changes.get("batch.micro_batch_size")
+        for one in finding(made, "does_not_fit").remedies
+        if not any(key.startswith(("engine.", "peft.")) for key in one.changes)
+    }
+    assert None in micro and all(size > micro[None] for chunk, size in micro.items() if chunk is not None)
+
+
+def _offered(made: Plan) -> list[tuple[Finding, Remedy]]:
+    return [(found, remedy) for found in made.findings for remedy in found.remedies if remedy.changes]
+
+
+@each("name", ["2080super", "2080super-guide", "3080-12g-guide", "a6000-guide", "3x3080-20g-guide"])
+def test_a_remedy_brings_what_it_says_and_is_gone_when_it_is_applied(name: str) -> None:
+    """Time of a whole run with evaluation and saving, memory with all that the other batch changes."""
+    request = PlanRequest(profile=name)
+    seen = set()
+    for found, remedy in _offered(plan_run(request)):
+        then = plan_run(replace(request, overrides={**request.overrides, **remedy.changes}))
+        assert all(dict(other.changes) != dict(remedy.changes) for _, other in _offered(then)), remedy
+        if found.code == "takes_years":
+            seen.add(found.code)
+            assert duration_range(then.time.total_low_s, then.time.total_high_s) in remedy.text
+        if found.code in ("claim_batch", "claim_memory"):
+            seen.add(found.code)
+            assert gib(then.memory.device_used_bytes) in remedy.text
+    assert seen

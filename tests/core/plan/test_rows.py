@@ -1,0 +1,342 @@
+"""Rows in the plan: their order, padding, packing and rounding, and the tokens, operations and time that these cost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trainwiz.core.batch import MOST_ACCUMULATION
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import yielding_values
+from trainwiz.core.config.modes import apply_mode
+from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.data.lengths import LengthOrder, StepShape, pool_steps
+from trainwiz.core.data.summary import DataSummary, summarize_data
+from trainwiz.core.estimate.flops import micro_batch_flops
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.rows import Arrangement, _factors, _mean_cost, lengths_of, moments_of, usual_lengths
+
+from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.each import each
+
+LIMIT = 512
+SAMPLE = np.maximum(5, np.random.default_rng(4).lognormal(4.6, 0.8, 4000)).astype(int)
+DATA = DataSummary(rows=100_000, rows_exact=True, lengths=tuple(SAMPLE.tolist()))
+TARGETS = np.maximum(3, SAMPLE * np.random.default_rng(6).lognormal(0, 0.3, len(SAMPLE))).astype(int)
+
+
+def planned(model: str = "esm2-150m", data: DataSummary | None = DATA, **changes: Any) -> Plan:
+    sizes = {"batch__micro_batch_size": 16, "batch__gradient_accumulation_steps": 4, "batch__sequence_length": LIMIT}
+    return plan(machine(), config(model, **{**sizes, "data__pad_to_multiple_of": 1, **changes}), data)
+
+
+def work_of(made: Plan, **changes: Any) -> Workload:
+    assert made.work is not None
+    return replace(made.work, **changes)
+
+
+def drawn(lengths: np.ndarray, keys: np.ndarray, micro_batch: int, step_rows: int, *, grouped: bool) -> float:
+    """Padded tokens of a step by the order of a training."""
+    pool = pool_steps(step_rows, len(keys)) if grouped else 1
+    orders = [np.random.default_rng(1).permutation(len(keys))]
+    arranged = LengthOrder(keys, StepShape(step_rows, micro_batch, 1), pool=pool).arranged(orders, 1, 0)
+    order = np.concatenate(list(arranged))
+    batches = np.minimum(lengths[order], LIMIT)[: len(order) // micro_batch * micro_batch].reshape(-1, micro_batch)
+    return float(batches.max(axis=1).mean() * step_rows)
+
+
+@each("limit", [1, 5, 40, 99, 100, 500])
+def test_answers_about_lengths_against_a_plain_count(limit: int) -> None:
+    generator = random.Random(limit)
+    rows = tuple(generator.randint(5, 100) for _ in range(999))
+    lengths = lengths_of(rows)
+    assert lengths is not None
+    assert lengths.longest == max(rows) == lengths.quantile(10, 10)
+    assert lengths.share_above(limit) == pytest.approx(sum(row > limit for row in rows) / 999)
+    assert lengths.mean_up_to(limit) == pytest.approx(sum(min(row, limit) for row in rows) / 999)
+    assert lengths.quantile(9, 10) == sorted(rows)[899]
+
+
+def test_rows_are_sorted_once_however_often_a_plan_is_made() -> None:
+    generator = random.Random(7)
+    lengths, targets = (tuple(generator.randint(5, 600) for _ in range(20_000)) for _ in range(2))
+    data = DataSummary(5_000_000, True, lengths, target_lengths=targets, validation_rows=2000)
+    lengths_of.cache_clear()
+    for samples in (96, 192, 960):
+        request = config("nllb-600m", task="seq2seq", batch__target_samples=samples, evaluation__generate=True)
+        plan(machine("RTX 4090"), request, data)
+    answers = lengths_of.cache_info()
+    assert answers.misses == 2 and answers.hits > 10
+
+
+@each("grouped", [False, True])
+@each(("micro", "accumulation"), [(4, 1), (16, 4), (8, 40), (4, 2)])
+def test_the_padding_of_the_plan_is_that_of_the_order(micro: int, accumulation: int, grouped: bool) -> None:
+    sizes = {"batch__micro_batch_size": micro, "batch__gradient_accumulation_steps": accumulation}
+    batch = planned(**sizes, data__group_by_length=grouped).batch
+    rows = np.random.default_rng(5).choice(SAMPLE, DATA.rows)
+    expected = drawn(rows, rows, micro, micro * accumulation, grouped=grouped)
+    assert batch.padded_tokens == pytest.approx(expected, rel=0.03)
+    assert batch.padding_waste == pytest.approx(1 - (batch.real_tokens or 0) / expected, abs=0.03)
+
+
+@each("arrangement", ["arranged", "grouped"])
+def test_pairs_are_arranged_by_their_longer_side(arrangement: Arrangement) -> None:
+    data = replace(DATA, target_lengths=tuple(TARGETS.tolist()))
+    usual = usual_lengths(work_of(planned(), length=LIMIT, target_length=LIMIT), data, arrangement)
+    picked = np.random.default_rng(5).integers(0, len(SAMPLE), DATA.rows)
+    keys = np.maximum(SAMPLE, TARGETS)[picked]
+    for found, side in zip(usual, (SAMPLE, TARGETS), strict=True):
+        expected = drawn(side[picked], keys, 16, 64, grouped=arrangement == "grouped") / 64
+        assert found == pytest.approx(expected, rel=0.04)
+
+
+@each(
+    ("changes", "expected", "why"),
+    [
+        ({}, True, "padding 66 % -> 35 %"),
+        ({"batch__gradient_accumulation_steps": 1}, False, "one micro-batch"),
+        ({"batch__micro_batch_size": 1}, False, "one row"),
+    ],
+)
+def test_it_is_on_where_a_step_is_several_micro_batches(changes: dict[str, Any], expected: bool, why: str) -> None:
+    made = planned(**changes)
+    choice = next(one for one in made.choices if one.key == "data.arrange_by_length")
+    assert choice.value is expected and why in choice.reason, choice
+    assert (made.batch.padded_tokens == made.batch.drawn_tokens) is not expected
+
+
+def test_processes_wait_for_the_longest_micro_batch_where_each_step_has_one() -> None:
+    four = work_of(planned(), micro_batch=16, accumulation=1, world_size=4, strategy="ddp", length=LIMIT)
+
+    def longest(arrangement: Arrangement, **changes: Any) -> float:
+        return usual_lengths(replace(four, **changes), DATA, arrangement)[0]
+
+    waiting = longest("drawn")
+    assert longest("drawn", world_size=1) < waiting == pytest.approx(longest("arranged"), rel=0.02)
+    ddp, zero3 = (longest("arranged", accumulation=16, strategy=name) for name in ("ddp", "zero3"))
+    assert ddp < zero3 < waiting
+
+
+def test_a_step_in_order_takes_less_time_and_says_why() -> None:
+    plain, grouped = planned(data__arrange_by_length=False), planned(data__group_by_length=True)
+    steps = [made.time.step_s or 0 for made in (plain, planned(), grouped)]
+    assert 0 < steps[1] < 0.8 * steps[0] and 0 < steps[2] < 0.75 * steps[0]
+    assert grouped.batch.effective_samples == plain.batch.effective_samples
+    assert grouped.batch.real_tokens == plain.batch.real_tokens
+    assert grouped.memory.high_bytes == plain.memory.high_bytes
+    said = finding(grouped, "grouped_by_length").message
+    assert f"{grouped.batch.padded_tokens:,}" in said and f"{plain.batch.padded_tokens:,}" in said
+    assert "grouped_by_length" not in codes(plain)
+
+
+def test_where_there_is_nothing_to_group_or_nothing_known() -> None:
+    unknown = planned(data=None, data__group_by_length=True)
+    assert unknown.batch.padded_tokens is None
+    assert not {"grouped_by_length", "nothing_to_group"} & codes(unknown)
+    alone = planned(batch__micro_batch_size=1, data__group_by_length=True)
+    assert "one row" in finding(alone, "nothing_to_group").message
+    joined = planned("gpt2-tiny", data__sources=[{"name": "a.txt"}], data__group_by_length=True)
+    assert "joined" in finding(joined, "nothing_to_group").message and joined.batch.padding_waste == 0
+
+
+def test_the_mean_of_the_loss() -> None:
+    for kind, said in (("esm2-tiny", "means of micro-batches"), ("gpt2-tiny", "so does the Trainer")):
+        made = planned(kind, data__concatenate=False)
+        choice = next(one for one in made.choices if one.key == "training.loss_mean")
+        assert choice.value == "tokens" and choice.origin == "solved" and said in choice.reason
+    means = planned(training__loss_mean="micro_batches")
+    assert means.config.data.arrange_by_length is False
+    # It is what the Trainer of transformers does for ESM.
+    assert not {"weights_by_arrangement", "not_the_stock_mean"} & codes(means)
+    both = planned(training__loss_mean="micro_batches", data__arrange_by_length=True)
+    tokens, as_drawn = finding(both, "weights_by_arrangement").remedies
+    assert tokens.changes == {"training.loss_mean": "tokens"} and as_drawn.changes["data.arrange_by_length"] is False
+    causal = planned("gpt2-tiny", data__concatenate=False, training__loss_mean="micro_batches")
+    assert "gpt2" in finding(causal, "not_the_stock_mean").message
+
+
+LENGTHS = np.maximum(5, np.random.default_rng(4).lognormal(5.5, 0.8, 9000)).astype(int)
+LONGER = np.maximum(3, LENGTHS * np.random.default_rng(6).lognormal(0, 0.3, len(LENGTHS))).astype(int)
+PROTEINS = DataSummary(rows=len(LENGTHS), rows_exact=True, lengths=tuple(LENGTHS.tolist()))
+PAIRS = replace(PROTEINS, target_lengths=tuple(LONGER.tolist()))
+SIZES = {"batch__micro_batch_size": 20, "batch__gradient_accumulation_steps": 16}
+
+
+def computing(model: str, attention: str = "sdpa") -> Workload:
+    made = planned(model, None, engine__attention=attention, **SIZES)
+    return work_of(made, target_length=LIMIT)
+
+
+def counted(work: Workload, data: DataSummary, arrangement: Arrangement) -> float:
+    """FLOPs of a micro-batch on average, each counted at its own lengths, over steps of rows in a random order."""
+    sides = [np.minimum(np.array(side), LIMIT) for side in (data.lengths, data.target_lengths or data.lengths)]
+    micro, rows = work.micro_batch, work.micro_batch * work.accumulation
+    steps = np.random.default_rng(9).permutation(len(sides[0]))[: len(sides[0]) // rows * rows].reshape(-1, rows)
+    if arrangement == "arranged":
+        keys = np.maximum(*(np.array(one) for one in (data.lengths, data.target_lengths or data.lengths)))
+        steps = np.take_along_axis(steps, np.argsort(-np.minimum(keys, LIMIT)[steps], axis=1, kind="stable"), axis=1)
+    each = 1 if arrangement == "packed" else micro
+    one, longest = work.with_micro_batch(each), [side[steps.reshape(-1, each)].max(axis=1) for side in sides]
+    pairs = zip(*longest, strict=True)
+    flops = [micro_batch_flops(replace(one, length=int(source), target_length=int(target))) for source, target in pairs]
+    return float(np.mean(flops)) * micro / each
+
+
+@each("arrangement", ["drawn", "arranged", "packed"])
+@each(
+    ("model", "data", "attention"),
+    [("esm2-8m", PROTEINS, "sdpa"), ("esm2-650m", PROTEINS, "eager"), ("t5-chat-tiny", PAIRS, "sdpa")],
+)
+def test_the_mean_cost_is_that_of_the_micro_batches(
+    model: str, data: DataSummary, attention: str, arrangement: Arrangement
+) -> None:
+    work = computing(model, attention)
+    moments = moments_of(work, data, arrangement)
+    assert moments is not None
+    assert _mean_cost(_factors(work), moments).flops == pytest.approx(counted(work, data, arrangement), rel=0.01)
+
+
+@each("data", [PROTEINS, PAIRS])
+def test_of_a_small_step_the_squares_are_those_of_single_steps(data: DataSummary) -> None:
+    """Lengths of one place in the order vary from step to step; a micro-batch of one row is never padded."""
+    work = replace(computing("t5-chat-tiny"), micro_batch=2, accumulation=2)
+    arranged = moments_of(work, data, "arranged")
+    assert arranged is not None
+    assert _mean_cost(_factors(work), arranged).flops == pytest.approx(counted(work, data, "arranged"), rel=0.015)
+    assert arranged.source_squared > 1.1 * arranged.source**2
+    alone = replace(work, micro_batch=1, accumulation=8)
+    assert moments_of(alone, data, "arranged") == moments_of(alone, data, "drawn")
+
+
+def test_a_plan_says_what_its_order_saves_and_what_could_be_saved() -> None:
+    made = planned("esm2-650m", PROTEINS, **SIZES)
+    as_drawn = planned("esm2-650m", PROTEINS, data__arrange_by_length=False, **SIZES)
+    flops = {one: counted(work_of(made), PROTEINS, one) for one in ("drawn", "arranged", "packed")}
+    assert made.batch.operations_gain == pytest.approx(flops["drawn"] / flops["arranged"], rel=0.01)
+    assert made.batch.possible_operations_gain == pytest.approx(flops["drawn"] / flops["packed"], rel=0.01)
+    assert 1.2 < made.batch.operations_gain < made.batch.possible_operations_gain
+    assert made.time.pace_gain == pytest.approx((as_drawn.time.step_s or 0) / (made.time.step_s or 1), rel=1e-6)
+    assert as_drawn.time.pace_gain == as_drawn.batch.operations_gain == 1
+    # The first micro-batch of a step has the longest rows: arranging saves time, and no memory.
+    assert made.memory.high_bytes == as_drawn.memory.high_bytes
+
+
+def packing(model: str = "gpt2-tiny", **changes: Any) -> Plan:
+    values = {"batch__gradient_accumulation_steps": 1, "data__packing": True, "data__concatenate": False}
+    return planned(model, **{**values, **changes})
+
+
+def test_packing_computes_what_is_real() -> None:
+    packed, padded = packing(), packing(data__packing=False)
+    real = 16 * np.minimum(SAMPLE, LIMIT).mean()
+    assert packed.batch.padded_tokens == packed.batch.real_tokens == pytest.approx(real, abs=1)
+    assert packed.batch.drawn_tokens == padded.batch.padded_tokens and packed.batch.padding_waste == 0
+    assert f"{packed.batch.padded_tokens:,}" in finding(packed, "packed").message and "packed" not in codes(padded)
+    # SDPA pays for the square of a micro-batch, FlashAttention does not.
+    kept: dict[str, Any] = {"engine__checkpointing": False}
+    packed, padded = (packing("qwen2.5-0.5b", data__packing=packs, **kept) for packs in (True, False))
+    alone = packing("qwen2.5-0.5b", engine__attention="flash_attention_2", **kept)
+    assert 0 < (alone.time.step_s or 0) < (packed.time.step_s or 0)
+    peaks = [one.memory.allocated_bytes for one in (alone, packed, padded)]
+    assert peaks[0] < peaks[1] and peaks[2] < peaks[1]
+    assert "computes each token with all" in finding(packed, "packed").message
+    assert "each row alone" in finding(alone, "packed").message
+
+
+def test_micro_batches_of_a_packed_step_get_as_many_tokens() -> None:
+    order = np.random.default_rng(1).permutation(len(SAMPLE))
+    step = StepShape(rows=80, micro_batch=10, processes=2)
+    arranged = np.concatenate(list(LengthOrder(SAMPLE, step, even=True).arranged([order], 1, 0)))
+    for start in range(0, len(SAMPLE), 80):
+        assert set(arranged[start : start + 80]) == set(order[start : start + 80])
+    spread, plain = (np.ptp(SAMPLE[one].reshape(-1, 8, 10).sum(axis=2), axis=1) for one in (arranged, order))
+    assert np.median(spread) < 0.35 * np.median(plain)
+
+
+@each("arranged", [False, True])
+def test_the_tokens_of_a_step_are_those_of_rounded_lengths(arranged: bool) -> None:
+    of_steps = np.minimum(np.random.default_rng(1).choice(SAMPLE, (2000, 64)), 509)
+    longest = (-np.sort(-of_steps, axis=1) if arranged else of_steps).reshape(2000, 4, 16).max(axis=2)
+    values = {"batch__sequence_length": 509, "data__arrange_by_length": arranged}
+    for multiple in (8, 64):
+        batch = planned(**values, data__pad_to_multiple_of=multiple).batch
+        rounded = np.minimum(-(-longest // multiple) * multiple, 509)
+        assert batch.padded_tokens == pytest.approx(rounded.sum(axis=1).mean() * 16, rel=0.02)
+        assert batch.real_tokens == planned(**values).batch.real_tokens
+        assert batch.padding_waste == pytest.approx(1 - of_steps.sum() / rounded.sum() / 16, abs=0.02)
+
+
+def test_memory_and_time_are_of_rounded_lengths_and_never_beyond_the_limit() -> None:
+    short = replace(DATA, rows=len(SAMPLE), lengths=tuple(np.minimum(SAMPLE, 130).tolist()))
+    lengths = {}
+    for multiple in (1, 64, 4096):
+        values = {"batch__sequence_length": 509, "data__pad_to_multiple_of": multiple}
+        made = planned(data=short, batch__gradient_accumulation_steps=1, **values)
+        assert made.work is not None and made.usual is not None
+        lengths[multiple] = made.work.length, made.usual.length
+        assert usual_lengths(made.work, short, "drawn", multiple)[0] <= made.work.length
+    assert lengths[1][0] == 130 and lengths[64][0] == 192 and lengths[4096] == (509, 509)
+    assert lengths[1][1] <= 130 < lengths[64][1] <= 192
+
+
+TWO_LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
+
+
+def real(target: int, length: int = LIMIT) -> Plan:
+    return plan(machine(), config(batch__target_real_tokens=target, batch__sequence_length=length), TWO_LENGTHS)
+
+
+def test_a_target_of_real_tokens() -> None:
+    """Rows of 200 tokens on average: 100,000 real tokens are 500 sequences; cut at 200 a row has 125."""
+    batch = real(100_000).batch
+    assert batch.effective_samples == pytest.approx(500, rel=0.01)
+    assert batch.real_tokens == pytest.approx(100_000, rel=0.01) and batch.target_real_tokens == 100_000
+    assert batch.deviation == pytest.approx((batch.real_tokens or 0) / 100_000 - 1, abs=0.001)
+    assert real(100_000, 200).batch.effective_samples == pytest.approx(800, rel=0.01)
+    for absurd in (1, 10**13):
+        made = real(absurd)
+        assert 1 <= made.batch.accumulation <= MOST_ACCUMULATION
+        assert f"target of {absurd:,} real tokens" in finding(made, "batch_deviation").message
+    changes = yielding_values(
+        {"batch.target_tokens": 1_999_872, "batch.gradient_accumulation_steps": 651},
+        {"batch.target_real_tokens": 10**6},
+    )
+    assert changes["batch.target_tokens"][0] is changes["batch.gradient_accumulation_steps"][0] is None
+    request = RunConfig().with_values({"batch.target_real_tokens": 1_000_000}, "profile")
+    for mode, batches in (("smoke", None), ("dev-run", None), ("overfit", 1)):
+        moded = apply_mode(request, PlanRequest(mode=mode, overfit_batches=batches), None)  # type: ignore[arg-type]
+        assert moded.batch.target_real_tokens is None
+
+
+def test_time_is_of_the_padded_tokens_and_joined_texts_have_none() -> None:
+    made = planned(data=TWO_LENGTHS, batch__micro_batch_size=8)
+    tokens = (made.time.tokens_per_s or 0) * (made.time.step_s or 0)
+    assert tokens == pytest.approx(made.batch.padded_tokens, rel=0.01)
+    data = replace(TWO_LENGTHS, lengths=(1024,) * 10)
+    values = {"batch__target_real_tokens": 65_536, "batch__sequence_length": 1024}
+    batch = plan(machine(), config("gpt2-medium", task="causal-lm", **values), data).batch
+    assert batch.effective_samples == 64 and batch.padding_waste == batch.arranged_waste == 0
+    assert batch.real_tokens == batch.padded_tokens == batch.effective_tokens == 65_536
+
+
+def test_the_guides_batch_on_real_proteins(shared_data: Path) -> None:
+    """1,999,872 tokens of UniRef at length 512 hold about 1.13 million real ones."""
+    request = config(
+        "esm2-650m",
+        data__sources=[{"name": str(shared_data / "uniref90_10k.parquet")}],
+        batch__sequence_length=512,
+        batch__micro_batch_size=6,
+        batch__gradient_accumulation_steps=651,
+    )
+    batch = plan(machine("RTX 2080 Super"), request, summarize_data(request)).batch
+    assert batch.effective_tokens == 1_999_872
+    assert batch.real_tokens == pytest.approx(1_130_000, rel=0.03)
+    assert batch.real_tokens < (batch.padded_tokens or 0) < batch.effective_tokens
+    assert batch.padding_waste == pytest.approx(1 - batch.real_tokens / (batch.padded_tokens or 1), abs=1e-4)
+    assert batch.padding_waste == batch.arranged_waste < 0.02 < 0.2 < (batch.drawn_waste or 0)
