@@ -23,11 +23,7 @@ from trainwiz.core.profile import list_profiles
 PATIENCE_S = 280.0
 """DeepSpeed compiles its optimizer once, for more than a minute."""
 
-LOADERS = {
-    "masked-lm": "AutoModelForMaskedLM",
-    "causal-lm": "AutoModelForCausalLM",
-    "seq2seq": "AutoModelForSeq2SeqLM",
-}
+LOADERS = {"masked-lm": "AutoModelForMaskedLM", "causal-lm": "AutoModelForCausalLM", "seq2seq": "AutoModelForSeq2SeqLM"}
 
 pytestmark = pytest.mark.real
 
@@ -89,12 +85,7 @@ def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
 
 def offline(folder: Path) -> Mapping[str, str]:
     """No network, no cache of models or data sets; what DeepSpeed compiled before is used again."""
-    return {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(folder / "empty"),
-        "HF_ENDPOINT": "http://127.0.0.1:9",
-    }
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "empty"), "HF_ENDPOINT": "http://127.0.0.1:9"}
 
 
 def log_of(run: Path) -> str:

@@ -145,10 +145,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 @each(
     ("arguments", "environment"),
-    [
-        (("--help", "--lang=zh"), {"LANG": "en_US.UTF-8"}),
-        (("--lang", "en", "--help", "--lang", "zh"), {}),
-    ],
+    [(("--help", "--lang=zh"), {"LANG": "en_US.UTF-8"}), (("--lang", "en", "--help", "--lang", "zh"), {})],
 )
 def test_the_command_in_chinese(arguments: tuple[str, ...], environment: dict[str, str]) -> None:
     done = command(*arguments, **environment)

@@ -74,10 +74,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({"diagnosed": "cuda_oom"}, ["diagnosis"]),
     ({"last": End("failed", "python_error", "KeyError")}, ["ending"]),
     ({"codes": {"start": 1, "resume": 0, "diagnose": -11}}, ["ending"]),
-    (
-        {"fault": replace(KILLED, target="front"), "end": replace(STOPPED, last_step=6), "codes": {"start": -9}},
-        [],
-    ),
+    ({"fault": replace(KILLED, target="front"), "end": replace(STOPPED, last_step=6), "codes": {"start": -9}}, []),
 ]
 """What is otherwise than in a good outcome, and what the judge must call it."""
 

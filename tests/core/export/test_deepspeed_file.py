@@ -289,8 +289,7 @@ def theirs(document: dict[str, Any], config: RunConfig, refused: bool) -> list[s
         hidden = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
         filled = {f"zero_optimization.{name}": 4096 for name in hidden}
         plugin.deepspeed_config_process(
-            must_match=False,
-            **{"zero_optimization.stage3_gather_16bit_weights_on_model_save": False, **filled},
+            must_match=False, **{"zero_optimization.stage3_gather_16bit_weights_on_model_save": False, **filled}
         )
         DeepSpeedConfig(plugin.deepspeed_config)
     return []
