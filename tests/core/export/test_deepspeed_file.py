@@ -21,12 +21,9 @@ from tests.core.export.test_deepspeed import Arguments
 from tests.each import each
 
 AUTO: dict[str, Any] = {
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-    "gradient_clipping": "auto",
-    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
-}
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto", "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}  # fmt: skip
 """Agrees with every run of ZeRO-2 with the optimizer in host RAM."""
 
 
@@ -115,34 +112,22 @@ def test_sums_in_half_precision_are_named(tmp_path: Path) -> None:
     assert deepspeed_file_findings(alone) == ()
 
 
-@each(
-    ("document", "changes", "words"),
-    [
-        # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
-        ({"gradient_accumulation_steps": None}, {}, "no gradient_accumulation_steps, which counts as 1"),
-        ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
-        ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
-        ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
-        ({"optimizer": {"type": "AdamW"}}, {"engine__optimizer": "sgd"}, "where the run has 'sgd'"),
-        (
-            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}},
-            {},
-            "total_num_steps 99 where the run has 10",
-        ),
-        (
-            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-            {"training__warmup": 5},
-            "warmup_type, which counts as 'log', where the run has 'linear'",
-        ),
-        (
-            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-            {"training__final_learning_rate": 1e-5},
-            'where the run has "none of DeepSpeed\'s"',
-        ),
-        ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
-        ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
-    ],
-)
+@each(("document", "changes", "words"), [
+    # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
+    ({"gradient_accumulation_steps": None}, {}, "no gradient_accumulation_steps, which counts as 1"),
+    ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
+    ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
+    ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
+    ({"optimizer": {"type": "AdamW"}}, {"engine__optimizer": "sgd"}, "where the run has 'sgd'"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}}, {},
+     "total_num_steps 99 where the run has 10"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
+     {"training__warmup": 5}, "warmup_type, which counts as 'log', where the run has 'linear'"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
+     {"training__final_learning_rate": 1e-5}, 'where the run has "none of DeepSpeed\'s"'),
+    ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
+    ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
+])  # fmt: skip
 def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
     messages = said(tmp_path, merged, **changes)
@@ -162,21 +147,18 @@ def test_clipping_left_out_is_a_warning_only(tmp_path: Path) -> None:
     assert "deepspeed.json" in export_files(config_for(write(tmp_path, document)))
 
 
-@each(
-    ("document", "words"),
-    [
-        ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
-        ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
-        ({"zero_optimization": {"stage": "2"}}, "has stage '2'"),
-        ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
-        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
-        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
-        ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
-        ({"compile": {"disable": False}}, "`disable` in `compile`"),
-        ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
-        ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "names no batch"),
-    ],
-)
+@each(("document", "words"), [
+    ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
+    ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
+    ({"zero_optimization": {"stage": "2"}}, "has stage '2'"),
+    ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
+    ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
+    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
+    ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
+    ({"compile": {"disable": False}}, "`disable` in `compile`"),
+    ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
+    ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "names no batch"),
+])  # fmt: skip
 def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
     path = write(tmp_path, merged)
@@ -184,35 +166,26 @@ def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str,
     assert any(words in message for message in messages), messages
 
 
-@each(
-    ("zero", "meaning"),
-    [
-        ({"stage": 1}, ("zero1", "none")),
-        ({"stage": 2}, ("zero2", "none")),
-        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, ("zero2", "optimizer")),
-        ({"stage": 2, "offload_optimizer": {"device": "none"}}, ("zero2", "none")),
-        ({"stage": 2, "offload_param": {"device": "cpu"}}, ("zero2", "none")),
-        ({"stage": 2, "cpu_offload": True}, ("zero2", "optimizer")),
-        ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, ("zero3", "optimizer")),
-        ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, ("zero3", "all")),
-    ],
-)
+@each(("zero", "meaning"), [
+    ({"stage": 1}, ("zero1", "none")), ({"stage": 2}, ("zero2", "none")),
+    ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, ("zero2", "optimizer")),
+    ({"stage": 2, "offload_optimizer": {"device": "none"}}, ("zero2", "none")),
+    ({"stage": 2, "offload_param": {"device": "cpu"}}, ("zero2", "none")),
+    ({"stage": 2, "cpu_offload": True}, ("zero2", "optimizer")),
+    ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, ("zero3", "optimizer")),
+    ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, ("zero3", "all")),
+])  # fmt: skip
 def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: tuple[str, str]) -> None:
     assert strategy_of({"zero_optimization": zero}) == meaning
 
 
-@each(
-    ("content", "words"),
-    [
-        ("{", "line 1, column 2"),
-        ("[]", "no `zero_optimization` section"),
-        ('{"zero_optimization": 2}', "no `zero_optimization` section"),
-        (None, "cannot be read"),
-        (b"\xff\xfe", "not UTF-8"),
-        ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed takes no comments"),
-        ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
-    ],
-)
+@each(("content", "words"), [
+    ("{", "line 1, column 2"), ("[]", "no `zero_optimization` section"),
+    ('{"zero_optimization": 2}', "no `zero_optimization` section"), (None, "cannot be read"),
+    (b"\xff\xfe", "not UTF-8"),
+    ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed takes no comments"),
+    ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
+])  # fmt: skip
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | None, words: str) -> None:
     own = tmp_path / "mine.json"
     if content is not None:
@@ -225,13 +198,10 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | No
 
 
 WILD_VERDICTS = {
-    "evalconfig.json": "stage 0",
-    "HaibaraAiChan": "no `zero_optimization` section",
-    "comments_": "takes no comments",
-    "torch_compile": "`disable` in `compile`",
-    "deepspeed_diffusion": "scheduler 'CosineWarmup'",
+    "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "takes no comments",
+    "torch_compile": "`disable` in `compile`", "deepspeed_diffusion": "scheduler 'CosineWarmup'",
     "PasoDoble": "train_micro_batch_size_per_gpu 1 where the run has 2",
-}
+}  # fmt: skip
 
 
 def test_wild_files_are_used_or_refused_in_words(shared_data: Path) -> None:

@@ -26,26 +26,12 @@ def test_the_row_of_the_2080_super(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Every value of the guide's row arrives in the keyword that transformers reads."""
     kwargs = training_arguments(solved_config("2080super", engine__device="cuda"))
     expected = {
-        "per_device_train_batch_size": 6,
-        "gradient_accumulation_steps": 651,
-        "fp16": True,
-        "bf16": False,
-        "tf32": False,
-        "dataloader_num_workers": 12,
-        "dataloader_prefetch_factor": 8,
-        "optim": "adamw_torch",
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.98,
-        "adam_epsilon": 1e-8,
-        "weight_decay": 0.01,
-        "learning_rate": 4e-4,
-        "warmup_steps": 2000,
-        "max_steps": 500_000,
-        "lr_scheduler_type": "polynomial",
-        "lr_scheduler_kwargs": {"lr_end": 4e-5},
-        "activation_checkpointing": True,
-        "deepspeed": "deepspeed.json",
-    }
+        "per_device_train_batch_size": 6, "gradient_accumulation_steps": 651, "fp16": True, "bf16": False,
+        "tf32": False, "dataloader_num_workers": 12, "dataloader_prefetch_factor": 8, "optim": "adamw_torch",
+        "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-8, "weight_decay": 0.01, "learning_rate": 4e-4,
+        "warmup_steps": 2000, "max_steps": 500_000, "lr_scheduler_type": "polynomial",
+        "lr_scheduler_kwargs": {"lr_end": 4e-5}, "activation_checkpointing": True, "deepspeed": "deepspeed.json",
+    }  # fmt: skip
     assert {key: kwargs[key] for key in expected} == expected
 
 
@@ -83,17 +69,10 @@ def test_an_unsolved_config_names_the_key() -> None:
         training_arguments(config)
 
 
-@each(
-    ("precision", "strategy", "fp16", "bf16"),
-    [
-        ("fp32", "single", False, False),
-        ("tf32", "single", False, False),
-        ("fp16", "single", True, False),
-        ("bf16", "single", False, True),
-        ("bf16-true", "single", False, False),
-        ("bf16-true", "zero2", False, True),
-    ],
-)
+@each(("precision", "strategy", "fp16", "bf16"), [
+    ("fp32", "single", False, False), ("tf32", "single", False, False), ("fp16", "single", True, False),
+    ("bf16", "single", False, True), ("bf16-true", "single", False, False), ("bf16-true", "zero2", False, True),
+])  # fmt: skip
 def test_precision_flags(precision: str, strategy: str, fp16: bool, bf16: bool) -> None:
     config = solved_config(engine__device="cuda", engine__precision=precision, engine__strategy=strategy)
     kwargs = training_arguments(config)

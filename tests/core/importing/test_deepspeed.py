@@ -31,44 +31,28 @@ def zero(**section: Any) -> dict[str, Any]:
 CPU = {"device": "cpu", "pin_memory": True}
 
 
-@each(
-    ("settings", "values"),
-    [
-        (zero(stage=0), {"engine.strategy": "ddp"}),
-        (zero(stage=1), {"engine.strategy": "zero1"}),
-        ({"zero_optimization": False, "train_batch_size": 4}, {"engine.strategy": "ddp", "batch.target_samples": 4}),
-        ({"zero_optimization": True}, {"engine.strategy": "zero1"}),
-        (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
-        (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
-        (
-            zero(stage=3, offload_optimizer=CPU, offload_param=CPU),
-            {"engine.strategy": "zero3", "engine.offload": "all"},
-        ),
-        (
-            zero(stage=3, offload_param=CPU, offload_optimizer=CPU),
-            {"engine.strategy": "zero3", "engine.offload": "all"},
-        ),
-        (
-            zero(stage=3, cpu_offload_params=True, cpu_offload=True),
-            {"engine.strategy": "zero3", "engine.offload": "all"},
-        ),
-        (zero(stage=2, cpu_offload=False), {"engine.strategy": "zero2"}),
-        (zero(stage=2, offload_optimizer={"device": "none"}), {"engine.strategy": "zero2"}),
-        (zero(stage=2, offload_optimizer={"device": "nvme", "nvme_path": "/x"}), {"engine.strategy": "zero2"}),
-        (zero(stage=1, offload_param=CPU), {"engine.strategy": "zero1"}),
-        ({"fp16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
-        ({"bfloat16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "bf16"}),
-        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
-        ({"fp16": {"enabled": False}}, {"engine.strategy": "zero2", "engine.precision": "fp32"}),
-        ({"fp16": {"enabled": False}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
-        (
-            {"fp16": {"enabled": True}, "bf16": {"enabled": False}},
-            {"engine.strategy": "zero2", "engine.precision": "fp16"},
-        ),
-        # Two halves contradict, and neither is taken.
-        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, {"engine.strategy": "zero2"}),
-    ],
-)
+@each(("settings", "values"), [
+    (zero(stage=0), {"engine.strategy": "ddp"}), (zero(stage=1), {"engine.strategy": "zero1"}),
+    ({"zero_optimization": False, "train_batch_size": 4}, {"engine.strategy": "ddp", "batch.target_samples": 4}),
+    ({"zero_optimization": True}, {"engine.strategy": "zero1"}),
+    (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
+    (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
+    (zero(stage=3, offload_optimizer=CPU, offload_param=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
+    (zero(stage=3, offload_param=CPU, offload_optimizer=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
+    (zero(stage=3, cpu_offload_params=True, cpu_offload=True), {"engine.strategy": "zero3", "engine.offload": "all"}),
+    (zero(stage=2, cpu_offload=False), {"engine.strategy": "zero2"}),
+    (zero(stage=2, offload_optimizer={"device": "none"}), {"engine.strategy": "zero2"}),
+    (zero(stage=2, offload_optimizer={"device": "nvme", "nvme_path": "/x"}), {"engine.strategy": "zero2"}),
+    (zero(stage=1, offload_param=CPU), {"engine.strategy": "zero1"}),
+    ({"fp16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
+    ({"bfloat16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "bf16"}),
+    ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
+    ({"fp16": {"enabled": False}}, {"engine.strategy": "zero2", "engine.precision": "fp32"}),
+    ({"fp16": {"enabled": False}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": False}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
+    # Two halves contradict, and neither is taken.
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, {"engine.strategy": "zero2"}),
+])  # fmt: skip
 def test_sharding_offload_and_precision(settings: dict[str, Any], values: dict[str, Any]) -> None:
     imported = read(**settings)
     assert imported.values == values
@@ -120,15 +104,10 @@ def test_the_cosine_ends_at_a_share_of_the_peak() -> None:
     assert imported.values["training.schedule"] == "cosine"
 
 
-@pytest.mark.parametrize(
-    ("kind", "params", "where"),
-    [
-        ("OneBitAdam", {}, "dropped"),
-        ("Lion", {}, "dropped"),
-        ("PagedAdamW", {}, "unknown"),
-        ("Adam", {"adam_w_mode": False}, "dropped"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "params", "where"), [
+    ("OneBitAdam", {}, "dropped"), ("Lion", {}, "dropped"), ("PagedAdamW", {}, "unknown"),
+    ("Adam", {"adam_w_mode": False}, "dropped"),
+])  # fmt: skip
 def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], where: str) -> None:
     imported = read(optimizer={"type": kind, "params": params})
     assert "engine.optimizer" not in imported.values
@@ -152,20 +131,14 @@ def test_auto_is_dropped_with_its_reason() -> None:
     assert {"train_batch_size", "gradient_clipping", "optimizer.params.lr"} <= names(imported.dropped)
 
 
-@each(
-    ("settings", "code"),
-    [
-        (zero(stage=3, fp16={"enabled": True}), "misplaced"),
-        (zero(stage=3, fp16={"enabled": "auto"}), "misplaced"),
-        ({"fp16": {"enabled": True, "loss_scale": 128}}, "not_offered"),
-        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "contradiction"),
-        (zero(stage=1, offload_param=CPU), "contradiction"),
-        (zero(offload_optimizer=CPU), "contradiction"),
-        (zero(stage=2, offload_optimizer={"device": "cuda"}), "bad_value"),
-        ({"scheduler": {"type": "OneCycle"}}, "not_offered"),
-        ({"fp16": {"enabled": True, "loss_scale": 0}}, None),
-    ],
-)
+@each(("settings", "code"), [
+    (zero(stage=3, fp16={"enabled": True}), "misplaced"), (zero(stage=3, fp16={"enabled": "auto"}), "misplaced"),
+    ({"fp16": {"enabled": True, "loss_scale": 128}}, "not_offered"),
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "contradiction"),
+    (zero(stage=1, offload_param=CPU), "contradiction"), (zero(offload_optimizer=CPU), "contradiction"),
+    (zero(stage=2, offload_optimizer={"device": "cuda"}), "bad_value"),
+    ({"scheduler": {"type": "OneCycle"}}, "not_offered"), ({"fp16": {"enabled": True, "loss_scale": 0}}, None),
+])  # fmt: skip
 def test_what_is_said(settings: dict[str, Any], code: str | None) -> None:
     assert codes(read(**settings))[:1] == ([code] if code else [])
 
@@ -211,17 +184,11 @@ def test_a_key_that_stands_twice_is_told() -> None:
     assert codes(imported) == ["contradiction"]
 
 
-@each(
-    ("text", "place"),
-    [
-        (COMMENTED[: COMMENTED.index("braces")], "line 9"),
-        ('{"zero_optimization": {"stage": 2', "line 1"),
-        ('{\n"zero_optimization": {"stage": two}\n}', "line 2"),
-        ('{"a":' * 100_000, "nested"),
-        ("[1]", "settings"),
-        ('{"name": "package"}', "DeepSpeed"),
-    ],
-)
+@each(("text", "place"), [
+    (COMMENTED[: COMMENTED.index("braces")], "line 9"), ('{"zero_optimization": {"stage": 2', "line 1"),
+    ('{\n"zero_optimization": {"stage": two}\n}', "line 2"), ('{"a":' * 100_000, "nested"), ("[1]", "settings"),
+    ('{"name": "package"}', "DeepSpeed"),
+])  # fmt: skip
 def test_what_is_refused_is_refused_in_one_sentence(text: str, place: str) -> None:
     with pytest.raises(NotImportable) as caught:
         deepspeed.read(text, "ds.json")

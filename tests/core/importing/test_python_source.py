@@ -27,26 +27,14 @@ def rate(expression: str, before: str = "") -> Any:
     return imported.values.get("training.learning_rate", unknown(imported).get("learning_rate"))
 
 
-@each(
-    ("expression", "before", "value"),
-    [
-        ("1e-4", "", 1e-4),
-        ("LR", "LR = 3e-4", 3e-4),
-        ("LR * 2 / 4", "LR = 4e-4", 2e-4),
-        ("10 ** -4", "", 1e-4),
-        ("Config.lr", "class Config:\n    lr: float = 5e-4", 5e-4),
-        ("a", "a, b = 1e-4, 2", 1e-4),
-        ("args.lr", "p.add_argument('--lr', type=float, default=2e-4)", "args.lr"),
-        ("lr", "def train(lr=1e-4):\n    pass", "lr"),
-        ("LR", "LR = 1e-4\nLR = 2e-4", "LR"),
-        ("LR", "for LR in rates:\n    pass", "LR"),
-        ("LR", "LR = 1e-4\nLR *= 2", "LR"),
-        ("compute()", "", "compute()"),
-        ("missing", "", "missing"),
-        ("x", "x = y\ny = x", "x"),
-        ("os.environ['LR']", "", "os.environ['LR']"),
-    ],
-)
+@each(("expression", "before", "value"), [
+    ("1e-4", "", 1e-4), ("LR", "LR = 3e-4", 3e-4), ("LR * 2 / 4", "LR = 4e-4", 2e-4), ("10 ** -4", "", 1e-4),
+    ("Config.lr", "class Config:\n    lr: float = 5e-4", 5e-4), ("a", "a, b = 1e-4, 2", 1e-4),
+    ("args.lr", "p.add_argument('--lr', type=float, default=2e-4)", "args.lr"),
+    ("lr", "def train(lr=1e-4):\n    pass", "lr"), ("LR", "LR = 1e-4\nLR = 2e-4", "LR"),
+    ("LR", "for LR in rates:\n    pass", "LR"), ("LR", "LR = 1e-4\nLR *= 2", "LR"), ("compute()", "", "compute()"),
+    ("missing", "", "missing"), ("x", "x = y\ny = x", "x"), ("os.environ['LR']", "", "os.environ['LR']"),
+])  # fmt: skip
 def test_values_are_those_that_can_be_read(expression: str, before: str, value: Any) -> None:
     assert rate(expression, before) == value
 
@@ -100,18 +88,11 @@ def test_trl_has_its_own_defaults() -> None:
     assert "other_training" in {finding.code for finding in other.findings}
 
 
-@each(
-    ("model", "task"),
-    [
-        ("AutoModelForMaskedLM", "masked-lm"),
-        ("EsmForMaskedLM", "masked-lm"),
-        ("GPT2LMHeadModel", "causal-lm"),
-        ("T5ForConditionalGeneration", "seq2seq"),
-        ("BertForSequenceClassification", "sequence-classification"),
-        ("BertForTokenClassification", None),
-        ("AutoModel", None),
-    ],
-)
+@each(("model", "task"), [
+    ("AutoModelForMaskedLM", "masked-lm"), ("EsmForMaskedLM", "masked-lm"), ("GPT2LMHeadModel", "causal-lm"),
+    ("T5ForConditionalGeneration", "seq2seq"), ("BertForSequenceClassification", "sequence-classification"),
+    ("BertForTokenClassification", None), ("AutoModel", None),
+])  # fmt: skip
 def test_the_class_of_the_model_names_the_task(model: str, task: str | None) -> None:
     imported = read(f"m = {model}.from_pretrained('x/y')\na = TrainingArguments('a', seed=1)")
     assert imported.values.get("task") == task
@@ -147,17 +128,11 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-@each(
-    ("source", "words"),
-    [
-        ("print('hello')", "TrainingArguments"),
-        ("def f(:\n", "line 1"),
-        ("p = HfArgumentParser((A, B))\n", "command line"),
-        ("x = " + "(" * 5000, "Python"),
-        ("x = " + "-" * 100_000 + "1", "Python"),
-        ("TrainingArguments('\0')", "Python"),
-    ],
-)
+@each(("source", "words"), [
+    ("print('hello')", "TrainingArguments"), ("def f(:\n", "line 1"),
+    ("p = HfArgumentParser((A, B))\n", "command line"), ("x = " + "(" * 5000, "Python"),
+    ("x = " + "-" * 100_000 + "1", "Python"), ("TrainingArguments('\0')", "Python"),
+])  # fmt: skip
 def test_what_says_nothing_is_refused_in_a_sentence(source: str, words: str) -> None:
     with pytest.raises(NotImportable) as refused:
         read(source)
