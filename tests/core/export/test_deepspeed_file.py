@@ -17,7 +17,7 @@ from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.plan.gather import plan_run
 
 from tests.core.export.solved_config import solved_config
-from tests.core.export.test_deepspeed import Arguments
+from tests.core.export.test_engine_files import Arguments
 from tests.each import each
 
 AUTO: dict[str, Any] = {

@@ -10,15 +10,12 @@ import pytest
 from trainwiz.core.importing import python_source
 from trainwiz.core.importing.report import Imported, NotImportable
 
+from tests.core.importing.told import codes, unknown
 from tests.each import each
 
 
 def read(source: str) -> Imported:
     return python_source.read(source, "train.py")
-
-
-def unknown(imported: Imported) -> dict[str, Any]:
-    return {one.name: one.value for one in imported.unknown}
 
 
 def rate(expression: str, before: str = "") -> Any:
@@ -85,7 +82,7 @@ def test_trl_has_its_own_defaults() -> None:
     assert "engine.precision" not in imported.defaults
     assert imported.values["task"] == "causal-lm" and imported.values["data.packing"] is True
     other = read("DPOTrainer(args=DPOConfig('x'))")
-    assert "other_training" in {finding.code for finding in other.findings}
+    assert "other_training" in codes(other)
 
 
 @each(("model", "task"), [
@@ -96,17 +93,14 @@ def test_trl_has_its_own_defaults() -> None:
 def test_the_class_of_the_model_names_the_task(model: str, task: str | None) -> None:
     imported = read(f"m = {model}.from_pretrained('x/y')\na = TrainingArguments('a', seed=1)")
     assert imported.values.get("task") == task
-    said = "other_training" in {finding.code for finding in imported.findings}
+    said = "other_training" in codes(imported)
     assert said == (model == "BertForTokenClassification")
 
 
-def test_several_calls_are_told() -> None:
+def test_what_is_said_twice_or_changed_one_by_one_is_told() -> None:
     imported = read("a = TrainingArguments('a', seed=1)\nb = TrainingArguments('b', seed=2)")
     assert imported.values["training.seed"] == 1
-    assert "several_trainings" in {finding.code for finding in imported.findings}
-
-
-def test_what_is_changed_one_by_one_is_left_unknown_and_said() -> None:
+    assert "several_trainings" in codes(imported)
     mapping = read(
         'kwargs = {"output_dir": "x", "learning_rate": 1e-4, "seed": 1}\nkwargs["learning_rate"] = 5e-5\n'
         "kwargs = TrainingArguments(**kwargs)\n"
@@ -116,7 +110,7 @@ def test_what_is_changed_one_by_one_is_left_unknown_and_said() -> None:
         "args = TrainingArguments('x', seed=1, max_steps=9)\nargs.seed = 3\nargs.other = 4\nx.max_steps = 5\n"
     )
     assert (changed.values["training.max_steps"], unknown(changed)) == (9, {"seed": "3"})
-    assert [finding.code for finding in changed.findings if finding.severity == "warning"] == ["changed_later"]
+    assert codes(changed, "warning") == ["changed_later"]
 
 
 def test_nothing_is_run(tmp_path: Path) -> None:
@@ -155,10 +149,10 @@ HOSTILE = {
 def test_a_hostile_script_costs_little(source: str) -> None:
     start = time.process_time()
     read(source)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 15
 
 
-@pytest.mark.parametrize("source", ["x = " + "1 + " * 2500 + "1", "x = " + "(" * 5000, "x = a" + ".b" * 2900])
+@each("source", ["x = " + "1 + " * 2500 + "1", "x = " + "(" * 5000, "x = a" + ".b" * 2900])
 def test_what_is_too_deep_to_walk_is_refused_in_one_sentence(source: str) -> None:
     with pytest.raises(NotImportable, match=r"^train\.py"):
         read(f"{source}\nargs = TrainingArguments('out', max_steps=3)")

@@ -19,6 +19,7 @@ from trainwiz.core.importing.report import Imported, NotImportable, Setting
 from trainwiz.core.importing.trainer import SPECIAL, fill
 from trainwiz.core.importing.values import LONGEST_TIMEOUT_S
 
+from tests.core.importing.told import codes, names, unknown
 from tests.each import each
 
 BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
@@ -26,18 +27,6 @@ BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
 
 def read(settings: dict[str, Any]) -> Imported:
     return trainer.read(yaml.safe_dump(settings), "args.yaml")
-
-
-def unknown(imported: Imported) -> set[str]:
-    return {one.name for one in imported.unknown}
-
-
-def dropped(imported: Imported) -> set[str]:
-    return {one.name for one in imported.dropped}
-
-
-def codes(imported: Imported) -> list[str]:
-    return [finding.code for finding in imported.findings]
 
 
 def fields_of(file: str, name: str) -> set[str]:
@@ -128,7 +117,7 @@ def test_what_is_left_out_has_the_librarys_defaults() -> None:
 
 def test_a_value_that_nobody_can_know_has_no_default_and_is_kept() -> None:
     imported = read({**BASE, "learning_rate": "${oc.env:LR}", "bf16": "{{ half }}"})
-    assert unknown(imported) == {"learning_rate", "bf16"}
+    assert set(unknown(imported)) == {"learning_rate", "bf16"}
     assert "training.learning_rate" not in {**imported.defaults, **imported.values}
     assert "engine.precision" not in imported.defaults
 
@@ -292,8 +281,8 @@ def test_a_file_of_axolotl() -> None:
         False, "engine.checkpointing": True, "engine.attention": "flash_attention_2",
     }  # fmt: skip
     # What is not understood is named and not guessed; nothing gets the defaults of another program.
-    assert unknown(imported) == {"loss_watchdog_threshold", "datasets.type"}
-    assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= dropped(imported)
+    assert set(unknown(imported)) == {"loss_watchdog_threshold", "datasets.type"}
+    assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= names(imported.dropped)
     assert imported.defaults == {}
     assert "not_quantized" in codes(imported)
     preference = gather.read(AXOLOTL + "rl: dpo\n", "dpo.yml")
@@ -312,13 +301,13 @@ def test_a_file_of_axolotl() -> None:
 def test_sections_with_the_names_of_settings(text: str, expected: dict[str, Any]) -> None:
     imported = trainer.read(text, "a.json")
     assert expected.items() <= imported.values.items()
-    assert not imported.unknown and "bad_value" not in {one.code for one in imported.findings}
+    assert not imported.unknown and "bad_value" not in codes(imported)
 
 
 def test_the_keys_of_a_section_are_no_data_sets() -> None:
     imported = trainer.read('{"dataset": {"labeled_path": "a.yaml"}, "seed": 1}', "a.json")
     assert not any(key.startswith("data.") for key in imported.values)
-    assert unknown(imported) == {"labeled_path"}
+    assert set(unknown(imported)) == {"labeled_path"}
 
 
 def test_a_timeout_of_years_is_none() -> None:
@@ -333,11 +322,11 @@ def test_a_timeout_of_years_is_none() -> None:
 def test_keys_of_deepspeeds_json_in_accelerates_section_are_misplaced_and_not_unknown() -> None:
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  overlap_comm: true\n  no_such: 1\n"
     imported = accelerate.read(text, "a.yaml")
-    assert unknown(imported) == {"deepspeed_config.no_such"}
-    assert "misplaced" in {one.code for one in imported.findings}
+    assert set(unknown(imported)) == {"deepspeed_config.no_such"}
+    assert "misplaced" in codes(imported)
 
 
 def test_a_device_that_deepspeed_does_not_have_is_not_called_nvme() -> None:
     imported = deepspeed.read('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cuda"}}}', "d.json")
-    assert unknown(imported) == {"zero_optimization.offload_optimizer.device"}
+    assert set(unknown(imported)) == {"zero_optimization.offload_optimizer.device"}
     assert not any("NVMe" in one.why for one in imported.dropped)
