@@ -29,40 +29,28 @@ NOT_TRANSLATED: dict[str, str] = {
 LOG = "a line of train.log, which is English as torch's around it and is searched for causes by core.diagnose"
 LOG_LINES = (
     ("core/supervise/by_hand.py", "state.json could not be written"),
-    ("core/supervise/keeper.py", "could not be written"),
-    ("core/supervise/keeper.py", "could not be started"),
-    ("core/supervise/keeper.py", "could not be replaced"),
-    ("core/training/callbacks.py", "was moved away or replaced"),
+    ("core/supervise/keeper.py", "could not be written"), ("core/supervise/keeper.py", "could not be started"),
+    ("core/supervise/keeper.py", "could not be replaced"), ("core/training/callbacks.py", "was moved away or replaced"),
     ("core/supervise/ending.py", "could not be added to the history"),
-    ("core/supervise/ending.py", "could not be written"),
-    ("core/supervise/recorder.py", "could not be sampled"),
-    ("core/supervise/watch.py", "could not be watched"),
-    ("core/telemetry/advice.py", "GPU is lost"),
-    ("core/supervise/attempt.py", "resumes from"),
-    ("core/supervise/attempt.py", "starts from the beginning"),
+    ("core/supervise/ending.py", "could not be written"), ("core/supervise/recorder.py", "could not be sampled"),
+    ("core/supervise/watch.py", "could not be watched"), ("core/telemetry/advice.py", "GPU is lost"),
+    ("core/supervise/attempt.py", "resumes from"), ("core/supervise/attempt.py", "starts from the beginning"),
     ("core/training/disk_guard.py", "there is room on the disk again"),
     ("core/training/disk_guard.py", "removed to make room"),
     ("core/training/disk_guard.py", "without a new checkpoint"),
     ("core/training/disk_guard.py", "could not be written"),
     ("core/training/process.py", "cannot write the failure file"),
     ("core/training/identity_check.py", "was written to since the run began"),
-    ("core/training/identity_check.py", "could not be written"),
-    ("core/training/model.py", "model saved in"),
-    ("core/training/evaluation.py", "BLEU of"),
-    ("core/training/callbacks.py", "reports no more"),
-    ("core/training/callbacks.py", "its server cannot be used"),
-    ("core/training/saving.py", "found no room"),
+    ("core/training/identity_check.py", "could not be written"), ("core/training/model.py", "model saved in"),
+    ("core/training/evaluation.py", "BLEU of"), ("core/training/callbacks.py", "reports no more"),
+    ("core/training/callbacks.py", "its server cannot be used"), ("core/training/saving.py", "found no room"),
     ("core/training/disk_guard.py", "could not be removed"),
     ("core/training/saving.py", "could not be brought to the disk"),
-    ("core/training/saving.py", "older checkpoints are kept"),
-    ("core/training/session.py", "it can be resumed"),
-    ("core/training/session.py", "at step"),
-    ("core/training/tokenizer.py", "made from the training rows"),
-    ("core/training/callbacks.py", "written in"),
-    ("core/training/engine.py", "the weights of all"),
-    ("core/training/trainer.py", "saved in"),
-    ("core/training/weights.py", "start from scratch"),
-)
+    ("core/training/saving.py", "older checkpoints are kept"), ("core/training/session.py", "it can be resumed"),
+    ("core/training/session.py", "at step"), ("core/training/tokenizer.py", "made from the training rows"),
+    ("core/training/callbacks.py", "written in"), ("core/training/engine.py", "the weights of all"),
+    ("core/training/trainer.py", "saved in"), ("core/training/weights.py", "start from scratch"),
+)  # fmt: skip
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/config/yaml_text.py", "Value error, "): "taken off pydantic's message",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
@@ -215,23 +203,14 @@ def test_no_exception_is_left_over() -> None:
         assert any(part in text for text in texts), (name, part)
 
 
-@each(
-    ("source", "found"),
-    [
-        ('say("The run has ended.")', True),
-        ('say(f"{name} is not running")', True),
-        ('title = "Peak learning rate"', True),
-        ('X = {"a": "what it costs"}', True),
-        ('say(tr("The run has ended."))', False),
-        ('X = mark("The run has ended.")', False),
-        ('trn("{n} row is long", "{n} rows are long", 3)', False),
-        ('say(tr("{a}", a="the other one"))', True),
-        ('"""The docstring of a module."""', False),
-        ('KEY = "batch.micro_batch_size"', False),
-        ('re.compile(r"the (?:first|last) of them")', False),
-        ('style = "bold red on black"', True),
-        ('command = ["--lang", "zh", "nvidia-smi"]', False),
-    ],
-)
+@each(("source", "found"), [
+    ('say("The run has ended.")', True), ('say(f"{name} is not running")', True),
+    ('title = "Peak learning rate"', True), ('X = {"a": "what it costs"}', True),
+    ('say(tr("The run has ended."))', False), ('X = mark("The run has ended.")', False),
+    ('trn("{n} row is long", "{n} rows are long", 3)', False), ('say(tr("{a}", a="the other one"))', True),
+    ('"""The docstring of a module."""', False), ('KEY = "batch.micro_batch_size"', False),
+    ('re.compile(r"the (?:first|last) of them")', False), ('style = "bold red on black"', True),
+    ('command = ["--lang", "zh", "nvidia-smi"]', False),
+])  # fmt: skip
 def test_the_rule_finds_sentences_and_leaves_codes(source: str, found: bool) -> None:
     assert bool(list(unmarked_texts(source))) is found

@@ -1,7 +1,7 @@
 """Every plain profile as a person tries it first: `trainwiz --profile NAME --smoke --yes`, offline, on this machine.
 
-In every test run those run that are the first of their task with its adapters, or of their engine with its processes;
-`make test-all` runs them all. Nothing is listed by hand: a new profile is tested because it is there.
+In every test run those run that are the first of their task with its adapters, or of their strategy with one process or
+several; `make test-all` runs them all. Nothing is listed by hand: a new profile is tested because it is there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,12 @@ import pytest
 from trainwiz.core.config.build import build_config
 from trainwiz.core.profile import list_profiles
 
-PATIENCE_S = 280.0
-"""DeepSpeed compiles its optimizer once, for more than a minute."""
+PATIENCE_S = 1200.0
+"""DeepSpeed compiles its optimizer once, for minutes on a busy machine."""
 
-LOADERS = {
-    "masked-lm": "AutoModelForMaskedLM",
-    "causal-lm": "AutoModelForCausalLM",
-    "seq2seq": "AutoModelForSeq2SeqLM",
-}
+LOADERS = {"masked-lm": "AutoModelForMaskedLM", "causal-lm": "AutoModelForCausalLM", "seq2seq": "AutoModelForSeq2SeqLM"}
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(PATIENCE_S + 300)]
 
 
 def kinds_of_profiles() -> dict[str, tuple[Any, ...]]:
@@ -42,7 +37,7 @@ def kinds_of_profiles() -> dict[str, tuple[Any, ...]]:
         several = profile.hardware.num_gpus > 1
         by_devices = "ddp" if several else "single"
         strategy = config.engine.strategy or ("zero2" if config.engine.offload != "none" else by_devices)
-        kinds[profile.name] = (config.task, config.peft.method, strategy, config.engine.offload, several)
+        kinds[profile.name] = (config.task, config.peft.method, strategy, several)
     return kinds
 
 
@@ -62,7 +57,6 @@ def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
     kind = kinds_of_profiles()[name]
     if kind[2].startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         pytest.skip(f"{name} needs DeepSpeed, which is not installed")
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "trainwiz.tui.cli", "--profile", name, "--smoke", "--yes", "--output-dir", "run"],
         cwd=tmp_path,
@@ -72,29 +66,22 @@ def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
         text=True,
         timeout=PATIENCE_S,
     )
-    took_s = time.monotonic() - began
     run = tmp_path / "run"
     assert done.returncode == 0, done.stdout + log_of(run)
     state = json.loads((run / "state.json").read_text())
-    print(f"{name}: {took_s:.0f} s, {state['engine']['actual']}, {state['outcome']}")
     assert state["status"] == "finished"
     assert state["engine"]["actual"] == state["engine"]["planned"]
     assert not state["engine"].get("findings")
     # The task, the adapters and the number of processes are the profile's own; only sizes are the machine's.
     assert (state["task"], "adapter" if kind[1] != "none" else "all weights") == (kind[0], trained_part(run))
-    assert (state["engine"]["world_size"] > 1) == kind[4]
+    assert (state["engine"]["world_size"] > 1) == kind[3]
     assert_falls(losses(run))
     assert_loads(run / "final_model", kind)
 
 
 def offline(folder: Path) -> Mapping[str, str]:
     """No network, no cache of models or data sets; what DeepSpeed compiled before is used again."""
-    return {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(folder / "empty"),
-        "HF_ENDPOINT": "http://127.0.0.1:9",
-    }
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "empty"), "HF_ENDPOINT": "http://127.0.0.1:9"}
 
 
 def log_of(run: Path) -> str:

@@ -77,16 +77,8 @@ def test_what_json_cannot_hold_becomes_null() -> None:
 
 def test_a_line_for_people_shows_letters_and_hides_what_a_terminal_would_obey() -> None:
     texts = [
-        "中文 é 　😀",
-        "\x1b[31m",
-        "\x9b31m",
-        "\x7f\x08",
-        "\u202eevil",
-        "a\u2028b\x85c",
-        "\ud800",
-        "[red]",
-        '\\u009b"',
-    ]
+        "中文 é 　😀", "\x1b[31m", "\x9b31m", "\x7f\x08", "\u202eevil", "a\u2028b\x85c", "\ud800", "[red]", '\\u009b"',
+    ]  # fmt: skip
     line = json_line({"text": texts})
     assert json.loads(line)["text"] == texts
     assert line.isascii() is False and "中文 é" in line and "😀" in line and len(line.splitlines()) == 1

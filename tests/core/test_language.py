@@ -24,26 +24,16 @@ def _english_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_language("en")
 
 
-@each(
-    ("option", "environment", "expected"),
-    [
-        (None, {}, "en"),
-        ("zh", {}, "zh"),
-        ("en", {"LANG": "zh_CN.UTF-8"}, "en"),
-        ("zh", {LANGUAGE_VARIABLE: "en"}, "zh"),
-        (None, {LANGUAGE_VARIABLE: "zh", "LC_ALL": "en_US.UTF-8"}, "zh"),
-        (None, {LANGUAGE_VARIABLE: "en", "LANG": "zh_CN.UTF-8"}, "en"),
-        (None, {"LC_ALL": "zh_TW.UTF-8", "LANG": "en_US.UTF-8"}, "zh"),
-        (None, {"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
-        (None, {"LC_ALL": "", "LC_MESSAGES": "zh_CN", "LANG": "de_DE"}, "zh"),
-        (None, {"LANG": "zh"}, "zh"),
-        (None, {"LANG": "zh-Hans"}, "zh"),
-        (None, {"LANG": "zha_XX"}, "en"),
-        (None, {"LANG": "C.UTF-8"}, "en"),
-        (None, {"LANG": "de_DE.UTF-8"}, "en"),
-        (None, {"LANG": "\udc80\x00_.@"}, "en"),
-    ],
-)
+@each(("option", "environment", "expected"), [
+    (None, {}, "en"), ("zh", {}, "zh"), ("en", {"LANG": "zh_CN.UTF-8"}, "en"), ("zh", {LANGUAGE_VARIABLE: "en"}, "zh"),
+    (None, {LANGUAGE_VARIABLE: "zh", "LC_ALL": "en_US.UTF-8"}, "zh"),
+    (None, {LANGUAGE_VARIABLE: "en", "LANG": "zh_CN.UTF-8"}, "en"),
+    (None, {"LC_ALL": "zh_TW.UTF-8", "LANG": "en_US.UTF-8"}, "zh"),
+    (None, {"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+    (None, {"LC_ALL": "", "LC_MESSAGES": "zh_CN", "LANG": "de_DE"}, "zh"), (None, {"LANG": "zh"}, "zh"),
+    (None, {"LANG": "zh-Hans"}, "zh"), (None, {"LANG": "zha_XX"}, "en"), (None, {"LANG": "C.UTF-8"}, "en"),
+    (None, {"LANG": "de_DE.UTF-8"}, "en"), (None, {"LANG": "\udc80\x00_.@"}, "en"),
+])  # fmt: skip
 def test_who_chooses(option: str | None, environment: dict[str, str], expected: str) -> None:
     assert chosen_language(option, environment) == expected
 
@@ -79,15 +69,12 @@ def whole() -> bytes:
 
 
 BROKEN = {
-    "empty": lambda: b"",
-    "no catalogue": lambda: b"this is a text and no catalogue at all",
-    "three bytes": lambda: whole()[:3],
-    "half a header": lambda: whole()[:20],
-    "half": lambda: whole()[: len(whole()) // 2],
-    "tables cut": lambda: whole()[:100],
+    "empty": lambda: b"", "no catalogue": lambda: b"this is a text and no catalogue at all",
+    "three bytes": lambda: whole()[:3], "half a header": lambda: whole()[:20],
+    "half": lambda: whole()[: len(whole()) // 2], "tables cut": lambda: whole()[:100],
     "no UTF-8": lambda: whole().replace("损失".encode(), b"\xff\xfe\xff\xfe\xff\xff"),
     "wild offsets": lambda: whole()[:12] + b"\xff" * 16 + whole()[28:],
-}
+}  # fmt: skip
 
 
 @each("content", BROKEN.values())
@@ -145,10 +132,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 @each(
     ("arguments", "environment"),
-    [
-        (("--help", "--lang=zh"), {"LANG": "en_US.UTF-8"}),
-        (("--lang", "en", "--help", "--lang", "zh"), {}),
-    ],
+    [(("--help", "--lang=zh"), {"LANG": "en_US.UTF-8"}), (("--lang", "en", "--help", "--lang", "zh"), {})],
 )
 def test_the_command_in_chinese(arguments: tuple[str, ...], environment: dict[str, str]) -> None:
     done = command(*arguments, **environment)
@@ -163,15 +147,11 @@ def test_every_command_takes_a_language(name: str) -> None:
     assert "--lang" in done.stdout
 
 
-@each(
-    ("arguments", "words"),
-    [
-        (("--lang", "de"), "--lang: there is no 'de', choose en or zh."),
-        (("runs", "list", "--lang=klingon"), "there is no 'klingon'"),
-        (("--lang", "--yes"), "--lang: name a language"),
-        (("--lang", "\x1b[31mzh"), "there is no"),
-    ],
-)
+@each(("arguments", "words"), [
+    (("--lang", "de"), "--lang: there is no 'de', choose en or zh."),
+    (("runs", "list", "--lang=klingon"), "there is no 'klingon'"), (("--lang", "--yes"), "--lang: name a language"),
+    (("--lang", "\x1b[31mzh"), "there is no"),
+])  # fmt: skip
 def test_a_wrong_language_is_a_sentence(arguments: tuple[str, ...], words: str) -> None:
     done = command(*arguments)
     assert done.returncode == 2

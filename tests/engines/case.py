@@ -77,18 +77,10 @@ class Case:
 
 
 ENGINES: tuple[tuple[str, str], ...] = (
-    ("single", "none"),
-    ("ddp", "none"),
-    ("zero1", "none"),
-    ("zero1", "optimizer"),
-    ("zero2", "none"),
-    ("zero2", "optimizer"),
-    ("zero3", "none"),
-    ("zero3", "optimizer"),
-    ("zero3", "all"),
-    ("fsdp", "none"),
+    ("single", "none"), ("ddp", "none"), ("zero1", "none"), ("zero1", "optimizer"), ("zero2", "none"),
+    ("zero2", "optimizer"), ("zero3", "none"), ("zero3", "optimizer"), ("zero3", "all"), ("fsdp", "none"),
     ("fsdp", "all"),
-)
+)  # fmt: skip
 CASES: tuple[Case, ...] = (
     *(Case(strategy, offload, "cpu") for strategy, offload in ENGINES),
     *(Case(strategy, offload, "cuda") for strategy, offload in ENGINES),

@@ -22,24 +22,12 @@ PATIENCE_S = 840.0
 """DeepSpeed compiles its optimizer of the CPU in the first run: more than four minutes on busy cores."""
 DATA = {"dataset": "sample-chat", "length": "48", "micro-batch": "4", "learning-rate": "2e-3", "report-to": "none"}
 KEYS: dict[str, Any] = {
-    "data.sources.0.text_column": "prompt",
-    "data.sources.0.target_column": "response",
-    "data.sources.0.max_rows": 150,
-    "data.validation_rows": 13,
-    "data.workers": 0,
-    "batch.eval_micro_batch_size": 4,
-    "training.schedule": "constant",
-    "engine.precision": "fp32",
-    "engine.tf32": False,
-    "engine.attention": "sdpa",
-    "engine.checkpointing": False,
-    "engine.optimizer": "adamw_torch",
-    "engine.cpu_threads": 1,
-    "checkpoint.every_steps": SAVE_EVERY,
-    "checkpoint.keep": 9,
-    "evaluation.every_steps": STEPS,
-    "logging.every_steps": 1,
-}
+    "data.sources.0.text_column": "prompt", "data.sources.0.target_column": "response", "data.sources.0.max_rows": 150,
+    "data.validation_rows": 13, "data.workers": 0, "batch.eval_micro_batch_size": 4, "training.schedule": "constant",
+    "engine.precision": "fp32", "engine.tf32": False, "engine.attention": "sdpa", "engine.checkpointing": False,
+    "engine.optimizer": "adamw_torch", "engine.cpu_threads": 1, "checkpoint.every_steps": SAVE_EVERY,
+    "checkpoint.keep": 9, "evaluation.every_steps": STEPS, "logging.every_steps": 1,
+}  # fmt: skip
 
 
 def choices(case: Case, model: str, steps: int = STEPS, **more: Any) -> list[str]:

@@ -55,30 +55,22 @@ BY_THE_FRONT = replace(KILLED, target="front", how="SIGTERM")
 STOPPED = End("stopped", "user_stop", last_step=7)
 EARLY = [Start(1, 0, (3, 6)), Start(2, 3, (6, 9))]
 CASES: list[tuple[dict[str, Any], list[str]]] = [
-    ({}, []),
-    ({"orphans": ["4711: python -m trainwiz.core.training ."]}, ["orphan"]),
+    ({}, []), ({"orphans": ["4711: python -m trainwiz.core.training ."]}, ["orphan"]),
     ({"starts": EARLY}, ["lost_steps"]),
     # Unless the fault itself destroyed that save.
-    ({"starts": EARLY, "damaged": frozenset({6})}, []),
-    ({"fault": BY_THE_FRONT, "end": STOPPED}, ["lost_steps"]),
+    ({"starts": EARLY, "damaged": frozenset({6})}, []), ({"fault": BY_THE_FRONT, "end": STOPPED}, ["lost_steps"]),
     ({"fault": BY_THE_FRONT, "end": replace(STOPPED, on_purpose_at_once=True)}, []),
     ({"differences": ["final_model/model.safetensors: a differs by 1e-06 of 1"]}, ["wrong_resume"]),
-    ({"compared": 0}, ["wrong_resume"]),
-    ({"shown": {"runs show": TRACEBACK}}, ["traceback"]),
-    ({"end": End("stopped", "user_stop", "Stopped by you.")}, ["ending"]),
-    ({"end": End("running")}, ["ending"]),
+    ({"compared": 0}, ["wrong_resume"]), ({"shown": {"runs show": TRACEBACK}}, ["traceback"]),
+    ({"end": End("stopped", "user_stop", "Stopped by you.")}, ["ending"]), ({"end": End("running")}, ["ending"]),
     ({"end": End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL.")}, ["diagnosis"]),
     ({"end": End("failed", "unknown", "The training ended with exit code 1.")}, ["diagnosis"]),
     ({"end": End("finished", failed=(("disk_full", "The disk is full."),))}, ["diagnosis"]),
-    ({"diagnosed": "unknown"}, []),
-    ({"diagnosed": "cuda_oom"}, ["diagnosis"]),
+    ({"diagnosed": "unknown"}, []), ({"diagnosed": "cuda_oom"}, ["diagnosis"]),
     ({"last": End("failed", "python_error", "KeyError")}, ["ending"]),
     ({"codes": {"start": 1, "resume": 0, "diagnose": -11}}, ["ending"]),
-    (
-        {"fault": replace(KILLED, target="front"), "end": replace(STOPPED, last_step=6), "codes": {"start": -9}},
-        [],
-    ),
-]
+    ({"fault": replace(KILLED, target="front"), "end": replace(STOPPED, last_step=6), "codes": {"start": -9}}, []),
+]  # fmt: skip
 """What is otherwise than in a good outcome, and what the judge must call it."""
 
 

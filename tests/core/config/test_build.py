@@ -43,30 +43,16 @@ def test_name() -> None:
     assert caught.value.findings[0].where == "name"
 
 
-@each(
-    ("key", "text", "value"),
-    [
-        ("training.learning_rate", "4e-4", 4e-4),
-        ("training.learning_rate", "1e-3", 1e-3),
-        ("training.max_steps", "100", 100),
-        ("engine.checkpointing", "true", True),
-        ("engine.checkpointing", "no", False),
-        ("engine.precision", "null", None),
-        ("batch.micro_batch_size", "null", None),
-        ("model.name", "123", "123"),
-        ("model.name", "true", "true"),
-        ("model.name", "null", "null"),
-        ("engine.gpus", "0,1", ["0", "1"]),
-        ("engine.gpus", "[0, 1]", ["0", "1"]),
-        ("engine.gpus", "null", None),
-        ("logging.report_to", "tensorboard", ["tensorboard"]),
-        ("data.sources.0.text_column", "sequence", "sequence"),
-        ("data.sources.0.text_column", "1", 1),
-        ("data.sources.0.text_column", "no", "no"),
-        ("model.architecture_overrides.num_hidden_layers", "3", 3),
-        ("data.validation_rows", "1_000", 1000),
-    ],
-)
+@each(("key", "text", "value"), [
+    ("training.learning_rate", "4e-4", 4e-4), ("training.learning_rate", "1e-3", 1e-3),
+    ("training.max_steps", "100", 100), ("engine.checkpointing", "true", True), ("engine.checkpointing", "no", False),
+    ("engine.precision", "null", None), ("batch.micro_batch_size", "null", None), ("model.name", "123", "123"),
+    ("model.name", "true", "true"), ("model.name", "null", "null"), ("engine.gpus", "0,1", ["0", "1"]),
+    ("engine.gpus", "[0, 1]", ["0", "1"]), ("engine.gpus", "null", None),
+    ("logging.report_to", "tensorboard", ["tensorboard"]), ("data.sources.0.text_column", "sequence", "sequence"),
+    ("data.sources.0.text_column", "1", 1), ("data.sources.0.text_column", "no", "no"),
+    ("model.architecture_overrides.num_hidden_layers", "3", 3), ("data.validation_rows", "1_000", 1000),
+])  # fmt: skip
 def test_text_is_read_as_its_field_wants_it(key: str, text: str, value: Any) -> None:
     config = build_config(None, {key: text})
     assert config.value(key) == value
@@ -195,16 +181,10 @@ def test_every_plain_key_can_be_set_to_its_own_value() -> None:
     assert len(values) > 60 and set(values) < set(SETTINGS)
 
 
-@each(
-    ("wrong", "right"),
-    [
-        ("learning-rate", "training.learning_rate"),
-        ("training.leraning_rate", "training.learning_rate"),
-        ("micro_batch_size", "batch.micro_batch_size"),
-        ("engine.batch", None),
-        ("zzzz", None),
-    ],
-)
+@each(("wrong", "right"), [
+    ("learning-rate", "training.learning_rate"), ("training.leraning_rate", "training.learning_rate"),
+    ("micro_batch_size", "batch.micro_batch_size"), ("engine.batch", None), ("zzzz", None),
+])  # fmt: skip
 def test_nearest_keys(wrong: str, right: str | None) -> None:
     found = nearest_keys(wrong)
     assert found[0] == right if right else all("zzzz" not in name for name in found)

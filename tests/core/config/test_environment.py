@@ -27,32 +27,19 @@ def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
     assert config.engine.environment == {"NCCL_DEBUG": text}
 
 
-@each(
-    ("name", "why"),
-    [
-        ("PATH", "a run does not set PATH"),
-        ("LD_PRELOAD", "code may be loaded from"),
-        ("PYTHONPATH", "a run does not set PYTHONPATH"),
-        ("NCCL_NET_PLUGIN", "code may be loaded from"),
-        ("NCCL_CONF_FILE", "code may be loaded from"),
-        ("CUDA_INJECTION64_PATH", "code may be loaded from"),
-        ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
-        ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),
-        ("TRITON_CACHE_MANAGER", "code may be loaded from"),
-        ("HF_MODULES_CACHE", "code may be loaded from"),
-        ("NCCL_DEBUG_FILE", "a file that is overwritten"),
-        ("CUBLAS_LOGDEST_DBG", "a file that is overwritten"),
-        ("HF_ENDPOINT", "who is talked to"),
-        ("HF_TOKEN", "could read it"),
-        ("WANDB_API_KEY", "could read it"),
-        ("CUDA_VISIBLE_DEVICES", "engine.gpus"),
-        ("OMP_NUM_THREADS", "engine.cpu_threads"),
-        ("NCCL DEBUG", "cannot name an environment variable"),
-        ("NCCL_X=1;touch", "cannot name an environment variable"),
-        ("$(NCCL_X)", "cannot name an environment variable"),
-        ("1NCCL", "cannot name an environment variable"),
-    ],
-)
+@each(("name", "why"), [
+    ("PATH", "a run does not set PATH"), ("LD_PRELOAD", "code may be loaded from"),
+    ("PYTHONPATH", "a run does not set PYTHONPATH"), ("NCCL_NET_PLUGIN", "code may be loaded from"),
+    ("NCCL_CONF_FILE", "code may be loaded from"), ("CUDA_INJECTION64_PATH", "code may be loaded from"),
+    ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
+    ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),
+    ("TRITON_CACHE_MANAGER", "code may be loaded from"), ("HF_MODULES_CACHE", "code may be loaded from"),
+    ("NCCL_DEBUG_FILE", "a file that is overwritten"), ("CUBLAS_LOGDEST_DBG", "a file that is overwritten"),
+    ("HF_ENDPOINT", "who is talked to"), ("HF_TOKEN", "could read it"), ("WANDB_API_KEY", "could read it"),
+    ("CUDA_VISIBLE_DEVICES", "engine.gpus"), ("OMP_NUM_THREADS", "engine.cpu_threads"),
+    ("NCCL DEBUG", "cannot name an environment variable"), ("NCCL_X=1;touch", "cannot name an environment variable"),
+    ("$(NCCL_X)", "cannot name an environment variable"), ("1NCCL", "cannot name an environment variable"),
+])  # fmt: skip
 def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
     with pytest.raises(UsageError) as refusal:
         build_config(None, {f"engine.environment.{name}": "hush-hush"})
@@ -61,18 +48,10 @@ def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
     assert "hush-hush" not in finding.message
 
 
-@each(
-    "name",
-    [
-        "NCCL_IB_DISABLE",
-        "TORCH_NCCL_BLOCKING_WAIT",
-        "GLOO_SOCKET_IFNAME",
-        "HF_HUB_OFFLINE",
-        "NCCL_TOPO_FILE",
-        "CUDA_MODULE_LOADING",
-        "TOKENIZERS_PARALLELISM",
-    ],
-)
+@each("name", [
+    "NCCL_IB_DISABLE", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "HF_HUB_OFFLINE", "NCCL_TOPO_FILE",
+    "CUDA_MODULE_LOADING", "TOKENIZERS_PARALLELISM",
+])  # fmt: skip
 def test_variables_that_a_run_may_set(name: str) -> None:
     assert build_config(None, {f"engine.environment.{name}": "1"}).engine.environment == {name: "1"}
 

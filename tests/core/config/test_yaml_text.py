@@ -56,10 +56,7 @@ def test_the_limit_counts_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -
         load_yaml("[&a [b, c], *a, *a, *a, *a]")
 
 
-@each(
-    "digits",
-    ["0x" + "f" * 5000, "9" * 5000, "0b" + "1" * 20_000, "-" + "9" * 400, "1_" * 3000 + "1"],
-)
+@each("digits", ["0x" + "f" * 5000, "9" * 5000, "0b" + "1" * 20_000, "-" + "9" * 400, "1_" * 3000 + "1"])
 def test_whole_numbers_that_no_setting_has_are_floats(digits: str) -> None:
     value = load_yaml(f"key: {digits}")["key"]
     assert abs(value) == math.inf

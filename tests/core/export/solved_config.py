@@ -9,23 +9,12 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.profile import load_profile
 
 OPEN: dict[str, Any] = {
-    "engine.device": "cpu",
-    "engine.precision": "fp32",
-    "engine.attention": "sdpa",
-    "engine.checkpointing": False,
-    "engine.optimizer": "adamw_torch",
-    "engine.strategy": "single",
-    "engine.processes": 1,
-    "batch.micro_batch_size": 2,
-    "batch.gradient_accumulation_steps": 3,
-    "batch.eval_micro_batch_size": 4,
-    "training.max_steps": 10,
-    "data.workers": 0,
-    "data.validation_rows": 8,
-    "checkpoint.every_steps": 5,
-    "evaluation.every_steps": 5,
+    "engine.device": "cpu", "engine.precision": "fp32", "engine.attention": "sdpa", "engine.checkpointing": False,
+    "engine.optimizer": "adamw_torch", "engine.strategy": "single", "engine.processes": 1, "batch.micro_batch_size": 2,
+    "batch.gradient_accumulation_steps": 3, "batch.eval_micro_batch_size": 4, "training.max_steps": 10,
+    "data.workers": 0, "data.validation_rows": 8, "checkpoint.every_steps": 5, "evaluation.every_steps": 5,
     "logging.every_steps": 1,
-}
+}  # fmt: skip
 """What a plan fills in, for a small run on a CPU."""
 
 

@@ -17,16 +17,13 @@ from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.plan.gather import plan_run
 
 from tests.core.export.solved_config import solved_config
-from tests.core.export.test_deepspeed import Arguments
+from tests.core.export.test_engine_files import Arguments
 from tests.each import each
 
 AUTO: dict[str, Any] = {
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-    "gradient_clipping": "auto",
-    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
-}
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto", "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}  # fmt: skip
 """Agrees with every run of ZeRO-2 with the optimizer in host RAM."""
 
 
@@ -61,38 +58,24 @@ def test_it_is_copied_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
+    optimizer = {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.3}}
+    rates = {"warmup_min_lr": 1e-6, "warmup_max_lr": 1, "warmup_num_steps": 7}
     document = changed(
-        train_batch_size=64,
-        train_micro_batch_size_per_gpu=4,
-        gradient_accumulation_steps=8,
-        gradient_clipping=0.5,
-        bf16={"enabled": True},
-        fp16={"enabled": True},
-        optimizer={"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.3}},
-        scheduler={"type": "WarmupLR", "params": {"warmup_min_lr": 1e-6, "warmup_max_lr": 1, "warmup_num_steps": 7}},
-    )
+        train_batch_size=64, train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=8, gradient_clipping=0.5,
+        bf16={"enabled": True}, fp16={"enabled": True}, optimizer=optimizer,
+        scheduler={"type": "WarmupLR", "params": rates},
+    )  # fmt: skip
     path = write(tmp_path, document)
     with pytest.raises(UsageError) as refusal:
         export_files(config_for(path, engine__device="cuda"))
     found = refusal.value.findings
     assert {finding.code for finding in found} == {"deepspeed_mismatch"}
-    keys = [finding.message.split(" has ")[1].split(" ")[0] for finding in found]
-    assert keys == [
-        "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps",
-        "train_batch_size",
-        "gradient_clipping",
-        "fp16.enabled",
-        "bf16.enabled",
-        "optimizer.params.lr",
-        "optimizer.params.betas",
-        "optimizer.params.eps",
-        "optimizer.params.weight_decay",
-        "scheduler.type",
-        "scheduler.params.warmup_min_lr",
-        "scheduler.params.warmup_max_lr",
-        "scheduler.params.warmup_num_steps",
-    ]
+    assert [finding.message.split(" has ")[1].split(" ")[0] for finding in found] == [
+        "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size", "gradient_clipping",
+        "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
+        "optimizer.params.weight_decay", "scheduler.type", "scheduler.params.warmup_min_lr",
+        "scheduler.params.warmup_max_lr", "scheduler.params.warmup_num_steps",
+    ]  # fmt: skip
     assert "8 where the run has 3 (batch.gradient_accumulation_steps)" in found[1].message
 
 
@@ -115,46 +98,31 @@ def test_sums_in_half_precision_are_named(tmp_path: Path) -> None:
     assert deepspeed_file_findings(alone) == ()
 
 
-@each(
-    ("document", "changes", "words"),
-    [
-        # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
-        ({"gradient_accumulation_steps": None}, {}, "no gradient_accumulation_steps, which counts as 1"),
-        ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
-        ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
-        ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
-        ({"optimizer": {"type": "AdamW"}}, {"engine__optimizer": "sgd"}, "where the run has 'sgd'"),
-        (
-            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}},
-            {},
-            "total_num_steps 99 where the run has 10",
-        ),
-        (
-            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-            {"training__warmup": 5},
-            "warmup_type, which counts as 'log', where the run has 'linear'",
-        ),
-        (
-            {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-            {"training__final_learning_rate": 1e-5},
-            'where the run has "none of DeepSpeed\'s"',
-        ),
-        ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
-        ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
-    ],
-)
+@each(("document", "changes", "words"), [
+    # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
+    ({"gradient_accumulation_steps": None}, {}, "no gradient_accumulation_steps, which counts as 1"),
+    ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
+    ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
+    ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
+    ({"optimizer": {"type": "AdamW"}}, {"engine__optimizer": "sgd"}, "where the run has 'sgd'"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}}, {},
+     "total_num_steps 99 where the run has 10"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
+     {"training__warmup": 5}, "warmup_type, which counts as 'log', where the run has 'linear'"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
+     {"training__final_learning_rate": 1e-5}, 'where the run has "none of DeepSpeed\'s"'),
+    ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
+    ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
+])  # fmt: skip
 def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
     messages = said(tmp_path, merged, **changes)
     assert any(words in message for message in messages), messages
 
 
-def test_a_strategy_that_is_still_open_contradicts_nothing(tmp_path: Path) -> None:
+def test_what_contradicts_nothing_or_is_a_warning_only(tmp_path: Path) -> None:
     assert said(tmp_path, AUTO) == said(tmp_path, AUTO, engine__strategy=None) == []
     assert "leave these out" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
-
-
-def test_clipping_left_out_is_a_warning_only(tmp_path: Path) -> None:
     document = changed()
     del document["gradient_clipping"]
     [finding] = deepspeed_file_findings(config_for(write(tmp_path, document)))
@@ -162,21 +130,18 @@ def test_clipping_left_out_is_a_warning_only(tmp_path: Path) -> None:
     assert "deepspeed.json" in export_files(config_for(write(tmp_path, document)))
 
 
-@each(
-    ("document", "words"),
-    [
-        ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
-        ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
-        ({"zero_optimization": {"stage": "2"}}, "has stage '2'"),
-        ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
-        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
-        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
-        ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
-        ({"compile": {"disable": False}}, "`disable` in `compile`"),
-        ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
-        ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "names no batch"),
-    ],
-)
+@each(("document", "words"), [
+    ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
+    ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
+    ({"zero_optimization": {"stage": "2"}}, "has stage '2'"),
+    ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
+    ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
+    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
+    ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
+    ({"compile": {"disable": False}}, "`disable` in `compile`"),
+    ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
+    ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "names no batch"),
+])  # fmt: skip
 def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
     path = write(tmp_path, merged)
@@ -184,35 +149,26 @@ def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str,
     assert any(words in message for message in messages), messages
 
 
-@each(
-    ("zero", "meaning"),
-    [
-        ({"stage": 1}, ("zero1", "none")),
-        ({"stage": 2}, ("zero2", "none")),
-        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, ("zero2", "optimizer")),
-        ({"stage": 2, "offload_optimizer": {"device": "none"}}, ("zero2", "none")),
-        ({"stage": 2, "offload_param": {"device": "cpu"}}, ("zero2", "none")),
-        ({"stage": 2, "cpu_offload": True}, ("zero2", "optimizer")),
-        ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, ("zero3", "optimizer")),
-        ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, ("zero3", "all")),
-    ],
-)
+@each(("zero", "meaning"), [
+    ({"stage": 1}, ("zero1", "none")), ({"stage": 2}, ("zero2", "none")),
+    ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, ("zero2", "optimizer")),
+    ({"stage": 2, "offload_optimizer": {"device": "none"}}, ("zero2", "none")),
+    ({"stage": 2, "offload_param": {"device": "cpu"}}, ("zero2", "none")),
+    ({"stage": 2, "cpu_offload": True}, ("zero2", "optimizer")),
+    ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, ("zero3", "optimizer")),
+    ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, ("zero3", "all")),
+])  # fmt: skip
 def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: tuple[str, str]) -> None:
     assert strategy_of({"zero_optimization": zero}) == meaning
 
 
-@each(
-    ("content", "words"),
-    [
-        ("{", "line 1, column 2"),
-        ("[]", "no `zero_optimization` section"),
-        ('{"zero_optimization": 2}', "no `zero_optimization` section"),
-        (None, "cannot be read"),
-        (b"\xff\xfe", "not UTF-8"),
-        ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed takes no comments"),
-        ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
-    ],
-)
+@each(("content", "words"), [
+    ("{", "line 1, column 2"), ("[]", "no `zero_optimization` section"),
+    ('{"zero_optimization": 2}', "no `zero_optimization` section"), (None, "cannot be read"),
+    (b"\xff\xfe", "not UTF-8"),
+    ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed takes no comments"),
+    ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
+])  # fmt: skip
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | None, words: str) -> None:
     own = tmp_path / "mine.json"
     if content is not None:
@@ -225,13 +181,10 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | No
 
 
 WILD_VERDICTS = {
-    "evalconfig.json": "stage 0",
-    "HaibaraAiChan": "no `zero_optimization` section",
-    "comments_": "takes no comments",
-    "torch_compile": "`disable` in `compile`",
-    "deepspeed_diffusion": "scheduler 'CosineWarmup'",
+    "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "takes no comments",
+    "torch_compile": "`disable` in `compile`", "deepspeed_diffusion": "scheduler 'CosineWarmup'",
     "PasoDoble": "train_micro_batch_size_per_gpu 1 where the run has 2",
-}
+}  # fmt: skip
 
 
 def test_wild_files_are_used_or_refused_in_words(shared_data: Path) -> None:
@@ -289,8 +242,7 @@ def theirs(document: dict[str, Any], config: RunConfig, refused: bool) -> list[s
         hidden = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
         filled = {f"zero_optimization.{name}": 4096 for name in hidden}
         plugin.deepspeed_config_process(
-            must_match=False,
-            **{"zero_optimization.stage3_gather_16bit_weights_on_model_save": False, **filled},
+            must_match=False, **{"zero_optimization.stage3_gather_16bit_weights_on_model_save": False, **filled}
         )
         DeepSpeedConfig(plugin.deepspeed_config)
     return []
@@ -301,20 +253,17 @@ def test_the_table_of_keys_is_deepspeeds() -> None:
     if not deepspeed.__version__.startswith(f"{KNOWN_VERSION}."):
         pytest.skip(f"the table is that of DeepSpeed {KNOWN_VERSION}")
     from deepspeed.compile.config import CompileConfig
-    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime import precision_config
+    from deepspeed.runtime.zero import offload_config
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-    from deepspeed.runtime.zero.offload_config import (
-        DeepSpeedZeroOffloadOptimizerConfig,
-        DeepSpeedZeroOffloadParamConfig,
-    )
 
     classes = {
         "zero_optimization": DeepSpeedZeroConfig,
-        "zero_optimization.offload_optimizer": DeepSpeedZeroOffloadOptimizerConfig,
-        "zero_optimization.offload_param": DeepSpeedZeroOffloadParamConfig,
+        "zero_optimization.offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
+        "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
         "compile": CompileConfig,
-        "fp16": DeepSpeedFP16Config,
-        "bf16": DeepSpeedBF16Config,
+        "fp16": precision_config.DeepSpeedFP16Config,
+        "bf16": precision_config.DeepSpeedBF16Config,
     }
     assert set(classes) == set(SECTION_KEYS)
     for name, kind in classes.items():
@@ -322,16 +271,13 @@ def test_the_table_of_keys_is_deepspeeds() -> None:
         assert known == SECTION_KEYS[name], name
 
 
-def test_a_plan_takes_the_engine_from_the_file(tmp_path: Path) -> None:
+def test_a_plan_takes_the_engine_from_the_file_and_lists_what_contradicts_it(tmp_path: Path) -> None:
     path = write(tmp_path, changed(bf16={"enabled": True}))
     plan = plan_run(PlanRequest(overrides={"engine.deepspeed_file": str(path)}))
     engine = plan.config.engine
     assert (engine.strategy, engine.offload, engine.precision) == ("zero2", "optimizer", "bf16")
     assert plan.config.origin("engine.strategy").reason == "as your DeepSpeed file says"
     assert not [finding for finding in plan.findings if finding.where == "engine.deepspeed_file"]
-
-
-def test_a_plan_lists_what_contradicts_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, changed(gradient_clipping=0.3, train_micro_batch_size_per_gpu=77))
     overrides = {"engine.deepspeed_file": str(path), "engine.strategy": "zero1"}
     found = [one for one in plan_run(PlanRequest(overrides=overrides)).errors if one.code == "deepspeed_mismatch"]

@@ -13,6 +13,7 @@ from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment, launch_script
 
 from tests.core.export.solved_config import solved_config
+from tests.each import each
 
 ECHO = """#!/bin/sh
 for word in "$@"; do echo "word:$word"; done
@@ -22,56 +23,49 @@ echo "order:$CUDA_DEVICE_ORDER logs:$TENSORBOARD_LOGGING_DIR ds:${DS_ACCELERATOR
 """
 
 
+def executable(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def shell(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
 def run_script(folder: Path, text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run launch.sh from elsewhere, with an `accelerate` on PATH that tells what it was given."""
-    tools = folder / "tools"
-    tools.mkdir(exist_ok=True)
-    (tools / "accelerate").write_text(ECHO)
-    (tools / "accelerate").chmod(0o755)
+    """Run launch.sh from elsewhere, with tools on PATH that tell what they were given."""
+    for name in ("accelerate", "trainwiz"):
+        executable(folder / "tools" / name, ECHO)
     run = folder / "a run with spaces; $(touch pwned)"
-    run.mkdir(exist_ok=True)
+    executable(run / "launch.sh", text)
     (run / "run.yaml").write_text("name: x\n")
-    (run / "launch.sh").write_text(text)
-    (run / "launch.sh").chmod(0o755)
-    path = f"{tools}:{os.environ['PATH']}"
     clean = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    return subprocess.run(
-        [str(run / "launch.sh"), *arguments],
-        cwd="/",
-        env={**clean, "PATH": path, **environment},
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    variables = {**clean, "PATH": f"{folder / 'tools'}:{os.environ['PATH']}", **environment}
+    return shell([str(run / "launch.sh"), *arguments], Path("/"), **variables)
+
+
+def words_of(result: subprocess.CompletedProcess[str]) -> list[str]:
+    assert result.returncode == 0, result.stderr
+    return [line.removeprefix("word:") for line in result.stdout.splitlines() if line.startswith("word:")]
 
 
 def test_runs_the_exact_command_in_its_own_folder(tmp_path: Path) -> None:
     config = solved_config("cpu-demo", engine__cpu_threads=2)
     result = run_script(tmp_path, launch_script(config), "--resume", "checkpoint 5")
-    assert result.returncode == 0, result.stderr
+    assert words_of(result) == [*launch_command(config)[1:], "--resume", "checkpoint 5"]
     lines = result.stdout.splitlines()
-    assert [line.removeprefix("word:") for line in lines if line.startswith("word:")] == [
-        *launch_command(config)[1:],
-        "--resume",
-        "checkpoint 5",
-    ]
     assert any(line.endswith("a run with spaces; $(touch pwned)") for line in lines)
     assert "order:PCI_BUS_ID logs:logs ds:" in lines
     assert not list(tmp_path.rglob("pwned"))
 
 
 def test_each_of_several_machines_says_which_it_is(tmp_path: Path) -> None:
-    config = solved_config("cpu-demo", engine__nodes=2, engine__strategy="ddp")
-    text = launch_script(config)
+    text = launch_script(solved_config("cpu-demo", engine__nodes=2, engine__strategy="ddp"))
     assert "--node 1 --main" in text
     assert "without supervisor" not in text, "the keeper of the run is on one of them"
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "trainwiz").write_text(ECHO)
-    (tools / "trainwiz").chmod(0o755)
     result = run_script(tmp_path, text, "--node", "1", "--main", "a:4000")
-    words = [line.removeprefix("word:") for line in result.stdout.splitlines() if line.startswith("word:")]
-    assert words == ["runs", "join", ".", "--node", "1", "--main", "a:4000"]
+    assert words_of(result) == ["runs", "join", ".", "--node", "1", "--main", "a:4000"]
 
 
 def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each() -> None:
@@ -89,30 +83,21 @@ def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each(
 
 
 def test_without_accelerate_it_says_so(tmp_path: Path) -> None:
-    shell = tmp_path / "bin"
-    shell.mkdir()
+    (tmp_path / "bin").mkdir()
     for tool in ("sh", "dirname"):
-        found = shutil.which(tool)
-        assert found is not None
-        (shell / tool).symlink_to(found)
-    script = tmp_path / "launch.sh"
-    script.write_text(launch_script(solved_config("cpu-demo")))
+        (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    (tmp_path / "launch.sh").write_text(launch_script(solved_config("cpu-demo")))
     (tmp_path / "run.yaml").write_text("name: x\n")
-    result = subprocess.run(
-        ["/bin/sh", str(script)], env={"PATH": str(shell)}, capture_output=True, text=True, timeout=20
-    )
+    result = shell(["/bin/sh", str(tmp_path / "launch.sh")], tmp_path, PATH=str(tmp_path / "bin"))
     assert result.returncode == 127
     assert "accelerate is not on PATH" in result.stderr
 
 
-def test_gpus_of_the_caller_win(tmp_path: Path) -> None:
+def test_gpus_of_the_caller_win_and_their_names_are_not_run_by_the_shell(tmp_path: Path) -> None:
     config = solved_config("3080-10g-guide", engine__device="cuda", engine__gpus=["GPU-12ab-34"])
     script = launch_script(config)
     assert "cuda:GPU-12ab-34" in run_script(tmp_path, script).stdout
     assert "cuda:3" in run_script(tmp_path, script, CUDA_VISIBLE_DEVICES="3").stdout
-
-
-def test_gpu_names_are_not_run_by_the_shell(tmp_path: Path) -> None:
     config = solved_config("3080-10g-guide", engine__device="cuda", engine__gpus=[f"$(touch {tmp_path}/taken)"])
     result = run_script(tmp_path, launch_script(config))
     assert result.returncode == 0 and "cuda:0" in result.stdout
@@ -132,7 +117,7 @@ def test_environment() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in launch_environment(several)
 
 
-@pytest.mark.parametrize(("cores", "processes", "threads"), [(12, 1, 12), (12, 3, 4), (2, 4, 1), (64, 2, 16)])
+@each(("cores", "processes", "threads"), [(12, 1, 12), (12, 3, 4), (2, 4, 1), (64, 2, 16)])
 def test_processes_share_the_cores(cores: int, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     open_threads = solved_config(engine__processes=processes, engine__cpu_threads=None)
@@ -140,7 +125,7 @@ def test_processes_share_the_cores(cores: int, processes: int, threads: int, mon
     assert cpu_threads(solved_config(engine__processes=processes, engine__cpu_threads=7)) == 7
 
 
-@pytest.mark.parametrize("profile", ["cpu-demo", "2080super", "3080-12g"])
+@each("profile", ["cpu-demo", "2080super", "3080-12g"])
 def test_no_path_of_this_machine_is_in_any_file(profile: str) -> None:
     for name, text in export_files(solved_config(profile)).items():
         assert str(Path.cwd()) not in text and str(Path.home()) not in text, name
@@ -176,22 +161,14 @@ def test_a_variable_of_the_user_wins_over_what_every_run_has() -> None:
 
 
 def test_an_exported_cdpath_leads_nowhere_else(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere" / "runs" / "one"
-    elsewhere.mkdir(parents=True)
+    (tmp_path / "elsewhere" / "runs" / "one").mkdir(parents=True)
     here = tmp_path / "here" / "runs" / "one"
     here.mkdir(parents=True)
     (here / "run.yaml").write_text("name: x\n")
-    (here / "launch.sh").write_text(
-        launch_script(solved_config("cpu-demo")).replace("command -v accelerate", "pwd; exit\ncommand -v accelerate")
-    )
-    result = subprocess.run(
-        ["/bin/sh", "runs/one/launch.sh"],
-        cwd=tmp_path / "here",
-        env={**os.environ, "CDPATH": str(tmp_path / "elsewhere")},
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    text = launch_script(solved_config("cpu-demo"))
+    (here / "launch.sh").write_text(text.replace("command -v accelerate", "pwd; exit\ncommand -v accelerate"))
+    variables = {**os.environ, "CDPATH": str(tmp_path / "elsewhere")}
+    result = shell(["/bin/sh", "runs/one/launch.sh"], tmp_path / "here", **variables)
     assert result.stdout == f"{here}\n", result.stderr
 
 

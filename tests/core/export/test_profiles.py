@@ -14,6 +14,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.accelerate import accelerate_yaml
 from trainwiz.core.export.launch_script import export_files, launch_environment, launch_script
 from trainwiz.core.export.training_arguments import mixed_precision, training_arguments
+from trainwiz.core.launch.prepare import run_yaml_text
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import Profile, list_profiles
@@ -51,9 +52,7 @@ def arguments_of(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> A
     return arguments
 
 
-def training_arguments_construct_and_agree_with_the_plan(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def training_arguments_agree(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, training = plan.config, plan.config.training
     arguments = arguments_of(plan, tmp_path, monkeypatch)
     samples = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
@@ -82,7 +81,7 @@ def training_arguments_construct_and_agree_with_the_plan(
     assert arguments.torch_empty_cache_steps == training.empty_cache_steps
 
 
-def accelerate_reads_its_file_and_agrees(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def accelerate_agrees(plan: Plan, tmp_path: Path) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
     config = plan.config
@@ -102,9 +101,7 @@ def accelerate_reads_its_file_and_agrees(plan: Plan, tmp_path: Path, monkeypatch
         assert loaded.mixed_precision == mixed_precision(config)
 
 
-def transformers_finds_no_mismatch_in_the_deepspeed_file(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def deepspeed_agrees(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan.config
     text = export_files(config).get("deepspeed.json")
     assert (text is not None) is str(config.engine.strategy).startswith("zero")
@@ -135,7 +132,7 @@ def transformers_finds_no_mismatch_in_the_deepspeed_file(
         assert filled("optimizer.params.weight_decay") == config.training.weight_decay
 
 
-def launch_sh_says_why_each_variable_is_set(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def launch_sh_says_why_each_variable_is_set(plan: Plan) -> None:
     config = plan.config
     lines = launch_script(config).splitlines()
     exported = [(number, line) for number, line in enumerate(lines) if "export " in line and line[0] != "#"]
@@ -149,11 +146,7 @@ def launch_sh_says_why_each_variable_is_set(plan: Plan, tmp_path: Path, monkeypa
         assert (gpus == "0") is (config.engine.processes == 1)
 
 
-def run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from trainwiz.core.launch.prepare import run_yaml_text
-
+def run_yaml_is_the_same_run_when_it_is_read_back(plan: Plan) -> None:
     config = plan.config
     again = RunConfig.model_validate(yaml.safe_load(run_yaml_text(config)))
     assert again == config
@@ -161,23 +154,14 @@ def run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back(
     assert training_arguments(again) == training_arguments(config)
 
 
-CHECKS = (
-    training_arguments_construct_and_agree_with_the_plan,
-    accelerate_reads_its_file_and_agrees,
-    transformers_finds_no_mismatch_in_the_deepspeed_file,
-    launch_sh_says_why_each_variable_is_set,
-    run_yaml_of_a_profile_is_the_same_run_when_it_is_read_back,
-)
-
-
-@each("name", TYPICAL)
-def test_every_file_of_a_profile(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def every_file_of_a_profile(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_run(PlanRequest(profile=name))
-    for check in CHECKS:
-        check(plan, tmp_path, monkeypatch)
+    training_arguments_agree(plan, tmp_path, monkeypatch)
+    accelerate_agrees(plan, tmp_path)
+    deepspeed_agrees(plan, tmp_path, monkeypatch)
+    launch_sh_says_why_each_variable_is_set(plan)
+    run_yaml_is_the_same_run_when_it_is_read_back(plan)
 
 
-@pytest.mark.all
-@each("name", OTHERS)
-def test_every_file_of_the_others(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    test_every_file_of_a_profile.__wrapped__(name, tmp_path, monkeypatch)
+test_the_files_of_typical_profiles = each("name", TYPICAL)(every_file_of_a_profile)
+test_the_files_of_the_others = pytest.mark.all(each("name", OTHERS)(every_file_of_a_profile))

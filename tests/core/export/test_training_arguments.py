@@ -1,4 +1,4 @@
-"""TrainingArguments: every keyword is one that transformers takes, and comes back as it was meant."""
+"""TrainingArguments: every keyword is one that transformers takes, and comes back as it was meant; the learning rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.export.training_arguments import rate_schedule, scheduler_arguments, training_arguments
 
 from tests.core.export.solved_config import solved_config
 from tests.each import each
@@ -22,30 +22,16 @@ def construct(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     return TrainingArguments(**training_arguments(config))
 
 
-def test_the_row_of_the_2080_super(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_row_of_the_2080_super() -> None:
     """Every value of the guide's row arrives in the keyword that transformers reads."""
     kwargs = training_arguments(solved_config("2080super", engine__device="cuda"))
     expected = {
-        "per_device_train_batch_size": 6,
-        "gradient_accumulation_steps": 651,
-        "fp16": True,
-        "bf16": False,
-        "tf32": False,
-        "dataloader_num_workers": 12,
-        "dataloader_prefetch_factor": 8,
-        "optim": "adamw_torch",
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.98,
-        "adam_epsilon": 1e-8,
-        "weight_decay": 0.01,
-        "learning_rate": 4e-4,
-        "warmup_steps": 2000,
-        "max_steps": 500_000,
-        "lr_scheduler_type": "polynomial",
-        "lr_scheduler_kwargs": {"lr_end": 4e-5},
-        "activation_checkpointing": True,
-        "deepspeed": "deepspeed.json",
-    }
+        "per_device_train_batch_size": 6, "gradient_accumulation_steps": 651, "fp16": True, "bf16": False, "tf32": False,
+        "dataloader_num_workers": 12, "dataloader_prefetch_factor": 8, "optim": "adamw_torch", "adam_beta1": 0.9,
+        "adam_beta2": 0.98, "adam_epsilon": 1e-8, "weight_decay": 0.01, "learning_rate": 4e-4, "warmup_steps": 2000,
+        "max_steps": 500_000, "lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": 4e-5},
+        "activation_checkpointing": True, "deepspeed": "deepspeed.json",
+    }  # fmt: skip
     assert {key: kwargs[key] for key in expected} == expected
 
 
@@ -53,47 +39,31 @@ def test_every_keyword_is_a_field_of_training_arguments() -> None:
     from transformers import TrainingArguments
 
     fields = {field.name for field in dataclasses.fields(TrainingArguments)}
-    many = [
+    for config in (
         solved_config("2080super", engine__device="cuda", training__empty_cache_steps=50),
         solved_config("3080-10g-guide", engine__device="cuda", checkpoint__keep_best=True),
         solved_config("cpu-demo", data__workers=2, data__prefetch=4, evaluation__every_epoch=True),
-    ]
-    for config in many:
+    ):
         assert set(training_arguments(config)) <= fields
 
 
-def test_prefetch_without_workers_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers refuses the pair with a ValueError."""
+def test_what_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # transformers refuses a prefetch without workers with a ValueError.
     arguments = construct(solved_config(data__workers=0, data__prefetch=8), tmp_path, monkeypatch)
-    assert arguments.dataloader_prefetch_factor is None
-    with_workers = construct(
-        solved_config(data__workers=2, data__prefetch=8, data__persistent_workers=True), tmp_path, monkeypatch
-    )
-    assert with_workers.dataloader_prefetch_factor == 8 and with_workers.dataloader_persistent_workers
-
-
-def test_report_to_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert construct(solved_config(logging__report_to=["none"]), tmp_path, monkeypatch).report_to == []
-    assert construct(solved_config(), tmp_path, monkeypatch).report_to == ["tensorboard"]
-
-
-def test_an_unsolved_config_names_the_key() -> None:
-    config = solved_config().with_values({"batch.micro_batch_size": None}, "you")
+    assert arguments.dataloader_prefetch_factor is None and arguments.report_to == ["tensorboard"]
+    workers = {"data__workers": 2, "data__prefetch": 8, "data__persistent_workers": True}
+    arguments = construct(solved_config(logging__report_to=["none"], **workers), tmp_path, monkeypatch)
+    assert arguments.dataloader_prefetch_factor == 8 and arguments.dataloader_persistent_workers
+    assert arguments.report_to == []
+    unsolved = solved_config().with_values({"batch.micro_batch_size": None}, "you")
     with pytest.raises(ValueError, match=r"batch\.micro_batch_size is not solved"):
-        training_arguments(config)
+        training_arguments(unsolved)
 
 
-@each(
-    ("precision", "strategy", "fp16", "bf16"),
-    [
-        ("fp32", "single", False, False),
-        ("tf32", "single", False, False),
-        ("fp16", "single", True, False),
-        ("bf16", "single", False, True),
-        ("bf16-true", "single", False, False),
-        ("bf16-true", "zero2", False, True),
-    ],
-)
+@each(("precision", "strategy", "fp16", "bf16"), [
+    ("fp32", "single", False, False), ("tf32", "single", False, False), ("fp16", "single", True, False),
+    ("bf16", "single", False, True), ("bf16-true", "single", False, False), ("bf16-true", "zero2", False, True),
+])  # fmt: skip
 def test_precision_flags(precision: str, strategy: str, fp16: bool, bf16: bool) -> None:
     config = solved_config(engine__device="cuda", engine__precision=precision, engine__strategy=strategy)
     kwargs = training_arguments(config)
@@ -101,7 +71,7 @@ def test_precision_flags(precision: str, strategy: str, fp16: bool, bf16: bool) 
     assert kwargs.get("tf32") is (True if precision == "tf32" else None)
 
 
-@pytest.mark.parametrize("pinned", [False, True])
+@each("pinned", [False, True])
 def test_pinned_batches_are_copied_without_waiting(
     pinned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,3 +86,54 @@ def test_pinned_batches_are_copied_without_waiting(
     loader: Any = trainer.get_train_dataloader()
     assert loader._non_blocking is loader.base_dataloader.pin_memory is pinned
     assert "accelerator_config" not in training_arguments(solved_config("cpu-demo", data__pin_memory=pinned))
+
+
+def rates_of_transformers(config: RunConfig, steps: int) -> list[float]:
+    """The rates that a Trainer's optimizer has before each step, and after the last one."""
+    import torch
+    import transformers
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.training.learning_rate)
+    arguments = transformers.TrainingArguments(output_dir="unused", **scheduler_arguments(config))
+    scheduler = transformers.get_scheduler(
+        arguments.lr_scheduler_type,
+        optimizer,
+        num_warmup_steps=arguments.get_warmup_steps(steps),
+        num_training_steps=steps,
+        scheduler_specific_kwargs=dict(arguments.lr_scheduler_kwargs or {}),
+    )
+    rates = []
+    for _ in range(steps + 1):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@each("schedule", ["linear", "cosine", "constant", "polynomial"])
+@each("final", [0.0, 4e-5, 4e-4])
+@each("warmup", [0, 0.02, 0.3333, 1, 10, 2000])
+def test_every_step_has_the_rate_of_transformers(schedule: str, final: float, warmup: float) -> None:
+    values = {"learning_rate": 4e-4, "schedule": schedule, "final_learning_rate": final, "warmup": warmup}
+    for steps in (1, 7, 120):
+        config = RunConfig().with_values(
+            {f"training.{key}": value for key, value in {**values, "max_steps": steps}.items()}, "you"
+        )
+        ours = rate_schedule(config, steps)
+        theirs = rates_of_transformers(config, steps)
+        assert [ours.at(step) for step in range(steps + 1)] == pytest.approx(theirs, rel=1e-9, abs=1e-15)
+        assert ours.highest == pytest.approx(max(theirs[:-1]), rel=1e-9, abs=1e-15)
+
+
+def test_a_run_that_ends_in_its_warmup() -> None:
+    """transformers' polynomial decay divides by the steps after the warm-up."""
+    for warmup in (1, 10, 0.999):
+        values = {"training.learning_rate": 1e-3, "training.final_learning_rate": 1e-4, "training.warmup": warmup}
+        steps = max(1, int(warmup))
+        config = RunConfig().with_values({**values, "training.max_steps": steps}, "you")
+        assert len(rates_of_transformers(config, steps)) == steps + 1
+    config = RunConfig().with_values({"training.learning_rate": 1e-3, "training.warmup": 100}, "you")
+    assert rate_schedule(config, 50).highest == pytest.approx(4.9e-4)
+    assert rate_schedule(config, 1).highest == 0.0
+    assert rate_schedule(config, 200).highest == pytest.approx(1e-3)
+    assert rate_schedule(config, 200).ends_at == 0.0

@@ -15,63 +15,53 @@ from trainwiz.core.importing.engine_names import ANY_VALUES, FLAGS
 from trainwiz.core.importing.engine_names import VALUES as OPTIONS_WITH_VALUES
 from trainwiz.core.importing.report import Imported, NotImportable
 
+from tests.core.importing.told import codes, unknown
 from tests.each import each
 
 TRAIN = "train.py --learning_rate 1e-4"
+# Of Slurm and MPI, whose cluster starts processes and machines.
+JOB = """#!/bin/bash
+#SBATCH --job-name=x
+#SBATCH -N 2                # machines
+#SBATCH --ntasks-per-node=4
+##SBATCH --ntasks-per-node=9
+#SBATCH --gres=gpu:a100:4
+#SBATCH -c 8 --time 24:00:00
+module load cuda
+"""
 
 
 def read(command: str) -> Imported:
     return command_line.read(command, "command")
 
 
-def codes(imported: Imported) -> set[str]:
-    return {finding.code for finding in imported.findings}
-
-
-def unknown(imported: Imported) -> dict[str, Any]:
-    return {one.name: one.value for one in imported.unknown}
-
-
-@each(
-    ("command", "launcher", "engine"),
-    [
-        (f"python {TRAIN}", "python", {}),
-        (f"python3.11 -u -X dev {TRAIN}", "python", {}),
-        (f"/opt/v/bin/python -m pkg.{TRAIN}".replace(".py", ""), "python", {}),
-        (f"torchrun --nproc_per_node=8 {TRAIN}", "torchrun", {"engine.processes": 8, "engine.strategy": "ddp"}),
-        (f"torchrun {TRAIN}", "torchrun", {"engine.processes": 1, "engine.strategy": "single"}),
-        (f"torchrun --nproc 2 {TRAIN}", "torchrun", {"engine.processes": 2}),
-        (f"torchrun --nnodes 2 --nproc-per-node 4 {TRAIN}", "torchrun", {"engine.nodes": 2, "engine.processes": 4}),
-        (f"torchrun --standalone --nproc_per_node=gpu {TRAIN}", "torchrun", {}),
-        (
-            f"python -m torch.distributed.launch --nproc_per_node 2 --use_env {TRAIN}",
-            "torchrun",
-            {"engine.processes": 2},
-        ),
-        (f"python -m torch.distributed.run --nproc_per_node 2 {TRAIN}", "torchrun", {"engine.processes": 2}),
-        (f"deepspeed --num_gpus 4 {TRAIN}", "deepspeed", {"engine.processes": 4}),
-        (f"deepspeed --include localhost:1,3 {TRAIN}", "deepspeed", {"engine.gpus": ["1", "3"], "engine.processes": 2}),
-        (f"deepspeed --include a:0,1@b:0,1 {TRAIN}", "deepspeed", {"engine.nodes": 2, "engine.processes": 2}),
-        (f"accelerate launch --multi_gpu --num_processes=4 {TRAIN}", "accelerate", {"engine.processes": 4}),
-        (f"accelerate launch --num_processes 4 --num_machines 2 {TRAIN}", "accelerate", {"engine.processes": 2}),
-        (f"accelerate launch --mixed-precision bf16 {TRAIN}", "accelerate", {"engine.precision": "bf16"}),
-        (f"accelerate launch --fp16 {TRAIN}", "accelerate", {"engine.precision": "fp16"}),
-        (f"accelerate launch --cpu {TRAIN}", "accelerate", {"engine.device": "cpu"}),
-        (
-            f"accelerate launch --use_deepspeed --zero_stage 3 --offload_param_device cpu {TRAIN}",
-            "accelerate",
-            {"engine.strategy": "zero3", "engine.offload": "all"},
-        ),
-        (
-            f"accelerate launch --use_fsdp --fsdp_sharding_strategy FULL_SHARD --fsdp_activation_checkpointing true {TRAIN}",
-            "accelerate",
-            {"engine.strategy": "fsdp", "engine.checkpointing": True},
-        ),
-        (f"accelerate-launch -m pkg.{TRAIN}".replace(".py", ""), "accelerate", {}),
-    ],
-)
+@each(("command", "launcher", "engine"), [
+    ("python TRAIN", "python", {}),
+    ("python3.11 -u -X dev TRAIN", "python", {}),
+    ("/opt/v/bin/python -m pkg.train --learning_rate 1e-4", "python", {}),
+    ("torchrun --nproc_per_node=8 TRAIN", "torchrun", {"engine.processes": 8, "engine.strategy": "ddp"}),
+    ("torchrun TRAIN", "torchrun", {"engine.processes": 1, "engine.strategy": "single"}),
+    ("torchrun --nproc 2 TRAIN", "torchrun", {"engine.processes": 2}),
+    ("torchrun --nnodes 2 --nproc-per-node 4 TRAIN", "torchrun", {"engine.nodes": 2, "engine.processes": 4}),
+    ("torchrun --standalone --nproc_per_node=gpu TRAIN", "torchrun", {}),
+    ("python -m torch.distributed.launch --nproc_per_node 2 --use_env TRAIN", "torchrun", {"engine.processes": 2}),
+    ("python -m torch.distributed.run --nproc_per_node 2 TRAIN", "torchrun", {"engine.processes": 2}),
+    ("deepspeed --num_gpus 4 TRAIN", "deepspeed", {"engine.processes": 4}),
+    ("deepspeed --include localhost:1,3 TRAIN", "deepspeed", {"engine.gpus": ["1", "3"], "engine.processes": 2}),
+    ("deepspeed --include a:0,1@b:0,1 TRAIN", "deepspeed", {"engine.nodes": 2, "engine.processes": 2}),
+    ("accelerate launch --multi_gpu --num_processes=4 TRAIN", "accelerate", {"engine.processes": 4}),
+    ("accelerate launch --num_processes 4 --num_machines 2 TRAIN", "accelerate", {"engine.processes": 2}),
+    ("accelerate launch --mixed-precision bf16 TRAIN", "accelerate", {"engine.precision": "bf16"}),
+    ("accelerate launch --fp16 TRAIN", "accelerate", {"engine.precision": "fp16"}),
+    ("accelerate launch --cpu TRAIN", "accelerate", {"engine.device": "cpu"}),
+    ("accelerate launch --use_deepspeed --zero_stage 3 --offload_param_device cpu TRAIN", "accelerate",
+     {"engine.strategy": "zero3", "engine.offload": "all"}),
+    ("accelerate launch --use_fsdp --fsdp_sharding_strategy FULL_SHARD --fsdp_activation_checkpointing true TRAIN",
+     "accelerate", {"engine.strategy": "fsdp", "engine.checkpointing": True}),
+    ("accelerate-launch -m pkg.train --learning_rate 1e-4", "accelerate", {}),
+])  # fmt: skip
 def test_launchers(command: str, launcher: str, engine: dict[str, Any]) -> None:
-    imported = read(command)
+    imported = read(command.replace("TRAIN", TRAIN))
     assert imported.setup["launcher"] == launcher
     assert imported.values["training.learning_rate"] == 1e-4
     values = {**engine_values(imported.setup), **imported.values}
@@ -79,28 +69,11 @@ def test_launchers(command: str, launcher: str, engine: dict[str, Any]) -> None:
     assert unknown(imported) == {}
 
 
-@each(
-    "prefix",
-    [
-        "",
-        "nohup ",
-        "env ",
-        "time nice -n 5 ",
-        "cd /work && source venv/bin/activate && ",
-        "srun --gres=gpu:4 -N 1 ",
-        "sudo -E ",
-        "timeout 3600 ",
-        "uv run ",
-        "poetry run ",
-        "conda run -n env ",
-        "docker run --gpus all --rm image ",
-        "singularity exec --nv image.sif ",
-        "$ ",
-        "!",
-        "if true; then ",
-        "echo start; ",
-    ],
-)
+@each("prefix", [
+    "", "nohup ", "env ", "time nice -n 5 ", "cd /work && source venv/bin/activate && ", "srun --gres=gpu:4 -N 1 ",
+    "sudo -E ", "timeout 3600 ", "uv run ", "poetry run ", "conda run -n env ", "docker run --gpus all --rm image ",
+    "singularity exec --nv image.sif ", "$ ", "!", "if true; then ", "echo start; ",
+])  # fmt: skip
 @each("suffix", ["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"])
 def test_what_stands_around_a_command_does_not_change_it(prefix: str, suffix: str) -> None:
     imported = read(f"{prefix}torchrun --nproc_per_node 2 {TRAIN} --seed 7{suffix}")
@@ -109,24 +82,22 @@ def test_what_stands_around_a_command_does_not_change_it(prefix: str, suffix: st
     assert unknown(imported) == {}
 
 
-def test_a_command_in_quotes_of_a_shell_is_read_with_its_lines() -> None:
-    imported = read(f"set -e\n\nsrun bash -c 'torchrun --nproc_per_node 2 {TRAIN}'")
-    assert imported.setup["num_processes"] == 2
-    assert imported.place_of("training.learning_rate") == "command:3"
-
-
-@pytest.mark.parametrize("start", ["eval $CMD", 'eval "$CMD"', "$CMD", 'bash -c "$CMD"'])
-def test_a_command_in_a_variable_is_read(start: str) -> None:
-    imported = read(
-        f'N=2\nARGS="--learning_rate 1e-4 \\\n --seed 5"\nCMD="torchrun --nproc_per_node $N train.py $ARGS"\n{start}\n'
-    )
-    assert imported.setup["num_processes"] == 2
-    assert imported.values["training.learning_rate"] == 1e-4
+def test_a_command_in_quotes_of_a_shell_or_in_a_variable_is_read_with_its_lines() -> None:
+    quoted = read(f"set -e\n\nsrun bash -c 'torchrun --nproc_per_node 2 {TRAIN}'")
+    assert quoted.setup["num_processes"] == 2
+    assert quoted.place_of("training.learning_rate") == "command:3"
+    for start in ("eval $CMD", 'eval "$CMD"', "$CMD", 'bash -c "$CMD"'):
+        imported = read(
+            f'N=2\nARGS="--learning_rate 1e-4 \\\n --seed 5"\nCMD="torchrun --nproc_per_node $N x.py $ARGS"\n{start}\n'
+        )
+        assert imported.setup["num_processes"] == 2, start
+        assert imported.values["training.learning_rate"] == 1e-4, start
 
 
 def test_variables_of_the_environment() -> None:
     imported = read(
-        f"CUDA_VISIBLE_DEVICES=0,2 OMP_NUM_THREADS=4 NCCL_DEBUG=INFO HF_TOKEN=hf_abc AWS_SECRET_ACCESS_KEY=hf_abc MASTER_PORT=29500 python {TRAIN}"
+        "CUDA_VISIBLE_DEVICES=0,2 OMP_NUM_THREADS=4 NCCL_DEBUG=INFO HF_TOKEN=hf_abc AWS_SECRET_ACCESS_KEY=hf_abc "
+        f"MASTER_PORT=29500 python {TRAIN}"
     )
     assert imported.values["engine.gpus"] == ["0", "2"]
     assert imported.values["engine.cpu_threads"] == 4
@@ -138,12 +109,8 @@ def test_variables_of_the_environment() -> None:
 
 def test_what_only_a_shell_knows_is_unknown_and_has_no_value() -> None:
     imported = read("torchrun $DISTRIBUTED_ARGS train.py --learning_rate $LR --max_steps $((N*2)) --seed 3 $EXTRA_ARGS")
-    assert unknown(imported) == {
-        "$DISTRIBUTED_ARGS": "$DISTRIBUTED_ARGS",
-        "learning_rate": "$LR",
-        "max_steps": "$((N*2))",
-        "$EXTRA_ARGS": "$EXTRA_ARGS",
-    }
+    words = {"learning_rate": "$LR", "max_steps": "$((N*2))", "$EXTRA_ARGS": "$EXTRA_ARGS"}
+    assert unknown(imported) == {"$DISTRIBUTED_ARGS": "$DISTRIBUTED_ARGS", **words}
     assert imported.values == {"training.seed": 3}
     assert "num_processes" not in imported.setup
 
@@ -152,14 +119,15 @@ def test_files_that_are_named_are_references() -> None:
     imported = read(
         "accelerate launch --config_file acc.yaml scripts/train.py --config recipe.yaml --deepspeed ds.json --x y.txt"
     )
-    assert [(one.role, one.path) for one in imported.references] == [
-        ("accelerate", "acc.yaml"),
-        ("script", "scripts/train.py"),
-        ("arguments", "recipe.yaml"),
-        ("deepspeed", "ds.json"),
-    ]
+    assert {one.role: one.path for one in imported.references} == {
+        "accelerate": "acc.yaml", "script": "scripts/train.py", "arguments": "recipe.yaml", "deepspeed": "ds.json"
+    }  # fmt: skip
     # The DeepSpeed file says how processes share the work, also where it is not here.
     assert "distributed_type" not in read("deepspeed --num_gpus 2 train.py --deepspeed ds.json --seed 1").setup
+    bare = read("deepspeed train.py --deepspeed --deepspeed_config conf/ds.json --epochs 2")
+    assert [one.path for one in bare.references if one.role == "deepspeed"] == ["conf/ds.json"]
+    assert {one.name: one.why for one in bare.dropped}["deepspeed"].startswith("It only switches DeepSpeed on")
+    assert bare.unknown == []
 
 
 def test_arguments_of_scripts() -> None:
@@ -172,46 +140,40 @@ def test_arguments_of_scripts() -> None:
     assert imported.values["training.max_grad_norm"] == -1
     assert imported.values["task"] == "causal-lm"
     assert [one.value for one in imported.dropped if one.name == "no_remove_unused_columns"] == [False]
+    # A token of the text is no password.
+    dropped = read("trl sft --eos_token '<|im_end|>' --hub_token hf_x --learning_rate 1e-4").dropped
+    assert {one.name: one.value for one in dropped} == {"eos_token": "<|im_end|>", "hub_token": "***"}
 
 
-def test_old_ways_to_launch_are_told() -> None:
-    imported = read(f"python -m torch.distributed.launch --nproc_per_node 2 {TRAIN} --per_gpu_train_batch_size 4")
-    renamed = {(one.old, one.new) for one in imported.renamed}
-    assert ("python -m torch.distributed.launch", "torchrun") in renamed
-    assert ("per_gpu_train_batch_size", "per_device_train_batch_size") in renamed
+def test_old_ways_wrong_options_and_other_commands_are_told() -> None:
+    old = read(f"python -m torch.distributed.launch --nproc_per_node 2 {TRAIN} --per_gpu_train_batch_size 4")
+    assert {(one.old, one.new) for one in old.renamed} >= {
+        ("python -m torch.distributed.launch", "torchrun"),
+        ("per_gpu_train_batch_size", "per_device_train_batch_size"),
+    }
+    several = read(f"pip install x\npython prepare.py --seed 1\ntorchrun {TRAIN} --seed 2\npython evaluate.py\n")
+    assert several.values["training.seed"] == 2
+    assert "several_trainings" in codes(several)
+    wrong = read(f"accelerate launch --main_port=1 --num_processes 2 {TRAIN}")
+    assert "main_port" in unknown(wrong) and "unknown_option" in codes(wrong)
+    assert wrong.setup["num_processes"] == 2
+    assert "cut_off" in codes(read(f"python {TRAIN} \\"))
+    assert "cut_off" in codes(read(f"python {TRAIN} --run_name 'x"))
 
 
-def test_of_several_commands_the_training_is_read() -> None:
-    imported = read(f"pip install x\npython prepare.py --seed 1\ntorchrun {TRAIN} --seed 2\npython evaluate.py\n")
-    assert imported.values["training.seed"] == 2
-    assert "several_trainings" in codes(imported)
-
-
-def test_options_that_a_launcher_does_not_have() -> None:
-    imported = read(f"accelerate launch --main_port=1 --num_processes 2 {TRAIN}")
-    assert "main_port" in unknown(imported) and "unknown_option" in codes(imported)
-    assert imported.setup["num_processes"] == 2
-
-
-@each(
-    "command",
-    ["ls -l", "pip install torch", "python -c 'print(1)'", "accelerate config", "python --version", "echo python", "torchrun",
-     "accelerate launch --config_file x.yaml", "", "# accelerate launch train.py", "python -m pip install x"],
-)  # fmt: skip
+@each("command", [
+    "ls -l", "pip install torch", "python -c 'print(1)'", "accelerate config", "python --version", "echo python",
+    "torchrun", "accelerate launch --config_file x.yaml", "", "# accelerate launch train.py", "python -m pip install x",
+    "llamafactory-cli chat a.yaml", "axolotl preprocess a.yml", "swift export --ckpt x", "fairseq-train",
+])  # fmt: skip
 def test_what_starts_no_training_is_refused_in_a_sentence(command: str) -> None:
     with pytest.raises(NotImportable) as refused:
         read(command)
     assert len(refused.value.findings) == 1
 
 
-def test_half_a_command_is_told() -> None:
-    assert "cut_off" in codes(read(f"python {TRAIN} \\"))
-    assert "cut_off" in codes(read(f"python {TRAIN} --run_name 'x"))
-
-
 def test_wild_commands_are_read(shared_data: Path) -> None:
-    commands = json.loads((shared_data / "wild" / "launch_commands.json").read_text(encoding="utf-8"))
-    for command in commands:
+    for command in json.loads((shared_data / "wild" / "launch_commands.json").read_text(encoding="utf-8")):
         imported = read(command)
         # Not a word is lost: what is no value of an option is in the report, in the setup, or a reference.
         assert imported.mapped or imported.unknown or imported.dropped or imported.references
@@ -226,26 +188,19 @@ def options_of(package: str, file: str) -> set[tuple[str, bool]]:
     found: set[tuple[str, bool]] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-            names = [
-                one.value for one in node.args if isinstance(one, ast.Constant) and str(one.value).startswith("--")
-            ]
+            given = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
             action = next((keyword.value for keyword in node.keywords if keyword.arg == "action"), None)
             flag = isinstance(action, ast.Constant) and str(action.value).startswith(("store_", "help"))
             # torch's own action for a flag that the environment can set.
             flag = flag or (isinstance(action, ast.Name) and action.id == "check_env")
-            found |= {(str(name)[2:].replace("-", "_"), flag) for name in names}
+            found |= {(name[2:].replace("-", "_"), flag) for name in given if name.startswith("--")}
     return found
 
 
-@pytest.mark.parametrize(
-    ("package", "file", "program"),
-    [
-        ("accelerate", "commands/launch.py", "accelerate"),
-        ("torch", "distributed/run.py", "torchrun"),
-        ("torch", "distributed/launch.py", "torchrun"),
-        ("deepspeed", "launcher/runner.py", "deepspeed"),
-    ],
-)
+@each(("package", "file", "program"), [
+    ("accelerate", "commands/launch.py", "accelerate"), ("torch", "distributed/run.py", "torchrun"),
+    ("torch", "distributed/launch.py", "torchrun"), ("deepspeed", "launcher/runner.py", "deepspeed"),
+])  # fmt: skip
 def test_options_are_those_of_the_installed_launchers(package: str, file: str, program: str) -> None:
     flags, values = FLAGS[program], OPTIONS_WITH_VALUES[program]
     for name, is_flag in options_of(package, file):
@@ -253,39 +208,20 @@ def test_options_are_those_of_the_installed_launchers(package: str, file: str, p
     assert not flags & values
 
 
-# Programs that start their processes by themselves, and options that several programs share.
-
-
-def test_a_bare_deepspeed_is_a_switch_beside_the_option_that_names_the_file() -> None:
-    imported = read("deepspeed train.py --deepspeed --deepspeed_config conf/ds.json --epochs 2")
-    assert [(one.role, one.path) for one in imported.references if one.role == "deepspeed"] == [
-        ("deepspeed", "conf/ds.json")
-    ]
-    assert {one.name: one.why for one in imported.dropped}["deepspeed"].startswith("It only switches DeepSpeed on")
-    assert imported.unknown == []
-
-
-@each(
-    ("command", "expected"),
-    [
-        (
-            "FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train a.yaml",
-            {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"},
-        ),
-        ("NPROC_PER_NODE=1 swift sft --model m", {"engine.processes": 1, "engine.strategy": "single"}),
-        (
-            "CUDA_VISIBLE_DEVICES=0,1 fairseq-train data --lr 1",
-            {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]},
-        ),
-        ("NNODES=$N llamafactory-cli train a.yaml", {}),
-        ("NNODES=2 axolotl train a.yaml", {}),
-    ],
-)
+@each(("command", "expected"), [
+    ("FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train a.yaml",
+     {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"}),
+    ("NPROC_PER_NODE=1 swift sft --model m", {"engine.processes": 1, "engine.strategy": "single"}),
+    ("CUDA_VISIBLE_DEVICES=0,1 fairseq-train data --lr 1",
+     {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]}),
+    ("NNODES=$N llamafactory-cli train a.yaml", {}),
+    ("NNODES=2 axolotl train a.yaml", {}),
+])  # fmt: skip
 def test_processes_of_programs_that_start_them_by_themselves(command: str, expected: dict[str, Any]) -> None:
     assert engine_values(read(command).setup) == expected
 
 
-def test_what_fairseq_shares_with_others() -> None:
+def test_what_other_programs_call_their_settings() -> None:
     imported = read(
         "fairseq-train d --lr 5e-4 --update-freq 2 --max-epoch 10 --clip-norm 0.1 --warmup-updates 4000 "
         "--tokens-per-sample 256 --log-interval 100 --save-interval-updates 500 --label-smoothing 0.1 --max-sentences 8"
@@ -296,45 +232,19 @@ def test_what_fairseq_shares_with_others() -> None:
         100, "checkpoint.every_steps": 500, "training.label_smoothing": 0.1, "batch.micro_batch_size": 8,
     }  # fmt: skip
     assert imported.defaults == {}
-
-
-def test_other_commands_of_these_programs_are_no_training() -> None:
-    for command in (
-        "llamafactory-cli chat a.yaml",
-        "axolotl preprocess a.yml",
-        "swift export --ckpt x",
-        "fairseq-train",
-    ):
-        with pytest.raises(NotImportable):
-            read(command)
-
-
-def test_settings_of_axolotl_behind_its_file() -> None:
-    imported = read("axolotl train c.yml --learning-rate 1e-4 --micro-batch-size 2 --sequence-len 512")
-    assert [one.path for one in imported.references] == ["c.yml"]
-    assert imported.values["batch.micro_batch_size"] == 2
-    assert imported.values["batch.sequence_length"] == 512
-
-
-def test_the_adapter_of_swift_is_one() -> None:
+    axolotl = read("axolotl train c.yml --learning-rate 1e-4 --micro-batch-size 2 --sequence-len 512")
+    assert [one.path for one in axolotl.references] == ["c.yml"]
+    assert axolotl.values["batch.micro_batch_size"] == 2 and axolotl.values["batch.sequence_length"] == 512
     assert read("swift sft --train_type lora --lora_rank 8").values["peft.method"] == "lora"
 
 
-def test_a_token_of_the_text_is_no_password() -> None:
-    dropped = read("trl sft --eos_token '<|im_end|>' --hub_token hf_x --learning_rate 1e-4").dropped
-    assert {one.name: one.value for one in dropped} == {"eos_token": "<|im_end|>", "hub_token": "***"}
-
-
-@each(
-    "command",
-    [
-        "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft --lora_r 16",
-        "python trl/scripts/sft.py --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft "
-        "--lora_r 16 --lora_alpha 32",
-        "accelerate launch sft.py --model_name_or_path=Qwen/Qwen2.5-0.5B --dataset_name=trl-lib/Capybara "
-        "--use_peft=true --lora_r=16",
-    ],
-)
+@each("command", [
+    "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft --lora_r 16",
+    "python trl/scripts/sft.py --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft "
+    "--lora_r 16 --lora_alpha 32",
+    "accelerate launch sft.py --model_name_or_path=Qwen/Qwen2.5-0.5B --dataset_name=trl-lib/Capybara "
+    "--use_peft=true --lora_r=16",
+])  # fmt: skip
 def test_supervised_tuning_by_trl(command: str) -> None:
     imported = read(f"{command} --max_length 2048 --packing --gradient_checkpointing --eval_strategy no")
     expected = {
@@ -347,36 +257,16 @@ def test_supervised_tuning_by_trl(command: str) -> None:
     assert unknown(imported) == {}
 
 
-# Under Slurm and MPI: how many processes and machines the cluster starts.
-
-JOB = """#!/bin/bash
-#SBATCH --job-name=x
-#SBATCH -N 2                # machines
-#SBATCH --ntasks-per-node=4
-##SBATCH --ntasks-per-node=9
-#SBATCH --gres=gpu:a100:4
-#SBATCH -c 8 --time 24:00:00
-module load cuda
-"""
-
-
 def test_the_header_of_a_job_says_what_its_variables_are() -> None:
     imported = read(JOB + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
     decided = engine_values(imported.setup)
     assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
 
 
-@each(
-    "command",
-    [
-        "srun python train.py",
-        JOB + "srun python train.py",
-        "mpirun -np 8 -H a:4,b:4 python train.py",
-        "mpirun python train.py",
-        "#SBATCH --nodes=2-4\nsrun python train.py",
-        "mpirun -np $N python t.py",
-    ],
-)
+@each("command", [
+    "srun python train.py", JOB + "srun python train.py", "mpirun -np 8 -H a:4,b:4 python train.py",
+    "mpirun python train.py", "#SBATCH --nodes=2-4\nsrun python train.py", "mpirun -np $N python t.py",
+])  # fmt: skip
 def test_what_nobody_can_know_is_said_and_not_guessed(command: str) -> None:
     imported = read(command)
     assert engine_values(imported.setup) == {}

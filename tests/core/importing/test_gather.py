@@ -26,39 +26,28 @@ from tests.each import each
 ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n"
 
 
-@each(
-    ("text", "kind"),
-    [
-        (ACCELERATE, "accelerate"),
-        ("\ufeff" + ACCELERATE, "accelerate"),
-        ('{"distributed_type": "NO"}', "accelerate"),
-        ('// mine\n{"zero_optimization": {"stage": 1}}', "deepspeed"),
-        ('{"train_batch_size": 8, "fp16": {"enabled": true}}', "deepspeed"),
-        ("learning_rate: 2.0e-5\nper_device_train_batch_size: 4\nfp16: true\n", "training_arguments"),
-        ('{"output_dir": "x", "num_train_epochs": 3}', "training_arguments"),
-        ("from transformers import TrainingArguments\nTrainingArguments('x', max_steps=5)\n", "training_arguments"),
-        ("accelerate launch --num_processes 2 train.py", "launch_command"),
-        ("CUDA_VISIBLE_DEVICES=0 python3 train.py --fp16", "launch_command"),
-        ("#!/bin/bash\nset -e\ntorchrun --nproc_per_node=2 train.py\n", "launch_command"),
-    ],
-)
+@each(("text", "kind"), [
+    (ACCELERATE, "accelerate"), ("\ufeff" + ACCELERATE, "accelerate"), ('{"distributed_type": "NO"}', "accelerate"),
+    ('// mine\n{"zero_optimization": {"stage": 1}}', "deepspeed"),
+    ('{"train_batch_size": 8, "fp16": {"enabled": true}}', "deepspeed"),
+    ("learning_rate: 2.0e-5\nper_device_train_batch_size: 4\nfp16: true\n", "training_arguments"),
+    ('{"output_dir": "x", "num_train_epochs": 3}', "training_arguments"),
+    ("from transformers import TrainingArguments\nTrainingArguments('x', max_steps=5)\n", "training_arguments"),
+    ("accelerate launch --num_processes 2 train.py", "launch_command"),
+    ("CUDA_VISIBLE_DEVICES=0 python3 train.py --fp16", "launch_command"),
+    ("#!/bin/bash\nset -e\ntorchrun --nproc_per_node=2 train.py\n", "launch_command"),
+])  # fmt: skip
 def test_by_what_it_holds(text: str, kind: str) -> None:
     assert gather.read(text, "file").kind == kind
 
 
-@each(
-    ("text", "hint"),
-    [
-        ("", "empty"),
-        ("   \n", "empty"),
-        ("hello world", "settings"),
-        ('{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
-        ('{"log_history": [], "global_step": 4}', "trainwiz monitor"),
-        ('{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
-        ("name: x\nvalues:\n  task: causal-lm\n", "--profile"),
-        ("[1, 2]", "settings"),
-    ],
-)
+@each(("text", "hint"), [
+    ("", "empty"), ("   \n", "empty"), ("hello world", "settings"),
+    ('{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
+    ('{"log_history": [], "global_step": 4}', "trainwiz monitor"),
+    ('{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
+    ("name: x\nvalues:\n  task: causal-lm\n", "--profile"), ("[1, 2]", "settings"),
+])  # fmt: skip
 def test_what_is_something_else_is_refused_in_one_sentence(text: str, hint: str) -> None:
     with pytest.raises(NotImportable) as caught:
         gather.read(text, "file.yaml")
@@ -104,18 +93,13 @@ def test_every_refusal_of_several_files_is_said() -> None:
     assert [finding.where for finding in caught.value.findings] == ["a", "b"]
 
 
-@each(
-    ("text", "file"),
-    [
-        ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),
-        ('python = "^3.9"\n', "notes.txt"),
-        ("torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "requirements.txt"),
-        ("FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "Dockerfile"),
-        ("[deepspeed]\nzero = 2\n", "setup.cfg"),
-        ("train:\n\ttorchrun --nproc_per_node=2 train.py\n", "sub/Makefile"),
-        ("Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "README.md"),
-    ],
-)
+@each(("text", "file"), [
+    ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),
+    ('python = "^3.9"\n', "notes.txt"), ("torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "requirements.txt"),
+    ("FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "Dockerfile"),
+    ("[deepspeed]\nzero = 2\n", "setup.cfg"), ("train:\n\ttorchrun --nproc_per_node=2 train.py\n", "sub/Makefile"),
+    ("Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "README.md"),
+])  # fmt: skip
 def test_what_only_holds_or_names_a_command_is_refused_in_one_sentence(text: str, file: str) -> None:
     with pytest.raises(NotImportable) as caught:
         gather.read(text, file)
@@ -207,20 +191,13 @@ def test_a_pasted_file_has_no_name() -> None:
     assert name_after(import_together(texts_of_pasted(YAML))) == "imported"
 
 
-@each(
-    ("text", "said"),
-    [
-        ("no.yaml", "There is no file no.yaml"),
-        (".", "Is a directory"),
-        ("one\ntwo\nthree", "none of the kinds"),
-        (YAML[:20], "no distributed_type"),
-        ('{"zero_optimization": {"stage": 2', "ends before its JSON does"),
-        ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
-        ("args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
-        ("a\0b: 1", "zero bytes"),
-        ("a" * (2**20 + 1), "more than 1 MiB"),
-    ],
-)
+@each(("text", "said"), [
+    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), ("one\ntwo\nthree", "none of the kinds"),
+    (YAML[:20], "no distributed_type"), ('{"zero_optimization": {"stage": 2', "ends before its JSON does"),
+    ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
+    ("args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
+    ("a\0b: 1", "zero bytes"), ("a" * (2**20 + 1), "more than 1 MiB"),
+])  # fmt: skip
 @pytest.mark.usefixtures("here")
 def test_refusals_are_one_sentence(text: str, said: str) -> None:
     assert said in refused(text)

@@ -120,18 +120,12 @@ def test_a_launcher_that_names_no_stage_says_nothing_against_the_file(tmp_path: 
     assert found(merged, "contradiction") == []
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", "8 x 3 = 24"),
-        ("python {}", "16 with 4"),
-        ("CUDA_VISIBLE_DEVICES=1 python {}", None),
-        ("CUDA_VISIBLE_DEVICES='' python {}", None),
-        ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {}", None),
-        ("accelerate launch {}", None),
-        ("srun python {}", None),
-    ],
-)
+@pytest.mark.parametrize(("command", "said"), [
+    ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", "8 x 3 = 24"), ("python {}", "16 with 4"),
+    ("CUDA_VISIBLE_DEVICES=1 python {}", None), ("CUDA_VISIBLE_DEVICES='' python {}", None),
+    ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {}", None), ("accelerate launch {}", None),
+    ("srun python {}", None),
+])  # fmt: skip
 def test_plain_python_on_several_gpus_is_data_parallel(command: str, said: str | None, tmp_path: Path) -> None:
     arguments = "train.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
     messages = [message for _, message in found(together(tmp_path, ("c", command.format(arguments))), "data_parallel")]

@@ -19,6 +19,7 @@ from trainwiz.core.importing.report import Imported, NotImportable, Setting
 from trainwiz.core.importing.trainer import SPECIAL, fill
 from trainwiz.core.importing.values import LONGEST_TIMEOUT_S
 
+from tests.core.importing.told import codes, names, unknown
 from tests.each import each
 
 BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
@@ -26,18 +27,6 @@ BASE = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
 
 def read(settings: dict[str, Any]) -> Imported:
     return trainer.read(yaml.safe_dump(settings), "args.yaml")
-
-
-def unknown(imported: Imported) -> set[str]:
-    return {one.name for one in imported.unknown}
-
-
-def dropped(imported: Imported) -> set[str]:
-    return {one.name for one in imported.dropped}
-
-
-def codes(imported: Imported) -> list[str]:
-    return [finding.code for finding in imported.findings]
 
 
 def fields_of(file: str, name: str) -> set[str]:
@@ -65,57 +54,38 @@ def test_old_names_and_aliases_lead_to_places() -> None:
     assert not set(TRAINER) & set(SPECIAL)
 
 
-@each(
-    ("setting", "key", "value"),
-    [
-        ({"learning_rate": "2e-5"}, "training.learning_rate", 2e-5),
-        ({"warmup_ratio": 0.06}, "training.warmup", 0.06),
-        ({"warmup_steps": 500}, "training.warmup", 500),
-        ({"evaluation_strategy": "epoch"}, "evaluation.every_epoch", True),
-        ({"eval_strategy": "steps", "logging_steps": 25}, "evaluation.every_steps", 25),
-        ({"per_gpu_train_batch_size": 3}, "batch.micro_batch_size", 3),
-        ({"gradient_checkpointing": True}, "engine.checkpointing", True),
-        ({"activation_checkpointing": "false"}, "engine.checkpointing", False),
-        ({"no_cuda": True}, "engine.device", "cpu"),
-        ({"adafactor": True}, "engine.optimizer", "adafactor"),
-        ({"optim": "adamw_hf"}, "engine.optimizer", "adamw_torch"),
-        ({"optim": "OptimizerNames.ADAMW_BNB"}, "engine.optimizer", "adamw_bnb_8bit"),
-        ({"pure_bf16": True}, "engine.precision", "bf16-true"),
-        ({"neat_packing": True}, "data.packing", True),
-        ({"torchdynamo": "inductor"}, "engine.compile", True),
-        ({"group_by_length": True}, "data.group_by_length", True),
-        ({"train_sampling_strategy": "SamplingStrategy.GROUP_BY_LENGTH"}, "data.group_by_length", True),
-        ({"train_sampling_strategy": "random"}, "data.group_by_length", False),
-        ({"save_steps": 0.1, "max_steps": 1000}, "checkpoint.every_steps", 100),
-        ({"lr_scheduler_type": "constant_with_warmup"}, "training.schedule", "constant"),
-        (
-            {
-                "lr_scheduler_type": "cosine_with_min_lr",
-                "learning_rate": 1e-3,
-                "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
-            },
-            "training.final_learning_rate",
-            1e-4,
-        ),
-        ({"lr_scheduler_type": "polynomial"}, "training.final_learning_rate", 1e-7),
-        ({"bf16": True}, "engine.precision", "bf16"),
-        ({"bf16": True, "torch_dtype": "bfloat16"}, "engine.precision", "bf16-true"),
-        ({"bf16": True, "torch_dtype": "bfloat16", "use_peft": True}, "engine.precision", "bf16"),
-        ({"metric_for_best_model": "bleu"}, "evaluation.metric", "eval_bleu"),
-        ({"report_to": "none"}, "logging.report_to", ["none"]),
-        ({"report_to": ["wandb", "tensorboard"]}, "logging.report_to", ["wandb", "tensorboard"]),
-        ({"fsdp": "full_shard auto_wrap"}, "engine.strategy", "fsdp"),
-        ({"fsdp": True}, "engine.strategy", "fsdp"),
-        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "engine.strategy", "zero3"),
-        ({"model_name_or_path": "gpt2"}, "model.init", "pretrained"),
-        ({"config_name": "gpt2"}, "model.init", "scratch"),
-        ({"dataset_name": "a/b", "dataset_config": "de"}, "data.sources.0.subset", "de"),
-        ({"dataset_mixer": {"a/b": 1.0, "c/d": 0.5}}, "data.sources", [{"name": "a/b"}, {"name": "c/d"}]),
-        ({"lora_r": 16}, "peft.method", "lora"),
-        ({"predict_with_generate": True}, "task", "seq2seq"),
-        ({"stage": "sft"}, "task", "causal-lm"),
-    ],
-)
+@each(("setting", "key", "value"), [
+    ({"learning_rate": "2e-5"}, "training.learning_rate", 2e-5), ({"warmup_ratio": 0.06}, "training.warmup", 0.06),
+    ({"warmup_steps": 500}, "training.warmup", 500), ({"evaluation_strategy": "epoch"}, "evaluation.every_epoch", True),
+    ({"eval_strategy": "steps", "logging_steps": 25}, "evaluation.every_steps", 25),
+    ({"per_gpu_train_batch_size": 3}, "batch.micro_batch_size", 3),
+    ({"gradient_checkpointing": True}, "engine.checkpointing", True),
+    ({"activation_checkpointing": "false"}, "engine.checkpointing", False), ({"no_cuda": True}, "engine.device", "cpu"),
+    ({"adafactor": True}, "engine.optimizer", "adafactor"), ({"optim": "adamw_hf"}, "engine.optimizer", "adamw_torch"),
+    ({"optim": "OptimizerNames.ADAMW_BNB"}, "engine.optimizer", "adamw_bnb_8bit"),
+    ({"pure_bf16": True}, "engine.precision", "bf16-true"), ({"neat_packing": True}, "data.packing", True),
+    ({"torchdynamo": "inductor"}, "engine.compile", True), ({"group_by_length": True}, "data.group_by_length", True),
+    ({"train_sampling_strategy": "SamplingStrategy.GROUP_BY_LENGTH"}, "data.group_by_length", True),
+    ({"train_sampling_strategy": "random"}, "data.group_by_length", False),
+    ({"save_steps": 0.1, "max_steps": 1000}, "checkpoint.every_steps", 100),
+    ({"lr_scheduler_type": "constant_with_warmup"}, "training.schedule", "constant"),
+    ({"lr_scheduler_type": "cosine_with_min_lr", "learning_rate": 1e-3, "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
+     "training.final_learning_rate", 1e-4),
+    ({"lr_scheduler_type": "polynomial"}, "training.final_learning_rate", 1e-7),
+    ({"bf16": True}, "engine.precision", "bf16"),
+    ({"bf16": True, "torch_dtype": "bfloat16"}, "engine.precision", "bf16-true"),
+    ({"bf16": True, "torch_dtype": "bfloat16", "use_peft": True}, "engine.precision", "bf16"),
+    ({"metric_for_best_model": "bleu"}, "evaluation.metric", "eval_bleu"),
+    ({"report_to": "none"}, "logging.report_to", ["none"]),
+    ({"report_to": ["wandb", "tensorboard"]}, "logging.report_to", ["wandb", "tensorboard"]),
+    ({"fsdp": "full_shard auto_wrap"}, "engine.strategy", "fsdp"), ({"fsdp": True}, "engine.strategy", "fsdp"),
+    ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "engine.strategy", "zero3"),
+    ({"model_name_or_path": "gpt2"}, "model.init", "pretrained"), ({"config_name": "gpt2"}, "model.init", "scratch"),
+    ({"dataset_name": "a/b", "dataset_config": "de"}, "data.sources.0.subset", "de"),
+    ({"dataset_mixer": {"a/b": 1.0, "c/d": 0.5}}, "data.sources", [{"name": "a/b"}, {"name": "c/d"}]),
+    ({"lora_r": 16}, "peft.method", "lora"), ({"predict_with_generate": True}, "task", "seq2seq"),
+    ({"stage": "sft"}, "task", "causal-lm"),
+])  # fmt: skip
 def test_a_setting_keeps_its_meaning(setting: dict[str, Any], key: str, value: Any) -> None:
     imported = read({**BASE, **setting})
     assert imported.values[key] == value
@@ -147,7 +117,7 @@ def test_what_is_left_out_has_the_librarys_defaults() -> None:
 
 def test_a_value_that_nobody_can_know_has_no_default_and_is_kept() -> None:
     imported = read({**BASE, "learning_rate": "${oc.env:LR}", "bf16": "{{ half }}"})
-    assert unknown(imported) == {"learning_rate", "bf16"}
+    assert set(unknown(imported)) == {"learning_rate", "bf16"}
     assert "training.learning_rate" not in {**imported.defaults, **imported.values}
     assert "engine.precision" not in imported.defaults
 
@@ -311,8 +281,8 @@ def test_a_file_of_axolotl() -> None:
         False, "engine.checkpointing": True, "engine.attention": "flash_attention_2",
     }  # fmt: skip
     # What is not understood is named and not guessed; nothing gets the defaults of another program.
-    assert unknown(imported) == {"loss_watchdog_threshold", "datasets.type"}
-    assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= dropped(imported)
+    assert set(unknown(imported)) == {"loss_watchdog_threshold", "datasets.type"}
+    assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= names(imported.dropped)
     assert imported.defaults == {}
     assert "not_quantized" in codes(imported)
     preference = gather.read(AXOLOTL + "rl: dpo\n", "dpo.yml")
@@ -322,31 +292,22 @@ def test_a_file_of_axolotl() -> None:
 # Files with sections of their own.
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            '{"model": {"name": "gpt2", "max_length": 512}, "seed": 1}',
-            {"model.name": "gpt2", "batch.sequence_length": 512},
-        ),
-        ('{"dataset": {"path": "a.jsonl"}, "seed": 1}', {"data.sources.0.name": "a.jsonl"}),
-        (
-            '{"qlora": {"r": 8, "lora_alpha": 16}, "seed": 1}',
-            {"peft.rank": 8, "peft.alpha": 16.0, "peft.method": "lora"},
-        ),
-        ('{"dataset": {"a": 0.5, "b": 1}, "seed": 1}', {"data.sources": [{"name": "a"}, {"name": "b"}]}),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ('{"model": {"name": "gpt2", "max_length": 512}, "seed": 1}', {"model.name": "gpt2", "batch.sequence_length": 512}),
+    ('{"dataset": {"path": "a.jsonl"}, "seed": 1}', {"data.sources.0.name": "a.jsonl"}),
+    ('{"qlora": {"r": 8, "lora_alpha": 16}, "seed": 1}', {"peft.rank": 8, "peft.alpha": 16.0, "peft.method": "lora"}),
+    ('{"dataset": {"a": 0.5, "b": 1}, "seed": 1}', {"data.sources": [{"name": "a"}, {"name": "b"}]}),
+])  # fmt: skip
 def test_sections_with_the_names_of_settings(text: str, expected: dict[str, Any]) -> None:
     imported = trainer.read(text, "a.json")
     assert expected.items() <= imported.values.items()
-    assert not imported.unknown and "bad_value" not in {one.code for one in imported.findings}
+    assert not imported.unknown and "bad_value" not in codes(imported)
 
 
 def test_the_keys_of_a_section_are_no_data_sets() -> None:
     imported = trainer.read('{"dataset": {"labeled_path": "a.yaml"}, "seed": 1}', "a.json")
     assert not any(key.startswith("data.") for key in imported.values)
-    assert unknown(imported) == {"labeled_path"}
+    assert set(unknown(imported)) == {"labeled_path"}
 
 
 def test_a_timeout_of_years_is_none() -> None:
@@ -361,11 +322,11 @@ def test_a_timeout_of_years_is_none() -> None:
 def test_keys_of_deepspeeds_json_in_accelerates_section_are_misplaced_and_not_unknown() -> None:
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  overlap_comm: true\n  no_such: 1\n"
     imported = accelerate.read(text, "a.yaml")
-    assert unknown(imported) == {"deepspeed_config.no_such"}
-    assert "misplaced" in {one.code for one in imported.findings}
+    assert set(unknown(imported)) == {"deepspeed_config.no_such"}
+    assert "misplaced" in codes(imported)
 
 
 def test_a_device_that_deepspeed_does_not_have_is_not_called_nvme() -> None:
     imported = deepspeed.read('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cuda"}}}', "d.json")
-    assert unknown(imported) == {"zero_optimization.offload_optimizer.device"}
+    assert set(unknown(imported)) == {"zero_optimization.offload_optimizer.device"}
     assert not any("NVMe" in one.why for one in imported.dropped)

@@ -91,18 +91,12 @@ def test_a_profile_file_is_extended_by_its_path(tmp_path: Path) -> None:
     assert load_profile("mine").values["training.seed"] == 3
 
 
-@each(
-    ("name", "words"),
-    [
-        ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),
-        ("CPU-demo", "is the name of a built-in profile"),
-        ("../up", "cannot be a profile's name"),
-        ("a b", "cannot be a profile's name"),
-        ("", "cannot be a profile's name"),
-        ("x" * 200, "cannot be a profile's name"),
-        ("mine.yaml", "Give the profile a name, not a file: mine"),
-    ],
-)
+@each(("name", "words"), [
+    ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),
+    ("CPU-demo", "is the name of a built-in profile"), ("../up", "cannot be a profile's name"),
+    ("a b", "cannot be a profile's name"), ("", "cannot be a profile's name"),
+    ("x" * 200, "cannot be a profile's name"), ("mine.yaml", "Give the profile a name, not a file: mine"),
+])  # fmt: skip
 def test_names_that_are_refused(name: str, words: str) -> None:
     assert words in refused(name)[0]
     assert not user_folder().exists()

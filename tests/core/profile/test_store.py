@@ -122,21 +122,16 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     assert [finding.message for finding in validate_profiles([path])] == found
 
 
-@each(
-    ("text", "words"),
-    [
-        ("values:\n  a: [1, 2\n", "line 3, column 1: this is not valid YAML"),
-        ("values:\n\ttraining: 1\n", "line 2, column 1: this is not valid YAML"),
-        ("- a\n- b\n", "line 1: expected `key: value` lines"),
-        ("", "is empty"),
-        ("description: a\ndescription: b\n", "line 2: `description` stands here a second time (first on line 1)"),
-        ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: this is not valid YAML"),
-        ("extends: nothing-like-it\n", "There is no profile 'nothing-like-it'."),
-        ("extends: odd\n", "profiles extend each other in a circle (odd -> odd)"),
-        ("name: other\n", "must agree"),
-        ("values: 3\n", "`values` must be a mapping of settings"),
-    ],
-)
+@each(("text", "words"), [
+    ("values:\n  a: [1, 2\n", "line 3, column 1: this is not valid YAML"),
+    ("values:\n\ttraining: 1\n", "line 2, column 1: this is not valid YAML"),
+    ("- a\n- b\n", "line 1: expected `key: value` lines"), ("", "is empty"),
+    ("description: a\ndescription: b\n", "line 2: `description` stands here a second time (first on line 1)"),
+    ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: this is not valid YAML"),
+    ("extends: nothing-like-it\n", "There is no profile 'nothing-like-it'."),
+    ("extends: odd\n", "profiles extend each other in a circle (odd -> odd)"), ("name: other\n", "must agree"),
+    ("values: 3\n", "`values` must be a mapping of settings"),
+])  # fmt: skip
 def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
     own("odd", text)
     found = messages("odd")

@@ -1,0 +1,19 @@
+"""What a report says, for the tests of all its readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwiz.core.importing.report import Imported
+
+
+def names(entries: Any) -> set[str]:
+    return {getattr(entry, "name", None) or entry.old for entry in entries}
+
+
+def codes(imported: Imported, *severities: str) -> list[str]:
+    return [one.code for one in imported.findings if not severities or one.severity in severities]
+
+
+def unknown(imported: Imported) -> dict[str, Any]:
+    return {one.name: one.value for one in imported.unknown}
