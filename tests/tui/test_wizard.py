@@ -1,49 +1,66 @@
-"""The wizard by keyboard, over a frozen world: steps, what stands on the screen, sizes, help."""
+"""The wizard by keyboard, over a frozen world: steps, values, starts, the review, help, sizes, leaving."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import pytest
+from textual import events
+from textual.widgets import Input
+from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.errors import Finding
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.tui.screens import plan_command as plan_starter
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import Started
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
-from trainwiz.tui.widgets.field_row import ActionButton
+from trainwiz.tui.widgets.chooser import Chooser, matching
+from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.frame import HelpCard
 
-from tests.tui.wizard_keys import WIDE, go, shown, to_field
-from tests.tui.wizard_parts import frozen_app, settled
+from tests.tui.wizard_keys import WIDE, Typist, go, shown, to_field, type_into
+from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
 
 
-async def test_four_enters_go_through_the_steps_and_escape_goes_back():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        assert app.screen.state.step == HARDWARE
-        for step in (MODEL, DATA, TRAINING, REVIEW):
-            await go(pilot, "enter")
-            assert app.screen.state.step == step
-        assert isinstance(app.focused, ActionButton) and app.focused.action == "start"
-        for step in (TRAINING, DATA, MODEL, HARDWARE, HARDWARE):
-            await go(pilot, "escape")
-            assert app.screen.state.step == step
-        assert app.screen.state.reached == REVIEW
+@pytest.fixture
+def started(monkeypatch) -> list[tuple[str, object]]:
+    """What was started, instead of starting it."""
+    kinds: list[tuple[str, object]] = []
+    monkeypatch.setattr(
+        plan_starter, "start_plan", lambda kind, plan, request, said: kinds.append((kind, plan)) or Started(kind)
+    )
+    return kinds
 
 
-async def test_numbers_of_the_plan_stand_on_the_screen():
+async def test_the_first_screen_the_five_steps_back_and_help():
     app = frozen_app()
     async with app.run_test(size=(120, 60)) as pilot:
         await settled(pilot)
+        assert app.screen.state.step == HARDWARE
         text = shown(app)
         assert "6 × 651 × 1 process  =  3,906 sequences" in text
         assert "1,999,872 tokens a step" in text and "−0.01 % of target" in text
         assert "✓ fits" in text and "5.4 GiB" in text and "between 5.1 and 5.9" in text
-        assert "21.4 of    62.7 GiB" in text
-        assert "! 7.3 to 18 years" in text
+        assert "21.4 of    62.7 GiB" in text and "! 7.3 to 18 years" in text
         assert "2 findings" in text and "The plan takes years." in text
-        # Text from outside is never markup.
-        assert "[bold]here[/bold]" in text
-
-
-async def test_f1_explains_the_focused_field():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+        assert "[bold]here[/bold]" in text, "text from outside is never markup"
+        for step in (MODEL, DATA):
+            await go(pilot, "enter")
+            assert app.screen.state.step == step
+        text = shown(app)
+        assert "10,000" in text and re.search(r"sequence +id +length", text) and "\x1b" not in text
+        assert re.search(r"MKVLA\[red\]TT +ab +12", text) and re.search(r"MSSQ +\(empty\) +4", text)
+        assert re.search(r"\[/\] +\(no value\) +3", text) and "enter next" in text
+        await go(pilot, "down")
+        assert isinstance(app.focused, ActionButton) and "enter press" in shown(app)
+        await go(pilot, "escape", "enter", "enter")
+        assert app.screen.state.step == TRAINING
+        lines = shown(app).splitlines()
+        place = next(index for index, line in enumerate(lines) if " Precision " in line)
+        assert "fp16" in lines[place] and "detected" in lines[place]
+        assert "the card has sm 7.5, bf16 needs 8.0" in lines[place + 1]
+        assert "profile" in next(line for line in lines if "Target batch" in line)
         await to_field(pilot, "precision")
         await pilot.press("f1")
         await pilot.pause()
@@ -54,17 +71,21 @@ async def test_f1_explains_the_focused_field():
         assert "number format" in text and "the card has sm 7.5" in text and "Safe choice" in text
         await go(pilot, "escape")
         assert not isinstance(app.screen, HelpCard)
+        await go(pilot, "enter")
+        assert app.screen.state.step == REVIEW
+        assert isinstance(app.focused, ActionButton) and app.focused.action == "start"
+        for step in (TRAINING, DATA, MODEL, HARDWARE, HARDWARE):
+            await go(pilot, "escape")
+            assert app.screen.state.step == step
+        assert app.screen.state.reached == REVIEW
 
 
-SIZES = ((60, 20), (120, 40), (40, 10), (100, 30), (20, 5), (80, 24), (200, 60))
-
-
-async def test_the_plan_is_on_the_screen_at_every_size():
+async def test_the_plan_is_on_the_screen_at_every_size_and_what_is_typed_stays():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
         await go(pilot, "enter", "enter", "enter")
-        for width, height in SIZES:
+        for width, height in ((60, 20), (120, 40), (20, 5), (200, 60)):
             await pilot.resize_terminal(width, height)
             await pilot.pause()
             await pilot.pause()
@@ -73,3 +94,227 @@ async def test_the_plan_is_on_the_screen_at_every_size():
             assert "fits" in text or width < 40, (width, height)
             assert any(word in text for word in ("Training", "Target", "Length")), (width, height)
         assert "2 findings" in shown(app)
+        await to_field(pilot, "name")
+        await type_into(pilot, "half a na")
+        for size in ((60, 20), (40, 10), WIDE):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert app.screen.query_one(Input).value == "half a na" and app.screen.query_one(Input).has_focus
+        await pilot.press(*"me")
+        await go(pilot, "enter")
+        assert app.screen.state.request.name == "half a name"
+
+
+# Starts.
+
+
+async def test_five_enters_start_the_plan_that_is_shown_also_before_anything_was_read(started):
+    app = frozen_app(FrozenReader(findings=()))
+    async with app.run_test(size=WIDE) as pilot:
+        await go(pilot, *["enter"] * 5)
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert started == [("start", app.screen.state.plan)] and started[0][1] is app.screen.state.plan
+
+
+async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(started):
+    app = frozen_app(FrozenReader(findings=(MISSING,)))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "f5")
+        assert app.screen.state.step == REVIEW and started == []
+        text = shown(app)
+        assert "Cannot start" in text and "✗ This machine has no RTX 2080 Super." in text
+        # A plan for another machine may be written.
+        await go(pilot, "right", "enter")
+        await app.workers.wait_for_complete()
+        assert [kind for kind, _ in started] == ["write"]
+
+
+async def test_a_request_that_cannot_be_planned_keeps_the_old_plan_and_names_the_field():
+    reader = FrozenReader()
+    app = frozen_app(reader)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "learning_rate")
+        reader.problem = (Finding("bad_value", "error", "training.learning_rate", "It must be 10 or less."),)
+        await type_into(pilot, "99")
+        await go(pilot, "enter")
+        text = shown(app)
+        assert "It must be 10 or less." in text and "3,906 sequences" in text
+        assert app.focused.view.invalid == "It must be 10 or less."
+        await go(pilot, "escape")
+        assert "4 ✗ Training" in shown(app)
+        await go(pilot, "f5")
+        assert "Cannot start" in shown(app)
+
+
+async def test_a_failed_start_is_a_sentence_and_a_detached_one_leaves_with_the_folder(monkeypatch, tmp_path):
+    answers = [{"problem": "The disk is full."}, {"folder": RunFolder(tmp_path / "run")}]
+    monkeypatch.setattr(plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, **answers.pop(0)))
+    app = frozen_app(FrozenReader(findings=()), at_review=True)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "✗ The disk is full." in shown(app) and app.screen.state.busy == ""
+        await go(pilot, "right", "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+    assert app.return_value == 0
+    assert str(tmp_path / "run") in app.farewell and "trainwiz monitor" in app.farewell
+
+
+async def test_a_failure_that_nobody_foresaw_is_a_sentence():
+    class Broken(FrozenReader):
+        def read(self, request, is_cancelled):
+            if request.overrides:
+                raise ZeroDivisionError("of all things [bold]")
+            yield from super().read(request, is_cancelled)
+
+    app = frozen_app(Broken())
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await go(pilot, "1")
+        assert "ZeroDivisionError: of all things [bold]" in shown(app) and "3,906 sequences" in shown(app)
+        await go(pilot, "enter")
+        assert app.screen.state.step == MODEL
+
+
+# Values.
+
+
+async def test_a_number_is_typed_planned_taken_back_and_refused():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        row = await to_field(pilot, "micro_batch")
+        await type_into(pilot, "9")
+        await settled(pilot)
+        assert app.screen.state.plan.batch.micro_batch == 9 and "✗ does not fit" in shown(app), "before enter"
+        await go(pilot, "escape")
+        assert app.screen.state.request.overrides == {} and app.screen.state.step == TRAINING
+        assert app.screen.state.plan.batch.micro_batch == 6
+        await type_into(pilot, "9")
+        await go(pilot, "enter")
+        assert app.screen.state.request.overrides == {"batch.micro_batch_size": 9}
+        assert row.view.changed and row.view.origin == "you" and "1 value changed" in shown(app)
+        await go(pilot, "r")
+        assert app.screen.state.request.overrides == {} and app.screen.state.plan.batch.micro_batch == 6
+        await type_into(pilot, "many")
+        await settled(pilot)
+        assert "✗ Type a number" in shown(app) and app.screen.state.plan.batch.micro_batch == 6
+        await go(pilot, "enter")
+        assert row.editing, "enter leaves the editor only with a readable text"
+        await go(pilot, "escape")
+        assert not row.editing and app.screen.state.invalid == {}
+
+
+async def test_a_field_is_found_by_its_name_and_lists_are_searched_or_turned():
+    reader = FrozenReader()
+    app = frozen_app(reader, request=PlanRequest(profile="p", overrides={"data.sources.0.text_column": "old"}))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await pilot.press("slash")
+        await pilot.pause()
+        offers = app.screen._offers
+        assert "Schedule" in {offer.label for offer in offers} and "Training: " in {offer.before for offer in offers}
+        assert "Schedule" not in {offer.label for offer in matching(offers, "training:")}, "not by its step"
+        await pilot.press(*"seed")
+        await go(pilot, "enter")
+        assert app.focused.spec.id == "seed" and app.screen.state.step == TRAINING, "also a hidden one"
+        await to_field(pilot, "data")
+        await type_into(pilot, "my/x.csv")
+        await go(pilot, "enter")
+        assert app.screen.state.request.overrides == {"data.sources.0.name": "my/x.csv"}, "the old column is gone"
+        await go(pilot, "r")
+        await to_field(pilot, "attention")
+        await type_into(pilot, "eag")
+        assert isinstance(app.screen, Chooser)
+        await go(pilot, "enter")
+        assert app.screen.state.request.overrides == {"engine.attention": "eager"}
+        await go(pilot, "right")
+        assert app.screen.state.request.overrides == {"engine.attention": "flash_attention_2"}
+        await go(pilot, "left", "left")
+        assert app.screen.state.request.overrides == {"engine.attention": "sdpa"}
+        await go(pilot, "r")
+        await to_field(pilot, "folder")
+        await type_into(pilot, "out/x")
+        await go(pilot, "enter")
+        assert reader.asked[-1].output_dir == "out/x"
+        await go(pilot, "r")
+        assert reader.asked[-1].output_dir is None and reader.asked[-1].overrides == {}
+
+
+async def test_q_is_a_letter_in_an_editor_a_paste_of_a_megabyte_is_cut_and_a_profile_is_asked_for():
+    reader = FrozenReader()
+    app = frozen_app(reader)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "profile")
+        await go(pilot, "left")
+        assert reader.asked[-1].profile == "cpu-demo"
+        await to_field(pilot, "name")
+        await type_into(pilot, "q1")
+        entry = app.screen.query_one(Input)
+        assert entry.value == "q1"
+        entry.insert_text_at_cursor("x" * 1_000_000)
+        await pilot.pause()
+        assert len(entry.value) <= 4096
+        await go(pilot, "escape", "q")
+    assert app.return_value == 0
+
+
+async def test_one_click_of_a_real_mouse_opens_a_row_below_the_focused_one():
+    """Its button comes up later than it goes down, and the row with the focus has more lines than without."""
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "precision")
+        below = pilot.app.screen.query_one("#field-attention", FieldRow)
+        long = "a reason that takes many words, and with them more lines than a row without the focus has for it"
+        app.focused.show(replace(app.focused.view, reason=long))
+        await pilot.pause()
+        place = below.region
+        for kind in (events.MouseDown, events.MouseUp):
+            app.post_message(kind(None, place.x + 4, place.y, 0, 0, 1, False, False, False, place.x + 4, place.y))
+            await pilot.pause()
+        await pilot.pause()
+        assert isinstance(app.screen, Chooser)
+        assert below.has_focus or app.screen_stack[-2].focused is below
+
+
+async def test_quitting_asks_only_where_something_would_be_lost():
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await Typist(pilot).change("Seed", "7")
+        await go(pilot, "q")
+        assert isinstance(app.screen, Chooser) and "1 value that you chose is not saved" in shown(app)
+        await go(pilot, "escape")
+        assert isinstance(app.screen, PlanScreen) and app.return_code is None
+        # Who presses q twice and enter means it.
+        await pilot.press("q", "q", "enter")
+    assert app.return_code == 0
+
+
+@pytest.mark.parametrize("size", [WIDE, (60, 20)])
+async def test_a_step_that_was_seen_is_gone_to_by_g_and_by_a_click(size):
+    app = frozen_app()
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        rail = app.screen.query_one("#rail")
+        place = (str(rail.render()).index("3"), 0) if rail.folded else (4, 4)
+        await pilot.click("#rail", offset=place)
+        await settled(pilot)
+        assert (app.screen.state.step, app.screen.state.reached) == (HARDWARE, HARDWARE), "not seen yet"
+        await go(pilot, "enter", "enter", "g")
+        assert [offer.label for offer in app.screen._shown] == ["Hardware", "Model", "Data"]
+        await pilot.press(*"hard")
+        await go(pilot, "enter")
+        assert app.screen.state.step == HARDWARE and app.screen.state.reached == DATA
+        place = (str(rail.render()).index("Mod"), 0) if rail.folded else (4, 2)
+        await pilot.click("#rail", offset=place)
+        await settled(pilot)
+        assert app.screen.state.step == MODEL

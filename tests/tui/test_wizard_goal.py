@@ -1,4 +1,4 @@
-"""What one wants from the first step on: goals, what the demo takes with it, names, epochs, and leaving."""
+"""What one wants from the first step on: goals, what the demo takes with it, names, epochs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
@@ -31,24 +30,22 @@ from trainwiz.tui.screens.plan_state import (
     with_values,
 )
 from trainwiz.tui.screens.plan_views import current_offer, offers
-from trainwiz.tui.widgets.chooser import Chooser, matching
+from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.step_form import GoalRow
 
+from tests.each import each
 from tests.tui.wizard_keys import WIDE, Typist, go, shown
-from tests.tui.wizard_parts import frozen_app, make_frozen_plan, settled
+from tests.tui.wizard_parts import make_frozen_plan, settled
 
 DEMO = PlanRequest(profile="cpu-demo")
 MODEL_FIELD, DATA_FIELD, PROFILE_FIELD = (FIELD_BY_ID[name] for name in ("model", "data", "profile"))
 
 
-def test_the_demo_is_known_by_its_own_model_and_data() -> None:
+def test_another_model_or_other_data_leave_nothing_of_the_demo() -> None:
     values = load_profile("cpu-demo").values
     own = {"model.name": values["model.name"], "data.sources.0.name": values["data.sources"][0]["name"]}
     assert own == OF_THE_DEMO and len(values["data.sources"]) == 1
-
-
-def test_another_model_or_other_data_leave_nothing_of_the_demo() -> None:
     batch = with_values(DEMO, FIELD_BY_ID["micro_batch"], {"batch.micro_batch_size": 4})
     for changed in (
         with_values(batch, MODEL_FIELD, {"model.name": "./mine"}),
@@ -56,10 +53,9 @@ def test_another_model_or_other_data_leave_nothing_of_the_demo() -> None:
         with_changes(batch, {"model.name": "esm2-8m"}),
     ):
         assert changed.profile is None and changed.overrides["batch.micro_batch_size"] == 4
-    own = with_values(batch, MODEL_FIELD, {"model.name": "esm2-tiny"})
-    assert batch.profile == own.profile == "cpu-demo"
+    same = with_values(batch, MODEL_FIELD, {"model.name": "esm2-tiny"})
     other = with_values(replace(DEMO, profile="a6000"), MODEL_FIELD, {"model.name": "./mine"})
-    assert other.profile == "a6000"
+    assert (batch.profile, same.profile, other.profile) == ("cpu-demo", "cpu-demo", "a6000")
 
 
 def test_a_goal_is_what_the_command_can_say() -> None:
@@ -75,9 +71,13 @@ def test_a_goal_is_what_the_command_can_say() -> None:
     assert with_values(DEMO, PROFILE_FIELD, {}).profile is None
     goals = [goal_of(PlanState(request)) for request in (DEMO, tuned, scratch, PlanRequest(profile="a6000"))]
     assert goals == ["demo", "fine-tune", "pretrain", "profile"]
+    # The model of the demo is not marked while its plan still stands.
+    state = PlanState(DEMO, reading=Reading(plan=make_frozen_plan(DEMO)))
+    assert current_offer(state, MODEL_FIELD) == "esm2-tiny"
+    assert current_offer(replace(state, request=tuned), MODEL_FIELD) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("training", "origins", "passes", "words", "both"),
     [
         ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"], "120 steps (3.87 epochs)"),
@@ -103,68 +103,21 @@ def test_a_finding_names_the_field_on_the_screen_and_the_option_in_a_command() -
     assert named_by(text, OF_COMMANDS).startswith("--learning-rate cannot be 5; see config.json, or --dataset FILE.")
 
 
-async def test_a_field_is_found_by_its_label_and_not_by_its_step() -> None:
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await go(pilot, "slash")
-        offers = app.screen._offers
-        assert "Schedule" in {offer.label for offer in offers} and "Training: " in {offer.before for offer in offers}
-        assert "Schedule" not in {offer.label for offer in matching(offers, "training:")}
-
-
-async def test_a_refused_value_stays_in_its_row_with_the_reason(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    app = TrainwizApp(lambda: PlanScreen(DEMO), ascii_only=False)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await Typist(pilot).change("Peak learning rate", "5e3")
-        view = app.screen.query_one("#field-learning_rate", FieldRow).view
-        assert view.value == "5,000" and "“Peak learning rate” cannot be 5000.0" in view.invalid
-
-
-async def test_quitting_asks_only_where_something_would_be_lost() -> None:
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await Typist(pilot).change("Seed", "7")
-        await go(pilot, "q")
-        assert isinstance(app.screen, Chooser) and "1 value that you chose is not saved" in shown(app)
-        await go(pilot, "escape")
-        assert isinstance(app.screen, PlanScreen) and app.return_code is None
-        # Who presses q twice and enter means it.
-        await pilot.press("q", "q", "enter")
-    assert app.return_code == 0
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await pilot.press("q")
-    assert app.return_code == 0
-
-
-def test_the_model_of_the_demo_is_not_marked_while_its_plan_still_stands() -> None:
-    state = PlanState(request=DEMO, reading=replace(PlanState(request=DEMO).reading, plan=make_frozen_plan(DEMO)))
-    assert current_offer(state, MODEL_FIELD) == "esm2-tiny"
-    assert current_offer(replace(state, request=with_goal(DEMO, "fine-tune")), MODEL_FIELD) == ""
-
-
 def test_fine_tuning_offers_models_with_weights_and_those_that_are_here_first(tmp_path: Path) -> None:
-    bare, whole = tmp_path / "bare", tmp_path / "whole"
-    for folder in (bare, whole):
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-    (whole / "model.safetensors").write_bytes(b"")
+    for name in ("bare", "whole"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "whole" / "model.safetensors").write_bytes(b"")
     models = model_offers(tmp_path)
     state = PlanState(request=DEMO, reading=Reading(models=models))
     assert [offer.value for offer in offers(state, MODEL_FIELD)] == [offer.value for offer in models]
-    tuned = replace(state, request=with_goal(DEMO, "fine-tune"))
-    names = [offer.value for offer in offers(tuned, MODEL_FIELD)]
+    tuned = offers(replace(state, request=with_goal(DEMO, "fine-tune")), MODEL_FIELD)
+    names = [offer.value for offer in tuned]
     assert names[0] == "./whole" and "esm2-8m" in names and not {"./bare", "esm2-tiny", "gpt2-tiny"} & set(names)
-    here = [offer.weights for offer in offers(tuned, MODEL_FIELD)]
+    here = [offer.weights for offer in tuned]
     assert here == sorted(here), "here comes before published"
-    assert "esm2-tiny" in [
-        offer.value for offer in offers(replace(state, request=with_goal(DEMO, "pretrain")), MODEL_FIELD)
-    ]
+    scratch = offers(replace(state, request=with_goal(DEMO, "pretrain")), MODEL_FIELD)
+    assert "esm2-tiny" in [offer.value for offer in scratch]
 
 
 async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, monkeypatch) -> None:
@@ -199,7 +152,10 @@ async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, mo
         assert config.batch.sequence_length != 64 and config.training.max_steps != 120
 
 
-async def test_pretraining_needs_a_model_and_says_so_where_it_is_chosen() -> None:
+async def test_pretraining_needs_a_model_and_a_refused_value_stays_in_its_row_with_the_reason(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     app = TrainwizApp(lambda: PlanScreen(DEMO), ascii_only=False)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
@@ -212,3 +168,9 @@ async def test_pretraining_needs_a_model_and_says_so_where_it_is_chosen() -> Non
         assert isinstance(app.focused, GoalRow) and app.focused.goal == "pretrain"
         await go(pilot, "down", "enter")
         assert isinstance(app.screen, Chooser) and app.screen._offers[0].label == "none"
+        await go(pilot, "escape")
+        app.screen._change_request(DEMO)
+        await settled(pilot)
+        await Typist(pilot).change("Peak learning rate", "5e3")
+        view = app.screen.query_one("#field-learning_rate", FieldRow).view
+        assert view.value == "5,000" and "“Peak learning rate” cannot be 5000.0" in view.invalid

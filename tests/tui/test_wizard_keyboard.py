@@ -16,7 +16,6 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import probe_here
 from trainwiz.core.plan.result import MemoryPlan
-from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui import cli
 from trainwiz.tui.app import TrainwizApp
@@ -34,11 +33,12 @@ from tests.tui.wizard_keys import Typist
 from tests.tui.wizard_parts import settled
 
 PROFILES = list_profiles()
-SIZE = (200, 70)
+SIZE = (140, 60)
 FOLDER = "out"
 """The run folder, in the working folder of each of the two."""
 OF_A_FOLDER = {"accelerate.yaml", "launch.sh", "plan.json", "run.yaml", "state.json"}
-CHANGES: dict[str, tuple[tuple[str, str, str], ...]] = {
+Changes = tuple[tuple[str, str, str], ...]
+CHANGES: dict[str, Changes] = {
     # Profile -> (the field's name, what a person types or chooses there, the same for --set).
     "cpu-demo": (
         ("Micro-batch", "16", "batch.micro_batch_size=16"),
@@ -71,19 +71,18 @@ def _one_machine(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Goes to a working folder of its own for each side."""
 
     def enter(side: str) -> Path:
-        folder = tmp_path / side
-        folder.mkdir(exist_ok=True)
-        monkeypatch.chdir(folder)
-        return folder
+        (tmp_path / side).mkdir()
+        monkeypatch.chdir(tmp_path / side)
+        return tmp_path / side
 
-    yield enter
+    return enter
 
 
-async def by_keyboard(profile: str, changes: tuple[tuple[str, str, str], ...]) -> tuple[str, str, datetime]:
+async def by_keyboard(profile: str, changes: Changes) -> tuple[str, str, datetime]:
     """From the first screen to the folder that "Write only" writes; returns the plan's text, that of its findings and
     the time it was read."""
     request, at_review = wizard_request(PlanRequest(), Path.cwd())
@@ -147,13 +146,6 @@ def verdicts_of(plan: dict[str, Any]) -> list[str]:
 
 
 VERDICTS = re.compile(r"does not fit|capacity unknown|fits|tight|free space unknown|too little")
-
-
-def headless(profile: str, changes: tuple[tuple[str, str, str], ...]) -> list[str]:
-    words = ["--profile", profile]
-    for _, _, value in changes:
-        words += ["--set", value]
-    return words
 
 
 def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
@@ -240,30 +232,20 @@ def said(text: str) -> str:
     return on_screen(Finding("", "note", "", text)).message
 
 
-def alike(profile: Profile) -> tuple[object, ...]:
-    """Profiles of one task and engine walk the same way, guides to the letter like the plain ones."""
-    keys = ("task", "peft.method", "engine.strategy")
-    return tuple(profile.values.get(key) for key in keys)
-
-
-def of_every_profile() -> Iterator[Any]:
-    """Of those that are alike the first one; `make test-all` takes them all."""
-    seen = {alike(profile) for profile in PROFILES if profile.name in CHANGES}
-    for profile in PROFILES:
-        marks = [pytest.mark.all] if alike(profile) in seen else []
-        yield pytest.param(profile.name, (), id=profile.name, marks=marks)
-        seen.add(alike(profile))
-
-
+OFTEN = ("cpu-demo", "2080super", "4080s", "lora-r64-3090", "esm2-8xa100")
+"""One of each task and engine; `make test-all` takes all profiles, as they are and changed."""
 CASES = [
-    *of_every_profile(),
-    *(pytest.param(name, changes, id=f"{name} changed") for name, changes in CHANGES.items()),
+    pytest.param(name, changes, id=f"{name} changed" if changes else name, marks=[] if often else [pytest.mark.all])
+    for name, changes, often in [
+        *((profile.name, (), profile.name in OFTEN and profile.name not in CHANGES) for profile in PROFILES),
+        *((name, changes, name in OFTEN) for name, changes in CHANGES.items()),
+    ]
 ]
 
 
 @pytest.mark.parametrize(("profile", "changes"), CASES)
 async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile, changes, folders, capsys):
-    words = headless(profile, changes)
+    words = ["--profile", profile, *(word for _, _, value in changes for word in ("--set", value))]
     theirs = folders("headless")
     assert cli.main([*words, "--output-dir", FOLDER, "--dry-run"]) == 0
     capsys.readouterr()

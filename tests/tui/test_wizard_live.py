@@ -15,7 +15,7 @@ from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.tui.screens import plan as plan_screen
 from trainwiz.tui.screens import plan_maker
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL
+from trainwiz.tui.screens.plan_fields import HARDWARE
 from trainwiz.tui.screens.plan_maker import Effect, Newest, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
@@ -24,7 +24,7 @@ from trainwiz.tui.widgets.field_row import RemedyButton
 from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.plan_panel import effect_words, part_lines
 
-from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
+from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into, until
 from tests.tui.wizard_parts import GIB, FrozenReader, frozen_app, settled
 
 KEY_GAP_S = 0.03
@@ -49,6 +49,19 @@ class SlowReader(FrozenReader):
             self._at_once -= 1
 
 
+class HeldReader(FrozenReader):
+    """Answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__(findings=())
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def read(self, request, is_cancelled):
+        assert self.may_answer.wait(300)
+        yield from super().read(request, is_cancelled)
+
+
 async def type_fast(pilot, text: str) -> None:
     """Keys as a fast typist's, 30 ms apart."""
     for letter in text:
@@ -56,7 +69,7 @@ async def type_fast(pilot, text: str) -> None:
         await asyncio.sleep(KEY_GAP_S)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.3])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.3, marks=pytest.mark.all)])
 async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds, monkeypatch):
     # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
     monkeypatch.setattr(plan_maker, "BURST_S", 10 * plan_maker.BURST_S)
@@ -117,7 +130,7 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
 
     def slow(config):
         reads.append(config)
-        assert go_on.wait(20)
+        assert go_on.wait(300)
         return real(config)
 
     monkeypatch.setattr(gather, "gather_data", slow)
@@ -140,7 +153,7 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
         reader.close()
 
 
-@pytest.mark.parametrize("profile", ["2080super", "a6000"])
+@pytest.mark.parametrize("profile", ["2080super", pytest.param("a6000", marks=pytest.mark.all)])
 def test_a_remedy_says_what_planning_it_gives(profile, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = probe_here(PlanRequest())
@@ -166,20 +179,12 @@ def test_what_a_remedy_brings_is_before_and_after():
 async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planned():
     """They wait for another process, which the new request needs too."""
 
-    class Improving(FrozenReader):
-        def __init__(self):
-            super().__init__()
-            self.may_read, self.improves, self.ended = threading.Event(), threading.Event(), threading.Event()
-            self.may_read.set()
-
-        def read(self, request, is_cancelled):
-            assert self.may_read.wait(30)
-            yield from super().read(request, is_cancelled)
+    class Improving(HeldReader):
+        improves, ended = threading.Event(), threading.Event()
 
         def improve(self, request, is_cancelled, on_reading):
             self.improves.set()
-            until = time.monotonic() + 10
-            while not is_cancelled() and time.monotonic() < until:
+            while not is_cancelled():
                 time.sleep(0.005)
             self.ended.set()
 
@@ -187,13 +192,13 @@ async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planne
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
-        assert await asyncio.to_thread(reader.improves.wait, 10) and not reader.ended.is_set()
-        reader.may_read.clear()
+        assert await asyncio.to_thread(reader.improves.wait, 100) and not reader.ended.is_set()
+        reader.may_answer.clear()
         app.screen._change_request(PlanRequest(profile="2080super", overrides={"training.max_steps": 7}))
         try:
-            assert await asyncio.to_thread(reader.ended.wait, 5)
+            assert await asyncio.to_thread(reader.ended.wait, 100)
         finally:
-            reader.may_read.set()
+            reader.may_answer.set()
 
 
 async def test_a_remedy_is_a_button_for_mouse_and_keyboard():
@@ -221,19 +226,6 @@ def is_dimmed(app) -> bool:
     return all(any(span.style == "$muted" and span.end == len(line) for span in line.spans) for line in lines if line)
 
 
-class HeldReader(FrozenReader):
-    """Answers when it may."""
-
-    def __init__(self) -> None:
-        super().__init__(findings=())
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-
-    def read(self, request, is_cancelled):
-        assert self.may_answer.wait(60)
-        yield from super().read(request, is_cancelled)
-
-
 async def test_an_old_plan_is_dimmed_and_never_blank():
     reader = HeldReader()
     app = frozen_app(reader)
@@ -252,42 +244,6 @@ async def test_an_old_plan_is_dimmed_and_never_blank():
         await settled(pilot)
         assert "updating" not in shown(app) and not is_dimmed(app)
         assert "7 × 651" in shown(app)
-
-
-async def test_a_step_that_was_seen_is_gone_to_by_g_and_by_a_click_at_every_width():
-    for size in (WIDE, (60, 20)):
-        app = frozen_app()
-        async with app.run_test(size=size) as pilot:
-            await settled(pilot)
-            rail = app.screen.query_one("#rail")
-            place = (str(rail.render()).index("3"), 0) if rail.folded else (4, 4)
-            await pilot.click("#rail", offset=place)
-            await settled(pilot)
-            assert (app.screen.state.step, app.screen.state.reached) == (HARDWARE, HARDWARE), "not seen yet"
-            await go(pilot, "enter", "enter", "g")
-            assert [offer.label for offer in app.screen._shown] == ["Hardware", "Model", "Data"]
-            await pilot.press(*"hard")
-            await go(pilot, "enter")
-            assert app.screen.state.step == HARDWARE and app.screen.state.reached == DATA
-            place = (str(rail.render()).index("Mod"), 0) if rail.folded else (4, 2)
-            await pilot.click("#rail", offset=place)
-            await settled(pilot)
-            assert app.screen.state.step == MODEL, size
-
-
-async def test_what_is_being_typed_stays_when_the_terminal_changes():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        await to_field(pilot, "name")
-        await type_into(pilot, "half a na")
-        for size in ((60, 20), (40, 10), (80, 24), WIDE):
-            await pilot.resize_terminal(*size)
-            await pilot.pause()
-        assert app.screen.query_one(Input).value == "half a na" and app.screen.query_one(Input).has_focus
-        await pilot.press(*"me")
-        await go(pilot, "enter")
-        assert app.screen.state.request.name == "half a name"
 
 
 def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
@@ -313,10 +269,7 @@ async def test_a_screen_that_is_left_alone_says_when_a_start_now_would_be_done(m
     async with app.run_test(size=(160, 60)) as pilot:
         await settled(pilot)
         first = pilot.app.screen.state.reading.read_at
-        for _ in range(100):
-            await pilot.pause(0.02)
-            if pilot.app.screen.state.reading.read_at > first:
-                break
+        await until(pilot, lambda: pilot.app.screen.state.reading.read_at > first)
         await pilot.pause()
         state = pilot.app.screen.state
         assert not state.updating

@@ -1,16 +1,20 @@
-"""Pictures of the wizard over a frozen world. Made with the pinned textual; another version draws a little differently."""
+"""Pictures of the wizard and of its import window, over a frozen world. Another textual draws a little differently."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from trainwiz.core.language import use_language
+from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
 
 from tests.conftest import REPOSITORY
+from tests.tui.wizard_keys import until
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
 
 PINNED = re.search(r"^textual==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
@@ -19,66 +23,82 @@ pytestmark = pytest.mark.skipif(
     reason="the pictures were made with the textual of constraints.txt",
 )
 
-VIEWS = {"60x20-dark": ((60, 20), "dark"), "80x24-light": ((80, 24), "light"), "120x40-dark": ((120, 40), "dark")}
-STEPS = {HARDWARE: "hardware", MODEL: "model", DATA: "data", TRAINING: "training", REVIEW: "review"}
+SMALL, MIDDLE, LARGE = (60, 20), (80, 24), (120, 40)
+WIZARD = {
+    # Name -> step, size, theme, further keys.
+    "hardware": (HARDWARE, LARGE, "dark", ()),
+    "model": (MODEL, MIDDLE, "light", ()),
+    "data": (DATA, LARGE, "dark", ()),
+    "review": (REVIEW, SMALL, "dark", ()),
+    "contrast": (TRAINING, LARGE, "high-contrast", ()),
+    "ascii": (TRAINING, MIDDLE, "dark", ()),
+    "chinese": (REVIEW, LARGE, "dark", ()),
+    "values": (MODEL, MIDDLE, "dark", ("space",)),
+    "help": (TRAINING, MIDDLE, "light", ("f1",)),
+}
+SCRIPT = """from transformers import TrainingArguments
+
+args = TrainingArguments(
+    output_dir="out", evaluation_strategy="epoch", per_gpu_train_batch_size=4, gradient_accumulation_steps=8,
+    learning_rate=5e-5, fp16=True, sharded_ddp="simple", push_to_hub=True, hub_model_id="a/b", surprise="[red]3",
+    warmup_ratio=0.1, lr_scheduler_type="cosine", num_train_epochs=3, run_name=NAME,
+)
+"""
+IMPORT = {
+    "read": (SCRIPT, MIDDLE, "light", ()),
+    "refused": (SCRIPT[:200], LARGE, "dark", ()),
+    "ascii": (SCRIPT, MIDDLE, "high-contrast", ("enter",)),
+}
 
 
-def prepare(step: int, theme: str, *more: str):
-    """Go to a step in a theme, wait for the plan, then press more keys."""
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    use_language("en")
+
+
+def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...], lead):
+    """What `snap_compare` takes: go there in a theme, then press more keys."""
 
     async def run(pilot):
         pilot.app.theme = theme
         await settled(pilot)
-        for _ in range(step):
-            await pilot.press("enter")
-        for key in more:
+        await lead(pilot)
+        for key in keys:
             await pilot.press(key)
             await settled(pilot)
         await pilot.pause()
         await pilot.pause()
 
-    return run
+    if name == "chinese":
+        use_language("zh")
+    app = frozen_app(FrozenReader(findings=()) if name == "help" else None)
+    app.ascii_only = name == "ascii"
+    return {"app": app, "terminal_size": size, "run_before": run}
 
 
-@pytest.fixture
-def _chinese() -> Iterator[None]:
-    use_language("zh")
-    yield
-    use_language("en")
+@pytest.mark.parametrize("name", WIZARD)
+def test_wizard(snap_compare, name):
+    step, size, theme, keys = WIZARD[name]
+
+    async def lead(pilot):
+        await pilot.press(*["enter"] * step)
+
+    assert snap_compare(**picture(name, size, theme, keys, lead))
 
 
-@pytest.mark.parametrize(("size", "theme"), VIEWS.values(), ids=VIEWS)
-@pytest.mark.parametrize("step", STEPS, ids=STEPS.get)
-def test_step(snap_compare, step, size, theme):
-    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(step, theme))
+@pytest.mark.parametrize("name", IMPORT)
+def test_import(snap_compare, name):
+    text, size, theme, keys = IMPORT[name]
 
+    async def lead(pilot):
+        await pilot.press("i")
+        await pilot.pause()
+        card = pilot.app.screen
+        assert isinstance(card, ImportCard)
+        pilot.app.post_message(Paste(text))
+        await pilot.pause()
+        await until(pilot, lambda: card._read_text == card.box.text)
 
-@pytest.mark.usefixtures("_chinese")
-@pytest.mark.parametrize(("step", "size"), [(TRAINING, (80, 24)), (REVIEW, (120, 40))], ids=["training", "review"])
-def test_chinese(snap_compare, step, size):
-    assert snap_compare(frozen_app(), terminal_size=size, run_before=prepare(step, "dark"))
-
-
-def test_without_colours(snap_compare, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(frozen_app(), terminal_size=(120, 40), run_before=prepare(TRAINING, "dark"))
-
-
-def test_high_contrast(snap_compare):
-    assert snap_compare(frozen_app(), terminal_size=(120, 40), run_before=prepare(TRAINING, "high-contrast"))
-
-
-def test_ascii(snap_compare):
-    app = frozen_app()
-    app.ascii_only = True
-    assert snap_compare(app, terminal_size=(80, 24), run_before=prepare(TRAINING, "dark"))
-
-
-def test_list_of_values(snap_compare):
-    run = prepare(MODEL, "dark", "space")
-    assert snap_compare(frozen_app(), terminal_size=(80, 24), run_before=run)
-
-
-def test_help(snap_compare):
-    run = prepare(TRAINING, "light", "f1")
-    assert snap_compare(frozen_app(FrozenReader(findings=())), terminal_size=(80, 24), run_before=run)
+    assert snap_compare(**picture(name, size, theme, keys, lead))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from textual.events import Paste
 from textual.widgets import Input, OptionList
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
@@ -25,6 +27,22 @@ def shown(app: TrainwizApp) -> str:
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
+def shown_in(pilot: Any, part: str = "#form") -> str:
+    """The text of one part of the screen alone, its lines joined."""
+    region = pilot.app.screen.query_one(part).region
+    lines = shown(pilot.app).splitlines()[region.y : region.bottom]
+    return " ".join(" ".join(line[region.x : region.right].strip("│ ") for line in lines).split())
+
+
+async def until(pilot: Any, holds: Callable[[], object]) -> None:
+    """Wait for an event; the limit is only there against hanging."""
+    for _ in range(3000):
+        await pilot.pause(0.02)
+        if holds():
+            return
+    raise AssertionError(shown(pilot.app))
+
+
 def keys_of_text(text: str) -> list[str]:
     return [KEY_NAMES.get(letter, letter) for letter in text]
 
@@ -32,7 +50,6 @@ def keys_of_text(text: str) -> list[str]:
 async def go(pilot, *keys: str) -> None:
     await pilot.press(*keys)
     await settled(pilot)
-    await pilot.pause()
 
 
 async def to_field(pilot, name: str) -> FieldRow:
@@ -51,7 +68,7 @@ async def type_into(pilot, text: str) -> None:
 
 
 class Typist:
-    """Presses keys and looks at the screen."""
+    """Presses keys and looks at the screen. Longer texts are pasted: the screen is drawn once, not for every letter."""
 
     def __init__(self, pilot: Any) -> None:
         self.pilot = pilot
@@ -62,18 +79,21 @@ class Typist:
         return screen
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await settled(self.pilot)
+        await go(self.pilot, *keys)
 
-    async def find(self, label: str) -> None:
-        """Go to a field by its name, wherever it is: / and the first letters."""
-        await self.pilot.press("slash")
-        await self.pilot.pause()
-        await self.pilot.press(*keys_of_text(label))
+    async def _search(self, key: str, text: str) -> Chooser:
+        await self.pilot.press(key)
         await self.pilot.pause()
         chooser = self.pilot.app.screen
         assert isinstance(chooser, Chooser)
-        names = [offer.label for offer in chooser._shown]
+        self.pilot.app.post_message(Paste(text))
+        await self.pilot.pause()
+        await self.pilot.pause()
+        return chooser
+
+    async def find(self, label: str) -> None:
+        """Go to a field by its name, wherever it is: / and the name."""
+        names = [offer.label for offer in (await self._search("slash", label))._shown]
         assert label in names, f"/ does not find {label}: {names}"
         await self.pilot.press(*["down"] * names.index(label))
         await self.press("enter")
@@ -82,12 +102,7 @@ class Typist:
 
     async def choose(self, value: str) -> None:
         """Take a value from the list of the focused field."""
-        await self.pilot.press("space")
-        await self.pilot.pause()
-        chooser = self.pilot.app.screen
-        assert isinstance(chooser, Chooser)
-        await self.pilot.press(*keys_of_text(value))
-        await self.pilot.pause()
+        chooser = await self._search("space", value)
         values = [offer.value for offer in chooser._shown]
         assert value in values, f"no {value} among {values}"
         await self.pilot.press(*["down"] * values.index(value))
@@ -99,7 +114,8 @@ class Typist:
         await self.pilot.press("space")
         await self.pilot.pause()
         assert self.pilot.app.screen.query(Input)
-        await self.pilot.press(*keys_of_text(text))
+        self.pilot.app.post_message(Paste(text))
+        await self.pilot.pause()
         await self.press("enter")
 
     async def change(self, label: str, text: str) -> None:

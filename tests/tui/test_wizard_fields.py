@@ -1,0 +1,412 @@
+"""The wizard's fields: every setting has one, shown where it means something, found by /, with its help and its reason."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from textual.widgets import Input
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.keys import is_settable, settable_keys
+from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.language import use_language
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad
+from trainwiz.tui.plan_keys import PLAN_KEYS
+from trainwiz.tui.screens.plan_command import help_parts
+from trainwiz.tui.screens.plan_fields import (
+    DATA,
+    FIELD_BY_ID,
+    FIELDS,
+    MODEL,
+    TRAINING,
+    applies,
+    parse_field,
+    shown_value,
+    word_for,
+)
+from trainwiz.tui.screens.plan_maker import Effect, numbered_remedies
+from trainwiz.tui.screens.plan_state import PlanState, Reading, start_obstacle, with_values
+from trainwiz.tui.screens.plan_views import field_view, findable_fields
+from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.field_row import FieldRow, FieldView
+from trainwiz.tui.widgets.gpu_choice import RowView, row_lines
+from trainwiz.tui.widgets.plan_panel import panel_lines
+from trainwiz.tui.widgets.step_form import StepForm
+from trainwiz.tui.widgets.step_part import StepPart
+
+from tests.each import each
+from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
+from tests.tui.wizard_parts import MACHINE, MISSING, FrozenReader, frozen_app, make_frozen_plan, plain, settled
+
+NO_FIELD = {
+    "data.sources": "name, columns and rows of the first source are fields; several are mixed in a profile",
+    "mode.overfit_batches": "said by --overfit, which is a mode of the command",
+    "mode.benchmark_steps": "said by --benchmark, which is a mode of the command",
+}
+"""Settings without a field, each with its reason."""
+TRAINING_FIELDS = [spec for spec in FIELDS if spec.step == TRAINING]
+OF_TEXT = {"peft", "tokenizer", "target_column", "generate", "label_smoothing"}
+OF_ADAPTERS = {"lora_rank", "lora_targets", "lora_alpha", "lora_dropout", "merge"}
+OF_TARGETS = {"target_length", "source_language", "target_language"}
+OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
+OF_PROTEINS = {"mask_probability"}
+OF_CUDA = {"tf32", "empty_cache"}
+OF_OTHERS = {
+    "concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps", "nodes_timeout", "network",
+}  # fmt: skip
+OF_OTHER_MACHINES = {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}
+"""Shown by what the request says of a machine, and tested with the hardware step."""
+
+
+def rows_on(app) -> set[str]:
+    """Ids of the fields that can be reached on the present step."""
+    return {row.spec.id for row in app.screen.query(FieldRow) if row.display and row.parent.display}
+
+
+def request_of(**overrides: object) -> PlanRequest:
+    values = {key.replace("__", "."): value for key, value in overrides.items()}
+    return PlanRequest(profile="2080super", overrides=values)
+
+
+def plan_for(**overrides: object) -> Plan:
+    return make_frozen_plan(request_of(**overrides))
+
+
+def state_of(**overrides: object) -> PlanState:
+    return PlanState(request_of(**overrides), reading=Reading(plan=plan_for(**overrides)), updating=False)
+
+
+def row(field_id: str, **overrides: object) -> FieldView:
+    return field_view(state_of(**overrides), FIELD_BY_ID[field_id], UNICODE_MARKS)
+
+
+def test_every_setting_has_one_field_or_a_reason() -> None:
+    keys = [key for spec in FIELDS for key in spec.keys]
+    assert [key for key in settable_keys() if key not in keys and key not in NO_FIELD] == []
+    assert [key for key in NO_FIELD if key in keys or not is_settable(key)] == [], "a reason that is none any more"
+    assert [key for key in keys if ("." in key or key == "task") and not is_settable(key)] == []
+    assert sorted({key for key in keys if keys.count(key) > 1}) == []
+    assert len(FIELD_BY_ID) == len(FIELDS)
+
+
+def test_the_goal_comes_first_then_the_engine_and_what_is_rarely_changed_last() -> None:
+    goal = ["target", "steps", "learning_rate", "warmup", "schedule", "final_learning_rate"]
+    engine = ["precision", "attention", "checkpointing", "optimizer", "strategy"]
+    names = [spec.id for spec in TRAINING_FIELDS]
+    assert names[: len(goal) + len(engine)] == goal + engine
+    assert not any(FIELD_BY_ID[name].rare for name in goal + engine)
+    often = [index for index, spec in enumerate(TRAINING_FIELDS) if not spec.rare]
+    groups = [
+        index
+        for index, (before, spec) in enumerate(pairwise(TRAINING_FIELDS), 1)
+        if spec.rare and spec.group != before.group
+    ]
+    assert max(often) < min(groups), "the groups of rarely changed values come after all others"
+
+
+def test_fields_follow_the_task_and_the_adapters() -> None:
+    def applying(plan: Plan | None) -> set[str]:
+        return {spec.id for spec in FIELDS if applies(spec, plan)} - OF_OTHER_MACHINES
+
+    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | OF_PROTEINS | OF_CUDA | OF_OTHERS
+    always = {spec.id for spec in FIELDS if spec.when is None} - OF_OTHER_MACHINES
+    assert always | special == {spec.id for spec in FIELDS} - OF_OTHER_MACHINES
+    seq2seq = plan_for(task="seq2seq", evaluation__generate=True)
+    assert applying(None) == always
+    assert applying(plan_for()) == always | OF_PROTEINS
+    assert applying(plan_for(engine__device="cuda")) == always | OF_PROTEINS | OF_CUDA
+    assert applying(plan_for(task="causal-lm")) == always | OF_TEXT | {"concatenate"}
+    assert applying(seq2seq) == always | OF_TEXT | OF_TARGETS | OF_GENERATION
+    assert applying(plan_for(task="causal-lm", peft__method="lora")) >= OF_ADAPTERS
+    # No field is without a plan that it means something to: one of text, of two machines, on GPUs, of a dev run.
+    values = {"engine__device": "cuda", "engine__nodes": 2, "evaluation__generate": True, "mode__kind": "dev-run"}
+    several = plan_for(task="seq2seq", **values)
+    several = replace(several, batch=replace(several.batch, world_size=2))
+    assert {spec.id for spec in TRAINING_FIELDS} <= applying(plan_for()) | applying(several)
+    labels = {offer.label for offer in findable_fields(state_of())}
+    assert "Seed" in labels and not any("LoRA" in label for label in labels)
+
+
+@each(
+    ("name", "text", "values"),
+    [
+        ("environment", "CUDA_A=1 NCCL_B='2 3'", {"engine.environment": {"CUDA_A": "1", "NCCL_B": "2 3"}}),
+        ("loss_chunk", "1,024 tokens", {"training.loss_chunk": 1024}),
+        ("loss_chunk", "1 token", {"training.loss_chunk": 1}),
+        ("loss_chunk", "off", {"training.loss_chunk": None}),
+        ("loss_chunk", "none", {"training.loss_chunk": None}),
+        ("deepspeed_file", "none", {"engine.deepspeed_file": None}),
+        ("pin_memory", "on", {"data.pin_memory": True}),
+        ("system_every", "0.5 s", {"logging.system_every_s": 0.5}),
+        ("context_size", "500M", {"planning.context_bytes": "500M"}),
+        ("adam_epsilon", "1e-6", {"training.adam_epsilon": 1e-6}),
+        ("architecture", "layers=6 tie=true", {"model.architecture_overrides": {"layers": 6, "tie": True}}),
+        ("report_to", "none", {"logging.report_to": ["none"]}),
+        # Units choose the key.
+        ("steps", "2.5 epochs", {"training.epochs": 2.5}),
+        ("steps", "2k steps", {"training.max_steps": 2000}),
+        ("target", "200k real tokens", {"batch.target_real_tokens": 200_000}),
+        ("target", "200k tokens", {"batch.target_tokens": 200_000}),
+        ("target", "200k sequences", {"batch.target_samples": 200_000}),
+    ],
+)
+def test_what_is_typed_becomes_the_value_of_the_setting(name, text, values) -> None:
+    spec = FIELD_BY_ID[name]
+    assert parse_field(spec, text, RunConfig()) == values
+    RunConfig().with_values(values, "you")
+    request = with_values(PlanRequest(overrides={spec.keys[0]: 1}), spec, values)
+    assert request.overrides == values, "one key of a field at a time"
+
+
+@each(
+    ("name", "text", "words"),
+    [
+        ("environment", "A", "Type NAME=VALUE"),
+        ("environment", "A='1", "quotation mark"),
+        ("nodes", "1.5", "whole number"),
+        ("warmup", "none", "Type a number"),
+        ("seed", "x", "Type a number"),
+        ("target", "128 seq", r"Type a number.* After it may stand: .*tokens.*sequences"),
+        ("learning_rate", "fast", r"4e-4\.$"),
+    ],
+)
+def test_what_cannot_be_a_value_is_said(name, text, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_field(FIELD_BY_ID[name], text, RunConfig())
+
+
+@each(
+    ("key", "typed", "value", "text"),
+    [
+        ("engine.environment", "", {"CUDA_A": "1", "NCCL_B": "2 3"}, "CUDA_A=1 'NCCL_B=2 3'"),
+        ("planning.context_bytes", "", 500 << 20, "500M"),
+        ("planning.context_bytes", "", 500_000_001, "500000001"),
+        ("training.adam_epsilon", "", 1e-8, "1e-8"),
+        ("peft.targets", "q_proj, v_proj", ["q_proj", "v_proj"], "q_proj, v_proj"),
+        ("logging.report_to", "tensorboard,wandb", ["tensorboard", "wandb"], "tensorboard, wandb"),
+        ("engine.gpus", "0,1", ["0", "1"], "0, 1"),
+        ("training.label_smoothing", "0.1", 0.1, "0.1"),
+        ("peft.alpha", "64", 64.0, "64"),
+        ("batch.target_length", "128 tokens", 128, "128 tokens"),
+        ("peft.merge", "on", True, "on"),
+        ("data.concatenate", "off", False, "off"),
+        ("peft.method", "lora", "lora", "LoRA adapters"),
+        ("peft.method", "LoRA adapters", "lora", "LoRA adapters"),
+        ("model.tokenizer", "train", "train", "trained on the data"),
+        ("model.tokenizer", "some/folder", "some/folder", "some/folder"),
+    ],
+)
+def test_a_value_reads_back_as_it_is_shown(key, typed, value, text) -> None:
+    spec = next(spec for spec in FIELDS if key in spec.keys)
+    config = plan_for(task="causal-lm").config.with_values({key: value}, "you")
+    assert config.value(key) == value and shown_value(spec, config) == text
+    if not typed:
+        assert word_for(key, value) == text
+    read = parse_field(spec, typed or text, config)
+    assert config.with_values(read, "you").value(key) == value
+
+
+@each("typed", ["96 条序列", "96 序列", "96条序列", "96 sequences", "96"])
+def test_a_unit_may_be_typed_in_chinese_with_its_measure_word_or_without(typed) -> None:
+    try:
+        use_language("zh")
+        config = RunConfig().with_values({"batch.target_samples": 64}, "you")
+        assert shown_value(FIELD_BY_ID["target"], config) == "64 条序列"
+        assert parse_field(FIELD_BY_ID["target"], typed, config) == {"batch.target_samples": 96}
+    finally:
+        use_language("en")
+
+
+@each(
+    ("field_id", "origin", "reason"),
+    [
+        ("precision", "detected", "the card has sm 7.5, bf16 needs 8.0"),
+        ("micro_batch", "solved", "the largest that fits"),
+        ("steps", "profile", ""),
+        # Nobody chose it: "default" is its origin, and no reason too.
+        ("weight_decay", "default", ""),
+    ],
+)
+def test_a_row_says_who_chose_its_value_and_why(field_id: str, origin: str, reason: str) -> None:
+    view = row(field_id)
+    assert (view.origin, view.reason, view.changed) == (origin, reason, False)
+
+
+def test_what_the_user_chose_is_marked_and_has_no_reason_but_that() -> None:
+    view = row("precision", engine__precision="fp32")
+    assert (view.value, view.origin, view.reason, view.changed) == ("fp32", "you", "", True)
+    # The plan that is still on the screen was made before the choice.
+    late = PlanState(request_of(engine__precision="fp32"), reading=Reading(plan=plan_for()))
+    view = field_view(late, FIELD_BY_ID["precision"], UNICODE_MARKS)
+    assert (view.origin, view.reason, view.changed) == ("you", "", True)
+
+
+def test_the_help_of_every_field_says_all_four_things_and_who_chose_the_value() -> None:
+    for spec in FIELDS:
+        title, parts = help_parts(state_of(), spec, ())
+        said = dict(parts)
+        assert title == spec.label
+        wanted = (said["What"], said["Why"], said["Safe choice"])
+        assert wanted == (spec.what, spec.why, spec.safe) and all(wanted), spec.id
+        assert said.get("What it costs", "") == spec.cost, spec.id
+    parts = dict(help_parts(state_of(), FIELD_BY_ID["precision"], ())[1])
+    assert parts["Now"] == "fp16 (detected: the card has sm 7.5, bf16 needs 8.0)"
+    assert parts["Command-line equivalent"] == "--set engine.precision=..."
+    parts = dict(help_parts(state_of(engine__precision="fp32"), FIELD_BY_ID["precision"], ())[1])
+    assert parts["Now"] == "fp32 (you)"
+    finding = Finding("x", "error", "hardware", "It is not here.", (Remedy("try this", "a --b"), Remedy("or that")))
+    _, lines = help_parts(PlanState(PlanRequest()), None, (finding,))
+    assert lines[-1] == ("Finding", "It is not here.\n  try this: a --b\n  or that")
+
+
+def test_a_plan_is_judged_by_its_peak_and_by_both_ends_of_its_time() -> None:
+    plan = plan_for()
+    effect = Effect.of(plan)
+    assert effect.memory_bytes == plan.memory.device_used_bytes
+    assert (effect.verdict, effect.tier) == (plan.memory.verdict, plan.memory.tier)
+    assert (effect.total_low_s, effect.total_high_s) == (plan.time.total_low_s, plan.time.total_high_s)
+    assert plan.time.total_low_s != plan.time.total_high_s
+
+
+@each(("holders", "said"), [(1, "held by p0 (100)"), (3, "p2 (102)"), (5, "p2 (102) and 2 more")])
+def test_three_who_hold_a_card_are_named_and_the_others_counted(holders: int, said: str) -> None:
+    gpu = MACHINE.gpus[0]
+    load = GpuLoad(gpu.index, gpu.uuid, holders=tuple(GpuHolder(100 + n, f"p{n}", None) for n in range(holders)))
+    lines = row_lines(RowView(gpu, load), 100, UNICODE_MARKS, focused=False, roomy=True)
+    assert lines[1].plain.strip().endswith(said)
+
+
+def test_as_many_remedies_have_a_number_as_there_are_digits() -> None:
+    remedies = tuple(Remedy(f"remedy {n}", changes={"training.seed": n}) for n in range(12))
+    by_hand = Remedy("nothing that a key could do")
+    findings = (Finding("one", "note", "", "", (by_hand, *remedies[:5])), Finding("two", "note", "", "", remedies[5:]))
+    digits = [key.key for key in PLAN_KEYS if key.id.startswith("plan.remedy_")]
+    assert digits == list("123456789")
+    assert numbered_remedies(findings) == list(remedies[: len(digits)])
+
+
+@each(
+    ("kind", "force", "hinders"),
+    [("start", False, True), ("detached", False, True), ("write", False, False), ("start", True, False)],
+)
+def test_an_error_hinders_a_start_that_is_not_forced_and_no_writing(kind: str, force: bool, hinders: bool) -> None:
+    request = PlanRequest(profile="2080super", force=force)
+    reading = Reading(plan=make_frozen_plan(request, (replace(MISSING, severity="error"),)))
+    state = PlanState(request, reading=reading, updating=False)
+    assert start_obstacle(state, kind) == (MISSING.message if hinders else "")
+
+
+def test_the_plan_names_targets_what_takes_time_and_what_several_machines_send() -> None:
+    def panel(plan: Plan) -> str:
+        return " ".join(plain(panel_lines(plan, 44, UNICODE_MARKS)).split())
+
+    plan = plan_for(task="seq2seq", batch__target_length=64)
+    text = panel(
+        replace(plan, time=replace(plan.time, total_s=1e3, evaluation_s=120.0, generation_s=300.0, saving_s=1))
+    )
+    assert "up to 512 source and 64 target tokens each" in text
+    assert "of it evaluation 2 min, generation 5 min" in text and "saving" not in text
+    plan = plan_for()
+    assert "source" not in panel(plan) and "network" not in panel(plan)
+    sent = {"network_bytes": 40 * 2**30, "network_high_s": 57.0, "network_gbit_s": 10.0, "network_assumed": True}
+    for known in ({}, {"total_low_s": None, "total_high_s": None}):
+        text = panel(replace(plan, time=replace(plan.time, **sent, **known)))
+        assert "network: 40.0 GiB a step" in text and "10 Gbit/s, assumed" in text
+
+
+async def test_slash_reaches_every_field_that_means_something_and_brings_it_into_view() -> None:
+    app = frozen_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        there = [spec for spec in FIELDS if applies(spec, app.screen.state.plan)]
+        listed = {offer.value for offer in findable_fields(app.screen.state)}
+        assert listed == {spec.id for spec in there}
+        # In the order of the screen; some of them, also those behind "more".
+        for spec in there[:: len(there) // 7]:
+            await pilot.press("slash")
+            await pilot.pause()
+            app.screen.query_one(Input).value = spec.label.lower()
+            await pilot.pause()
+            await go(pilot, "enter")
+            assert app.screen._spec is spec, spec.id
+            # A form that was just made has its place after the next layout.
+            await pilot.pause()
+            place, form = app.focused.region, app.screen.query_one("#form").region
+            assert form.y <= place.y and place.bottom <= form.bottom, f"{spec.id} is in view"
+        titles = [title.content for title in app.screen.query("GroupTitle") if title.display]
+        assert titles == [
+            "What do you want to do?",
+            "Where it begins",
+            "What you want",
+            "How it is done",
+            "How it is measured",
+            "Optimizer and loss",
+            "Devices and processes",
+            "Loading",
+            "When it fails",
+            "What is kept and reported",
+            "For the plan alone",
+        ]
+
+
+async def test_the_task_and_adapters_change_what_is_asked_and_a_closed_field_gives_its_focus_away() -> None:
+    app = frozen_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "target")
+        assert "How it is done" in shown(app) and "How it is measured" not in shown(app), "a heading without fields"
+        await to_field(pilot, "task")
+        assert app.screen.state.step == MODEL
+        await go(pilot, "left")
+        assert app.screen.state.plan.task == "seq2seq"
+        await go(pilot, "enter")
+        assert app.screen.state.step == DATA and rows_on(app) >= {"target_column", "target_length"}
+        await go(pilot, "enter")
+        assert app.screen.state.step == TRAINING
+        assert "generate" in rows_on(app) and not rows_on(app) & OF_GENERATION
+        await to_field(pilot, "generate")
+        await go(pilot, "right")
+        assert "beams" in rows_on(app)
+        await to_field(pilot, "peft")
+        assert rows_on(app) >= {"model", "task", "peft"} and not rows_on(app) & OF_ADAPTERS
+        await go(pilot, "right")
+        assert app.screen.state.request.overrides["peft.method"] == "lora"
+        assert rows_on(app) >= {"lora_rank", "lora_targets", "merge"}
+        await to_field(pilot, "lora_targets")
+        assert app.focused.view.value == "all-linear"
+        await type_into(pilot, "q_proj,v_proj")
+        await go(pilot, "enter")
+        assert app.screen.state.plan.config.peft.targets == ["q_proj", "v_proj"]
+        await to_field(pilot, "peft")
+        await go(pilot, "left")
+        assert not rows_on(app) & OF_ADAPTERS and app.focused.spec.id == "peft"
+
+
+async def test_somebody_who_types_faster_than_the_first_step_is_completed() -> None:
+    """What completes the first step finds the second one half made: its parts come once."""
+    async with frozen_app().run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        form = StepForm(DATA, pilot.app.screen._wizard.marks, more=False)
+        await pilot.app.screen.query_one("FormScroll").mount(form)
+        await asyncio.gather(form.add_parts(), form.add_parts())
+        parts = [type(part) for part in form.query(StepPart)]
+        assert parts and len(parts) == len(set(parts))
+
+
+async def test_a_variable_that_a_run_does_not_set_is_said_beside_its_field() -> None:
+    reader = FrozenReader()
+    app = frozen_app(reader)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        await to_field(pilot, "environment")
+        where, message = "engine.environment.PATH", "engine.environment.PATH: a run does not set PATH."
+        reader.problem = (Finding("bad_value", "error", where, message),)
+        await type_into(pilot, "PATH=1")
+        await settled(pilot)
+        view = app.screen.query_one("#field-environment", FieldRow).view
+        assert view.invalid == "“Environment” (PATH): a run does not set PATH."
+        assert "a run does not set PATH." in shown(app).split("Batch")[0]
