@@ -150,6 +150,7 @@ def test_a_run_without_times_or_that_goes_on_is_refused(run: RunFolder) -> None:
     with pytest.raises(UsageError, match="without --replay"):
         ReplaySource(run, 60.0)
     write_json(run.state_json, {"status": "finished"})
+    run.system_jsonl.unlink()
     for broken in ('{"time_s": null, "step": 1}', "garbage", ""):
         run.metrics_jsonl.write_text(broken + "\n")
         with pytest.raises(UsageError, match="carry a time"):
