@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from trainwiz.core.telemetry.discovery import find_target
 from trainwiz.core.telemetry.processes import ProcessTable
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.target import open_source
 
-PATIENCE_S = 60.0
+PATIENCE_S = 250.0
 
 TRAIN = """
 import multiprocessing, os, sys, time
@@ -149,12 +152,21 @@ def started(
         process.wait()
 
 
+def look(what: object) -> Snapshot:
+    """One whole look at a process or path, from the beginning."""
+    source = open_source(find_target(str(what)))
+    try:
+        return source.read_all(("loss",))
+    finally:
+        source.close()
+
+
 def python(*words: str) -> list[str]:
     return [sys.executable, *words]
 
 
 def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> object:
-    """The first true answer; fails when there is none in time."""
+    """The first true answer; fails when there is none in time, which is long: a busy machine is no failure."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         answer = what()

@@ -26,13 +26,11 @@ from trainwiz.core.telemetry.run_setup import (
 )
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned, Snapshot
 
-from tests.core.telemetry.test_run_source import source_of
-from tests.core.telemetry.written_run import NOW_S, write_json, write_run
+from tests.core.telemetry.written_run import NOW_S, source_of, write_json, write_run
 from tests.each import each
 
 GIB = 1024**3
 HOUR = 3600.0
-
 CARD = GpuReading(
     index=0,
     name="NVIDIA GeForce RTX 3090",
@@ -52,17 +50,18 @@ HOST = HostReading(
     ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB, disk_total_bytes=500 * GIB
 )
 OTHER = GpuProcess(9, "blender", 3 * GIB, mine=False)
+XORG = GpuProcess(9, "Xorg", GIB // 10, mine=False)
 
 
-def look(**facts: Any) -> Snapshot:
-    """A run that goes on, of which nothing is known but this."""
-    snapshot = Snapshot(source="run", path="", name="", status="running", time_s=NOW_S)
-    return replace(snapshot, **{**facts, "gpus": tuple(facts.get("gpus", ()))})
+def card(**changes: Any) -> GpuReading:
+    return replace(CARD, **changes)
 
 
 def advice_on(**facts: Any) -> tuple[Advice, ...]:
+    """On a run that goes on, of which nothing is known but this."""
     recorded = facts.pop("recorded", ())
-    return advise(look(**facts), recorded)
+    snapshot = Snapshot(source="run", path="", name="", status="running", time_s=NOW_S)
+    return advise(replace(snapshot, **{**facts, "gpus": tuple(facts.get("gpus", ()))}), recorded)
 
 
 def said(code: str, **facts: Any) -> Advice | None:
@@ -72,85 +71,109 @@ def said(code: str, **facts: Any) -> Advice | None:
     return found[0] if found else None
 
 
+def texts_of(**facts: Any) -> dict[str, str]:
+    return {item.code: item.text for item in advice_on(**facts)}
+
+
 def pace_of(step_s: float = 2.0, wait: float | None = None) -> Pace:
     return Pace(step_s=step_s, wall_step_s=step_s, tokens_per_s=None, real_tokens_per_s=None, data_wait=wait)
 
 
-def test_a_machine_in_order_is_not_spoken_of() -> None:
-    assert advice_on(gpus=[CARD], host=HOST) == ()
+def trend_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> LossTrend:
+    """The newest row is NOW_S old by nothing."""
+    trend, last = LossTrend(), len(losses) - 1
+    trend.add_rows(
+        [{"step": 1 + n, name: loss, "time_s": NOW_S - (last - n) * every_s} for n, loss in enumerate(losses)]
+    )
+    return trend
 
 
-IN_CONTAINER = replace(CARD, idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
-LOSS = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
-STEP_PLAN = Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)
-MEMORY_PLAN = Planned(memory_bytes=100, memory_low_bytes=80, memory_high_bytes=120)
+def on(*others: GpuProcess, **changes: Any) -> dict[str, Any]:
+    return {"gpus": [card(processes=(*CARD.processes, *others), **changes)]}
 
 
-def norms(bad: int) -> dict[str, MetricSummary]:
-    return {"grad_norm": MetricSummary(1.0, 100.0, 100, 0.1, 2.0, bad)}
+def host(**changes: Any) -> dict[str, Any]:
+    return {"host": replace(HOST, **changes)}
 
 
-def with_processes(*others: GpuProcess) -> list[GpuReading]:
-    return [replace(CARD, processes=(*CARD.processes, *others))]
+def norms(bad: int) -> dict[str, Any]:
+    return {"metrics": {"grad_norm": MetricSummary(1.0, 100.0, 100, 0.1, 2.0, bad)}}
 
 
-def of_host(**facts: Any) -> HostReading:
-    return replace(HOST, **facts)
+def paced(step_s: float) -> dict[str, Any]:
+    return {"pace": pace_of(step_s), "planned": Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)}
+
+
+def stood(after_s: float, trend: LossTrend | None = None, **more: Any) -> dict[str, Any]:
+    return {"loss_trend": trend or trend_of([2.0] * 30), "time_s": NOW_S + after_s, **more}
+
+
+def losses(values: Sequence[float], name: str = "loss") -> dict[str, Any]:
+    return {"loss_trend": trend_of(values, name=name)}
+
+
+IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
+SLOW = trend_of([2.0] * 30, every_s=700.0)
+SHRINKS = {"disk_lasts_s": 5 * HOUR, "disk_span_s": HOUR}
+START = [3.0 + 0.01 * index for index in range(20)]
 
 
 @each(
     ("code", "facts", "text"),
     [
-        ("gpu_memory_full", {"gpus": [replace(CARD, memory_total_bytes=1000, memory_used_bytes=950)]}, None),
-        (
-            "gpu_memory_full",
-            {"gpus": [replace(CARD, memory_total_bytes=1000, memory_used_bytes=951)]},
-            "GPU 0 is nearly",
-        ),
-        ("gpu_idle", {"gpus": [replace(CARD, idle_since_s=NOW_S - 240)]}, "GPU 0 has done nothing for 4 min."),
-        ("gpu_idle", {"gpus": [replace(CARD, idle_since_s=NOW_S - 30)]}, None),
-        ("gpu_idle", {"gpus": [replace(CARD, idle_since_s=NOW_S - 240)], "status": "starting"}, None),
+        ("gpu_memory_full", on(memory_total_bytes=1000, memory_used_bytes=950), None),
+        ("gpu_memory_full", on(memory_total_bytes=1000, memory_used_bytes=951), "GPU 0 is nearly"),
+        ("gpu_idle", on(idle_since_s=NOW_S - 240), "GPU 0 has done nothing for 4 min."),
+        ("gpu_idle", on(idle_since_s=NOW_S - 30), None),
+        ("gpu_idle", {**on(idle_since_s=NOW_S - 240), "status": "starting"}, None),
         # Another's card; the only card, on which nobody is known; one of two.
-        ("gpu_idle", {"gpus": [replace(CARD, idle_since_s=NOW_S - 240, job_memory_bytes=None)]}, None),
+        ("gpu_idle", on(idle_since_s=NOW_S - 240, job_memory_bytes=None), None),
         ("gpu_idle", {"gpus": [IN_CONTAINER]}, "GPU 0"),
         ("gpu_idle", {"gpus": [IN_CONTAINER, CARD]}, None),
-        ("others_on_gpu", {"gpus": with_processes(OTHER)}, "3.0 GiB of GPU 0: blender"),
-        ("others_on_gpu", {"gpus": with_processes(replace(OTHER, name="Xorg", memory_used_bytes=GIB // 10))}, None),
+        ("others_on_gpu", on(OTHER), "3.0 GiB of GPU 0: blender"),
+        ("others_on_gpu", on(XORG), None),
         # Nobody knows which process is ours.
-        ("others_on_gpu", {"gpus": [replace(CARD, processes=(OTHER,))]}, None),
-        ("ram_full", {"host": of_host(ram_used_bytes=60 * GIB)}, None),
+        ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None),
+        ("ram_full", host(ram_used_bytes=60 * GIB), None),
         (
             "ram_full",
-            {"host": of_host(ram_used_bytes=62 * GIB, swap_used_bytes=5 * GIB)},
+            host(ram_used_bytes=62 * GIB, swap_used_bytes=5 * GIB),
             "62.0 GiB of 64.0 GiB, and 5.0 GiB are swapped out",
         ),
-        ("ram_short", {"host": of_host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR)}, "full in 3 h"),
-        ("ram_short", {"host": of_host(ram_lasts_s=30 * HOUR, ram_span_s=9 * HOUR)}, None),
-        (
-            "disk_short",
-            {"host": of_host(disk_lasts_s=5 * HOUR, disk_span_s=HOUR)},
-            "The disk is full in 5 h at the pace of the last 60 min.",
-        ),
+        ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
+        ("ram_short", host(ram_lasts_s=30 * HOUR, ram_span_s=9 * HOUR), None),
+        ("disk_short", host(**SHRINKS), "The disk is full in 5 h at the pace of the last 60 min."),
         # A trend is believed for a while, and what ends before it does not matter.
-        ("disk_short", {"host": of_host(disk_lasts_s=5 * HOUR, disk_span_s=300.0)}, None),
-        ("disk_short", {"host": of_host(disk_lasts_s=40 * HOUR, disk_span_s=12 * HOUR)}, None),
-        (
-            "disk_short",
-            {"host": of_host(disk_lasts_s=5 * HOUR, disk_span_s=HOUR), "step": 1, "max_steps": 10, "pace": pace_of()},
-            None,
-        ),
-        ("disk_short", {"host": of_host(disk_free_bytes=2 * GIB)}, None),
-        ("disk_short", {"host": of_host(disk_free_bytes=2 * GIB - 1)}, "Only 2.0 GiB of disk are free."),
+        ("disk_short", host(disk_lasts_s=5 * HOUR, disk_span_s=300.0), None),
+        ("disk_short", host(disk_lasts_s=40 * HOUR, disk_span_s=12 * HOUR), None),
+        ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "pace": pace_of()}, None),
+        ("disk_short", host(disk_free_bytes=2 * GIB), None),
+        ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk are free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB + 1}, "100.0 GiB of disk are free"),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 200 * GIB, "status": "finished"}, None),
         # fp16 finds its scale.
-        ("gradient_not_finite", {"metrics": norms(5)}, None),
-        ("gradient_not_finite", {"metrics": norms(30)}, "30 %"),
-        ("faster_than_plan", {"pace": pace_of(8.9), "planned": STEP_PLAN}, "1.1 times as fast"),
-        ("faster_than_plan", {"pace": pace_of(9.0), "planned": STEP_PLAN}, None),
-        ("slower_than_plan", {"pace": pace_of(22.0), "planned": STEP_PLAN}, None),
-        ("slower_than_plan", {"pace": pace_of(22.1), "planned": STEP_PLAN}, "1.1 times as long"),
+        ("gradient_not_finite", norms(5), None),
+        ("gradient_not_finite", norms(30), "30 %"),
+        ("faster_than_plan", paced(8.9), "1.1 times as fast"),
+        ("faster_than_plan", paced(9.0), None),
+        ("slower_than_plan", paced(22.0), None),
+        ("slower_than_plan", paced(22.1), "1.1 times as long"),
+        ("stalled", stood(125), None),
+        ("stalled", stood(600), "No step was logged for 10 min; usually one comes every 10 s."),
+        ("stalled", stood(600, status="stopping"), None),
+        # This attempt has just begun; no usual pause is known; slow steps are no stall.
+        ("stalled", stood(600, attempts=(Attempt(1, NOW_S + 580),)), None),
+        ("stalled", stood(600, trend_of([2.0] * 3)), None),
+        ("stalled", stood(3_000, SLOW), None),
+        ("stalled", stood(3_600, SLOW), "No step was logged"),
+        ("loss_rises", losses([*START, *[2.5] * 100, *[3.6] * 20]), "3.6 now"),
+        ("loss_rises", losses([*START, *[2.5] * 100, *[3.15] * 20]), None),
+        ("loss_rises", losses([*START, 9.0, 9.0]), None),
+        ("loss_rises", losses([-5.0] * 20 + [-4.0] * 20), "-4 now"),
+        ("evaluation_rises", losses([2.6, 2.5, 2.55, 2.6], "eval_loss"), None),
+        ("evaluation_rises", losses([2.6, 2.5, 2.55, 2.6, 2.7], "eval_loss"), "2.5 to 2.7"),
+        ("evaluation_rises", losses([2.5, 2.6, 2.6, 2.7], "eval_loss"), None),
     ],
 )
 def test_each_side_of_a_limit(code: str, facts: dict[str, Any], text: str | None) -> None:
@@ -172,7 +195,9 @@ def test_each_side_of_a_limit(code: str, facts: dict[str, Any], text: str | None
     ],
 )
 def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, level: str | None) -> None:
-    advice = advice_on(planned=MEMORY_PLAN, peak_memory_bytes=peak, metrics=LOSS if stepped else {})
+    planned = Planned(memory_bytes=100, memory_low_bytes=80, memory_high_bytes=120)
+    loss = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
+    advice = advice_on(planned=planned, peak_memory_bytes=peak, metrics=loss if stepped else {})
     assert [(item.code, item.level) for item in advice] == ([(code, level)] if code else [])
     if code == "memory_below_plan":
         assert advice[0].text.startswith("Memory is 38% below the plan")
@@ -190,24 +215,19 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, lev
     ],
 )
 def test_what_holds_the_clock(reason: str, code: str | None, level: str | None) -> None:
-    card = replace(CARD, throttle_reasons=(reason,), clock_mhz=1_500.0, clock_limit_mhz=1_980.0)
-    advice = advice_on(gpus=[card])
+    advice = advice_on(gpus=[card(throttle_reasons=(reason,), clock_mhz=1_500.0, clock_limit_mhz=1_980.0)])
     assert [(item.code, item.level) for item in advice] == ([(code, level)] if code else [])
     assert all("1,500 of 1,980 MHz" in item.text for item in advice)
 
 
-def test_a_lost_card_says_so_and_the_others_speak_for_themselves() -> None:
-    lost = replace(CARD, index=1, problem="the GPU is lost: it fell off the bus", memory_used_bytes=None, processes=())
-    full = replace(CARD, index=2, memory_used_bytes=int(23.9 * GIB))
-    found = {item.code: item.text for item in advice_on(gpus=[lost, full])}
+def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -> None:
+    assert advice_on(gpus=[CARD], host=HOST) == (), "a machine in order is not spoken of"
+    lost = card(index=1, problem="the GPU is lost: it fell off the bus", memory_used_bytes=None, processes=())
+    found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
     assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it fell off the bus."
     assert found["gpu_memory_full"].startswith("GPU 2")
-
-
-def test_eight_cards_with_the_same_trouble_are_one_sentence() -> None:
     cards = [
-        replace(
-            CARD,
+        card(
             index=index,
             uuid=f"GPU-{index}",
             throttle_reasons=("heat (software)",),
@@ -220,53 +240,50 @@ def test_eight_cards_with_the_same_trouble_are_one_sentence() -> None:
         for index in range(8)
     ]
     names = "GPUs 0, 1, 2, 3, 4, 5, 6 and 7"
-    assert {item.code: item.text for item in advice_on(gpus=cards)} == {
+    assert texts_of(gpus=cards) == {
         "heat": f"Heat limits the clock of {names} (at 1,200 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have done nothing for 3 min.",
         "others_on_gpu": f"Others hold 3.0 GiB of each of {names}: blender.",
     }
-    gone = [replace(card, problem="gone") for card in cards]
+    gone = [replace(one, problem="gone") for one in cards]
     assert [item.text for item in advice_on(gpus=gone)] == [f"{names} cannot be read: gone."]
-
-
-def test_a_partitioned_card_is_one_card_and_its_memory_is_told_once() -> None:
-    card = replace(CARD, mig="enabled", memory_used_bytes=24 * GIB, processes=(*CARD.processes, OTHER))
-    parts = [replace(card, mig="1g.10gb", uuid=name) for name in ("MIG-a", "MIG-b")]
-    found = {item.code: item.text for item in advice_on(gpus=[card, *parts])}
+    # A partitioned card is one card, and its memory is told once.
+    whole = card(mig="enabled", memory_used_bytes=24 * GIB, processes=(*CARD.processes, OTHER))
+    parts = [whole, *(replace(whole, mig="1g.10gb", uuid=name) for name in ("MIG-a", "MIG-b"))]
+    found = texts_of(gpus=parts)
     names = "GPUs 0 (1g.10gb) and 0 (1g.10gb)"
     assert found["gpu_memory_full"].startswith(names)
     assert found["others_on_gpu"] == f"Others hold 3.0 GiB of each of {names}: blender."
-    lost = [replace(part, problem="gone") for part in (card, *parts)]
-    assert [item.text for item in advice_on(gpus=lost)] == ["GPU 0 cannot be read: gone."]
+    gone = [replace(part, problem="gone") for part in parts]
+    assert [item.text for item in advice_on(gpus=gone)] == ["GPU 0 cannot be read: gone."]
 
 
 # Checkpoints: the size of the next, and whether the disk lasts for all that come.
 
 
-def checkpoint(folder: Path, step: int, size: int, age_s: float) -> None:
-    place = folder / f"checkpoint-{step}" / "global_step"
-    place.mkdir(parents=True)
-    (place / "weights.bin").write_bytes(b"x" * size)
-    os.utime(place / "weights.bin", (NOW_S - age_s, NOW_S - age_s))
-
-
 def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path) -> None:
+    def checkpoint(step: int, size: int, age_s: float) -> Path:
+        weights = tmp_path / f"checkpoint-{step}" / "global_step" / "weights.bin"
+        weights.parent.mkdir(parents=True)
+        weights.write_bytes(b"x" * size)
+        os.utime(weights, (NOW_S - age_s, NOW_S - age_s))
+        return weights
+
     ticks = [0.0]
     size = CheckpointSize(tmp_path, clock=lambda: NOW_S, ticks=lambda: ticks[0])
     assert size.next_bytes() is None
-    checkpoint(tmp_path, 9, 1_000, age_s=900)
-    checkpoint(tmp_path, 10, 3_000, age_s=500)
+    checkpoint(9, 1_000, age_s=900)
+    checkpoint(10, 3_000, age_s=500)
     (tmp_path / "checkpoint-best").mkdir()
     assert size.next_bytes() is None, "the folder is looked into every ten seconds"
     ticks[0] += LOOK_EVERY_S
     assert size.next_bytes() == 3_000
-    checkpoint(tmp_path, 20, 10, age_s=1)
+    written = checkpoint(20, 10, age_s=1)
     ticks[0] += LOOK_EVERY_S
-    assert size.next_bytes() is None, "it is being written"
-    assert size.usual_bytes() == 3_000
+    assert (size.next_bytes(), size.usual_bytes()) == (None, 3_000), "it is being written"
     assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
-    os.utime(tmp_path / "checkpoint-20" / "global_step" / "weights.bin", (NOW_S - 99, NOW_S - 99))
+    os.utime(written, (NOW_S - 99, NOW_S - 99))
     ticks[0] += LOOK_EVERY_S
     assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
     assert CheckpointSize(tmp_path / "absent").next_bytes() is None
@@ -304,90 +321,22 @@ def test_the_save_that_does_not_fit_is_named() -> None:
     assert found is not None and found.level == "warning" and "5.0 GiB" in (found.remedy or "")
     assert "30.0 GiB" in found.text and "25.0 GiB" in found.text and "step 400, in about 25 min" in found.text
     assert not advice_on(host=HostReading(disk_free_bytes=31 * GIB), pace=pace_of(6.0), saves=SAVES)
+    # A disk that fills up with checkpoints that are kept is no trend.
+    fills = HostReading(disk_free_bytes=100 * GIB, disk_lasts_s=3_600.0, disk_span_s=1_200.0)
+    assert not advice_on(host=fills, saves=SAVES)
+    assert said("disk_short", host=fills, saves=replace(SAVES, present=3)) is not None
 
 
-def test_a_disk_that_fills_up_with_checkpoints_that_are_kept_is_no_trend() -> None:
-    host = HostReading(disk_free_bytes=100 * GIB, disk_lasts_s=3_600.0, disk_span_s=1_200.0)
-    assert not advice_on(host=host, saves=SAVES)
-    assert said("disk_short", host=host, saves=replace(SAVES, present=3)) is not None
-
-
-# The training: stalls, losses, evaluations, gradients.
-
-
-def loss_trend_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> LossTrend:
-    """The newest row is NOW_S old by nothing."""
-    loss_trend = LossTrend()
-    count = len(losses)
-    loss_trend.add_rows(
-        [
-            {"step": 1 + index, name: loss, "time_s": NOW_S - (count - 1 - index) * every_s}
-            for index, loss in enumerate(losses)
-        ]
-    )
-    return loss_trend
-
-
-STEADY, SLOW = loss_trend_of([2.0] * 30), loss_trend_of([2.0] * 30, every_s=700.0)
-
-
-@each(
-    ("facts", "text"),
-    [
-        ({"loss_trend": STEADY, "time_s": NOW_S + 125}, None),
-        (
-            {"loss_trend": STEADY, "time_s": NOW_S + 600},
-            "No step was logged for 10 min; usually one comes every 10 s.",
-        ),
-        ({"loss_trend": STEADY, "time_s": NOW_S + 600, "status": "stopping"}, None),
-        # This attempt has just begun; no usual pause is known; slow steps are no stall.
-        ({"loss_trend": STEADY, "time_s": NOW_S + 600, "attempts": (Attempt(1, NOW_S + 580),)}, None),
-        ({"loss_trend": loss_trend_of([2.0] * 3), "time_s": NOW_S + 600}, None),
-        ({"loss_trend": SLOW, "time_s": NOW_S + 3_000}, None),
-        ({"loss_trend": SLOW, "time_s": NOW_S + 3_600}, "No step was logged"),
-    ],
-)
-def test_a_run_that_logs_nothing_any_more(facts: dict[str, Any], text: str | None) -> None:
-    found = said("stalled", **facts)
-    assert (text is None and found is None) or (found is not None and text is not None and text in found.text)
-
-
-START = [3.0 + 0.01 * index for index in range(20)]
-
-
-@each(
-    ("code", "losses", "text"),
-    [
-        ("loss_rises", [*START, *[2.5] * 100, *[3.6] * 20], "3.6 now"),
-        ("loss_rises", [*START, *[2.5] * 100, *[3.15] * 20], None),
-        ("loss_rises", [*START, 9.0, 9.0], None),
-        ("loss_rises", [-5.0] * 20 + [-4.0] * 20, "-4 now"),
-        ("evaluation_rises", [2.6, 2.5, 2.55, 2.6], None),
-        ("evaluation_rises", [2.6, 2.5, 2.55, 2.6, 2.7], "2.5 to 2.7"),
-        ("evaluation_rises", [2.5, 2.6, 2.6, 2.7], None),
-    ],
-)
-def test_losses_that_rise(code: str, losses: list[float], text: str | None) -> None:
-    name = "loss" if code == "loss_rises" else "eval_loss"
-    found = said(code, loss_trend=loss_trend_of(losses, name=name))
-    assert (text is None and found is None) or (found is not None and text is not None and text in found.text)
-
-
-def test_a_resumed_run_forgets_what_it_went_back_over() -> None:
-    loss_trend = loss_trend_of([3.0] * 20 + [9.0] * 20)
-    assert said("loss_rises", loss_trend=loss_trend) is not None
-    loss_trend.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
-    assert said("loss_rises", loss_trend=loss_trend) is None
-    assert said("stalled", loss_trend=loss_trend, time_s=NOW_S + 1e6) is None, "its pace is not known yet"
-
-
-def test_a_clock_that_was_set_back_is_no_pause() -> None:
-    loss_trend = LossTrend()
-    for at in (100.0, 110.0, 20.0, 30.0):
-        loss_trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
-    assert loss_trend.pause_s is None, "two pauses are too few"
-    loss_trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + 40.0}])
-    assert loss_trend.pause_s == 10.0
+def test_a_resumed_run_forgets_what_it_went_back_over_and_a_clock_set_back_is_no_pause() -> None:
+    trend = trend_of([3.0] * 20 + [9.0] * 20)
+    assert said("loss_rises", loss_trend=trend) is not None
+    trend.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
+    assert said("loss_rises", loss_trend=trend) is None
+    assert said("stalled", loss_trend=trend, time_s=NOW_S + 1e6) is None, "its pace is not known yet"
+    trend = LossTrend()
+    for at, pause_s in ((100.0, None), (110.0, None), (20.0, None), (30.0, None), (40.0, 10.0)):
+        trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
+        assert trend.pause_s == pause_s, "two pauses are too few"
 
 
 # Waiting for data.
@@ -416,18 +365,15 @@ def test_as_many_workers_as_load_a_step_while_the_one_before_is_computed(
     assert found == cure or (setup.workers == 4 and (found.possible, found.bound) == (cure.possible, cure.bound))
 
 
-def test_that_many_workers_would_really_have_cured_it() -> None:
-    """A loader is simulated: with the solved number the wait is gone, with one fewer than needed it is not."""
-    load_s, compute_s = 7.0, 2.0
+@each("workers", [0, 1, 2, 3])
+def test_that_many_workers_would_really_have_cured_it(workers: int) -> None:
+    """A loader is simulated: 7 s of loading and 2 s of computing a step."""
 
     def wait_of(workers: int) -> float:
-        return max(0.0, load_s / workers - compute_s) if workers else load_s
+        return max(0.0, 7.0 / workers - 2.0) if workers else 7.0
 
-    for workers in (0, 1, 2, 3):
-        wait_s = wait_of(workers)
-        cure = workers_that_cure(RunSetup(workers=workers), compute_s + wait_s, wait_s)
-        assert wait_of(cure.needed) == 0.0
-        assert cure.needed <= 4 + 1
+    cure = workers_that_cure(RunSetup(workers=workers), 2.0 + wait_of(workers), wait_of(workers))
+    assert wait_of(cure.needed) == 0.0 and cure.needed <= 4 + 1
 
 
 def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> None:
@@ -440,11 +386,7 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
     # The 1.6 s of loading are more than one worker hides in 1.5 s, and two hide them.
     assert loading_ratio(step_s, wait_s, 2, 16, 2) == pytest.approx(1.6 / 1.5)
     # Batches that are not pinned wait in /dev/shm, each with open files: no more of them than the plan itself takes.
-    for pinned, prefetch, words in (
-        (False, 16, "data.prefetch=32"),
-        (True, 16, "prefetch=256"),
-        (False, 32, "More loader"),
-    ):
+    for pinned, prefetch, words in ((False, 16, "data.prefetch=32"), (True, 16, "fetch=256"), (False, 32, "More load")):
         many = replace(setup, prefetch=prefetch, accumulation=651, pinned=pinned)
         (found,) = advice_on(pace=pace_of(wait=0.3), setup=many)
         assert found.remedy is not None and words in found.remedy
@@ -472,32 +414,32 @@ def test_the_advice_names_the_number(setup: RunSetup, used_gib: int, remedy: str
 
 
 def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:
-    cards = [replace(CARD, throttle_reasons=("power limit",)), replace(CARD, problem="gone")]
-    host = replace(HOST, disk_free_bytes=GIB)
-    recorded = [{"code": "a", "severity": "ok", "text": "Fine."}, {"code": "b", "severity": "error", "message": "Bad."}]
-    advice = advice_on(gpus=cards, host=host, recorded=recorded)
-    assert [item.level for item in advice] == ["error", "warning", "warning", "note", "ok"]
-    assert [item.code for item in advice_on(status="failed", gpus=cards, host=host, recorded=recorded)] == ["b", "a"]
+    facts: dict[str, Any] = {
+        "gpus": [card(throttle_reasons=("power limit",)), card(problem="gone")],
+        "recorded": [
+            {"code": "a", "severity": "ok", "text": "Fine."},
+            {"code": "b", "severity": "error", "message": "Bad."},
+        ],
+        **host(disk_free_bytes=GIB),
+    }
+    assert [item.level for item in advice_on(**facts)] == ["error", "warning", "warning", "note", "ok"]
+    assert [item.code for item in advice_on(status="failed", **facts)] == ["b", "a"]
 
 
 def test_what_a_watcher_writes_is_shown_without_a_change(tmp_path: Path) -> None:
+    def lr(where: str, text: str, severity: str = "note", **more: Any) -> dict[str, Any]:
+        return {"code": "lr", "severity": severity, "text": text, "where": where, **more}
+
     folder = write_run(tmp_path / "run")
     state = json.loads((folder / "state.json").read_text())
-    write_json(
-        folder / "state.json", {**state, "advice": [{"code": "x", "severity": "error", "text": "From the state."}, 7]}
-    )
+    recorded = [{"code": "x", "severity": "error", "text": "From the state."}, 7]
+    write_json(folder / "state.json", {**state, "advice": recorded})
     source = source_of(folder)
     lines = [
         {"code": "overfit", "severity": "warning", "text": "The model learns by heart.", "remedy": "Stop at step 9."},
-        {"code": "lr", "severity": "note", "text": "Old.", "where": "a"},
-        {"code": "lr", "severity": "note", "text": "Another place.", "where": "b"},
-        {
-            "code": "lr",
-            "severity": "warning",
-            "text": "New \x1b[31mred[bold].",
-            "where": "a",
-            "remedy": {"command": "ls"},
-        },
+        lr("a", "Old."),
+        lr("b", "Another place."),
+        lr("a", "New \x1b[31mred[bold].", "warning", remedy={"command": "ls"}),
         {"severity": "warning"},
     ]
     (folder / "advice.jsonl").write_text("garbage\n" + "".join(json.dumps(line) + "\n" for line in lines))

@@ -1,23 +1,47 @@
-"""A job from any of its processes: real trees of launchers, ranks, workers and shells."""
+"""A job from any of its processes: real trees of launchers, ranks, workers and shells; the outputs and files that they name."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import platform
+import shlex
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 import pytest
-from trainwiz.core.telemetry.job import Job, job_of, trainings_below
-from trainwiz.core.telemetry.processes import ProcessTable, roles_of, tree_of
+from torch.utils.tensorboard import SummaryWriter
+from trainwiz.core.run.lost import identify
+from trainwiz.core.telemetry.discovery import recognise
+from trainwiz.core.telemetry.job import Job, job_of, output_paths, trainings_below
+from trainwiz.core.telemetry.job_metrics import Clues, find_metrics
+from trainwiz.core.telemetry.processes import (
+    OpenFile,
+    ProcessTable,
+    is_written,
+    open_files,
+    roles_of,
+    tree_of,
+    written_through,
+)
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
+from tests.each import each
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 
 PORT = str(20_000 + os.getpid() % 9_000)
 """What names the job. Ranks that another worker of the suite has running at the same time are not of it."""
+AS_LIGHTNING = """
+import os, subprocess, sys, time
+if 'LOCAL_RANK' not in os.environ:
+    subprocess.Popen([sys.executable, *sys.argv], env=os.environ | {'LOCAL_RANK': '1'})
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -41,34 +65,28 @@ def job(pid: int) -> Job:
     return found
 
 
-@pytest.fixture
-def launched(scripts: Path) -> Iterator[list[int]]:
+def roles_below(pid: int) -> list[str]:
+    return sorted(roles_of(tree_of(pid)).values())
+
+
+def test_every_process_of_a_launched_job_leads_to_its_launcher(scripts: Path) -> None:
     """torchrun, two ranks, two workers of each."""
     with started(python("torchrun", "train.py", "--token", "abcdef"), scripts, RANKS="2", WORKERS="2") as root:
-        yield tree_with(root.pid, 7)  # the workers are there: everything above them has its own command
+        launched = tree_with(root.pid, 7)  # the workers are there: everything above them has its own command
+        found = {pid: job(pid) for pid in launched}
+        assert {(one.pid, one.name) for one in found.values()} == {(root.pid, "train.py")}
+        assert found[launched[-1]].command.endswith("torchrun train.py --token ***")
+        assert roles_of(tree_of(root.pid))[root.pid] == "launcher"
+        assert roles_below(root.pid) == ["launcher", *["loader"] * 4, "trainer", "trainer"]
 
 
-def test_every_process_of_a_launched_job_leads_to_its_launcher(launched: list[int]) -> None:
-    found = {pid: job(pid) for pid in launched}
-    assert {one.pid for one in found.values()} == {launched[0]}
-    assert {one.name for one in found.values()} == {"train.py"}
-    assert found[launched[-1]].command.endswith("torchrun train.py --token ***")
-
-
-def test_roles_of_a_launched_job(launched: list[int]) -> None:
-    roles = roles_of(tree_of(launched[0]))
-    assert roles[launched[0]] == "launcher"
-    assert sorted(roles.values()) == ["launcher", "loader", "loader", "loader", "loader", "trainer", "trainer"]
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_a_worker_leads_to_its_trainer(scripts: Path, start: str) -> None:
+@each("start", ["fork", "spawn"])
+def test_a_worker_leads_to_its_trainer(tmp_path: Path, start: str) -> None:
     extra = 1 if start == "spawn" else 0  # multiprocessing's resource tracker
-    with started(python("train.py"), scripts, WORKERS="2", START=start) as root:
+    with started(python("train.py"), write_scripts(tmp_path), WORKERS="2", START=start) as root:
         pids = tree_with(root.pid, 3 + extra)
         assert {job(pid).pid for pid in pids} == {root.pid}
-        roles = roles_of(tree_of(root.pid))
-        assert sorted(roles.values()) == ["helper"] * extra + ["loader", "loader", "trainer"]
+        assert roles_below(root.pid) == ["helper"] * extra + ["loader", "loader", "trainer"]
 
 
 def test_two_trainings_below_one_shell_are_told_apart(scripts: Path) -> None:
@@ -92,62 +110,145 @@ def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
             assert sorted(found.pid for found in job(rank).roots) == sorted(ranks)
 
 
-@pytest.mark.parametrize(
-    ("others", "words", "joined"),
+@each(
+    ("port", "other_port", "words", "joined"),
     [
-        ({"MASTER_PORT": PORT}, [], True),
-        ({"MASTER_PORT": "29513"}, [], False),
-        ({"MASTER_PORT": PORT}, ["--other"], False),
-        ({"MASTER_PORT": ""}, [], False),
+        (PORT, PORT, [], True),
+        (PORT, "29513", [], False),
+        (PORT, PORT, ["--other"], False),
+        # Nothing names it.
+        (None, None, [], False),
     ],
-    ids=["same", "another port", "another command", "nothing names it"],
 )
 def test_ranks_without_a_launcher_are_told_by_what_names_their_job(
-    scripts: Path, others: dict[str, str], words: list[str], joined: bool
+    tmp_path: Path, port: str | None, other_port: str | None, words: list[str], joined: bool
 ) -> None:
-    named = {"WORLD_SIZE": "2", "MASTER_PORT": PORT} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
-    others = {"WORLD_SIZE": "2", **others} if others["MASTER_PORT"] else {"WORLD_SIZE": "2"}
-    with (
-        started(python("train.py"), scripts, **named) as one,
-        started(python("train.py", *words), scripts, **others) as two,
-    ):
-        wait_for(lambda: all("train.py" in " ".join(ProcessTable().command(rank.pid)) for rank in (one, two)))
+    def rank(port: str | None, *words: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+        variables = {"WORLD_SIZE": "2", **({"MASTER_PORT": port} if port else {})}
+        return started(python("train.py", *words), write_scripts(tmp_path), **variables)
+
+    with rank(port) as one, rank(other_port, *words) as two:
+        wait_for(lambda: all("train.py" in ProcessTable().command(found.pid) for found in (one, two)))
         assert {root.pid for root in job(one.pid).roots} == ({one.pid, two.pid} if joined else {one.pid})
 
 
 def test_a_rank_that_was_started_by_the_first_one_is_a_trainer(scripts: Path) -> None:
     """As Lightning does: the same command with another LOCAL_RANK in its environment."""
-    (scripts / "train.py").write_text(
-        "import os, subprocess, sys, time\n"
-        "if 'LOCAL_RANK' not in os.environ:\n"
-        "    subprocess.Popen([sys.executable, *sys.argv], env=os.environ | {'LOCAL_RANK': '1'})\n"
-        "time.sleep(600)\n"
-    )
+    (scripts / "train.py").write_text(AS_LIGHTNING)
     with started(python("train.py"), scripts) as root:
         pids = tree_with(root.pid, 2)
-        assert set(roles_of(tree_of(root.pid)).values()) == {"trainer"}
+        assert set(roles_below(root.pid)) == {"trainer"}
         assert job(pids[1]).pid == root.pid
 
 
-def test_no_such_process_and_one_that_has_ended(scripts: Path) -> None:
+def test_processes_that_have_ended_that_train_nothing_and_hostile_names(scripts: Path) -> None:
     assert job_of(2**31 - 1, ProcessTable()) is None
     with started(["true"], scripts) as ended:
         wait_for(lambda: not ProcessTable().is_alive(ended.pid))
         # Not waited for yet: a zombie keeps its number.
         assert job_of(ended.pid, ProcessTable()) is None
-
-
-def test_a_process_that_trains_nothing_is_a_job_of_its_own(scripts: Path) -> None:
     with started(["sleep", "600"], scripts) as root:
         wait_for(lambda: ProcessTable().command(root.pid) == ["sleep", "600"])
-        found = job(root.pid)
-        assert (found.pid, found.name) == (root.pid, "sleep")
-
-
-def test_a_name_with_escape_codes_and_markup_stays_text(scripts: Path) -> None:
+        assert (job(root.pid).pid, job(root.pid).name) == (root.pid, "sleep")
     name = "train\x1b[31m[bold]\nx.py"
-    (scripts / name).write_text((scripts / "train.py").read_text())
+    (scripts / "train.py").rename(scripts / name)
     with started(python(name), scripts) as root:
         wait_for(lambda: len(ProcessTable().command(root.pid)) == 2)
         assert job(root.pid).name == "train[bold] x.py"
         assert "\x1b" not in job(root.pid).command
+
+
+# Output folders that command lines name.
+
+
+@each(
+    ("command", "named"),
+    [
+        ("python t.py --output_dir out", ["out"]),
+        ("python t.py --output-dir=out --logging_dir logs", ["out", "logs"]),
+        ("python t.py trainer.default_root_dir=out", ["out"]),
+        ("python t.py +train.output_dir=/abs/out", ["/abs/out"]),
+        ("python t.py --logdir a --logdir a", ["a"]),
+        ("python t.py --output_dir", []),
+        ("python t.py --output_dir --lr 3", []),
+        ("python t.py --output_dir=", []),
+        ("python t.py --lr 3 output_dir", []),
+        ("python t.py --save_dir ./x", ["x"]),
+        ("python t.py args.json", ["a"]),
+        ("python t.py --config=config.yaml", ["b"]),
+        # A home that nobody has is a name like others; a process that has just ended has no words.
+        ("python x.py --output_dir '~nobody-has-this-name'", ["~nobody-has-this-name"]),
+        ("", []),
+    ],
+)
+def test_output_folders_by_options_and_config_files(tmp_path: Path, command: str, named: list[str]) -> None:
+    (tmp_path / "args.json").write_text(json.dumps({"train": {"output_dir": "a"}, "lr": 3}))
+    (tmp_path / "config.yaml").write_text("training:\n  logging_dir: b\n")
+    assert output_paths(shlex.split(command), tmp_path) == [tmp_path / name for name in named]
+
+
+@each("text", ["{", "[" * 1_100, "a: *b", "- !!python/object/apply:os.system [true]", "\x00\xff", "output_dir: 3", ""])
+def test_broken_config_files_name_nothing(tmp_path: Path, text: str) -> None:
+    for name in ("c.json", "c.yaml"):
+        (tmp_path / name).write_text(text, encoding="latin-1")
+        assert output_paths(["python", "t.py", name, "missing.json", "."], tmp_path) == []
+
+
+@each(("is_trainer", "kind"), [(True, "trainer"), (False, "tensorboard")])
+def test_whose_event_file_it_is_shows_with_its_first_event(is_trainer: bool, kind: str, tmp_path: Path) -> None:
+    """A Trainer names its arguments in its event file a moment after it began it; its metrics have other names."""
+    here = identify(os.getpid())
+    assert here is not None
+    out = tmp_path / "out"
+
+    def found_kind() -> str | None:
+        clues = Clues(cwd=tmp_path, pids=frozenset([here.pid]), outputs=(out,), folders=(out, tmp_path))
+        found = find_metrics(Job((here,), "train.py", "python train.py"), clues, ProcessTable(), recognise)
+        return found.target.kind if found is not None and found.rank == 0 else None
+
+    with SummaryWriter(str(out / "runs" / f"{time.strftime('%b%d')}_{platform.node()}")) as writer:
+        writer.flush()
+        assert len(list(out.rglob("*tfevents*"))) == 1
+        assert found_kind() is None
+        if is_trainer:
+            writer.add_text("args", '{"max_steps": 5}')
+        else:
+            writer.add_scalar("loss", 1.0, 1)
+        writer.flush()
+        assert found_kind() == kind
+
+
+# Open files: by path, by kind, through a pipe.
+
+
+def test_files_and_how_they_were_opened(tmp_path: Path) -> None:
+    def by_name() -> dict[str, OpenFile]:
+        return {file.name: file for file in open_files(os.getpid()) or ()}
+
+    (tmp_path / "read").write_text("x")
+    with (
+        (tmp_path / "read").open() as read,
+        (tmp_path / "written").open("w") as written,
+        Path("/dev/null").open() as null,
+        (tmp_path / "gone").open("w"),
+    ):
+        (tmp_path / "gone").unlink()
+        files = by_name()
+        assert files[str(tmp_path / "read")].kind == "file"
+        assert not is_written(os.getpid(), read.fileno())
+        assert is_written(os.getpid(), written.fileno())
+        assert {file.kind for file in files.values() if file.descriptor == null.fileno()} <= {"null"}
+        assert not any("gone" in name for name in files), "a deleted file is left out"
+
+
+def test_the_file_behind_tee_is_found(tmp_path: Path) -> None:
+    with started(["bash", "-c", "sleep 600 | tee log.txt > /dev/null"], tmp_path) as shell:
+        children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
+        wait_for(lambda: children.read_text().split())
+        sleeper = int(children.read_text().split()[0])
+
+        def pipes() -> list[str]:
+            files = open_files(sleeper) or ()
+            return [file.name for file in files if file.descriptor == 1 and file.kind == "pipe"]
+
+        wait_for(lambda: pipes() and written_through(pipes()[0]) == [tmp_path / "log.txt"])

@@ -1,16 +1,37 @@
-"""Log lines are plain text: no escape codes, progress bars folded, memory bounded."""
+"""Logs and lines: tails read what was appended however it was cut; shown lines are plain; parts are found in any size."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import random
 import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
 
-from trainwiz.core.telemetry.log import LONGEST_LINE, LogLines, bar_of, level_of
+import pytest
+from trainwiz.core.lines import LONGEST_LINE_BYTES, JsonLinesTail, TextTail
+from trainwiz.core.telemetry.log import LONGEST_LINE, LogFile, LogLines, LogPart, bar_of, level_of
 
 from tests.each import each
 
 
+def shown(*texts: str, kept: int = 300) -> list[str]:
+    log = LogLines(kept=kept)
+    for text in texts:
+        log.feed(text)
+    return [line.text for line in log.lines()]
+
+
+def bar(at: int, total: int, name: str = "") -> str:
+    """As tqdm writes it."""
+    return f"{name}{at * 100 // total:3d}%|{'#' * min(at, 9)}| {at}/{total} [00:0{at}<00:01,  1.20it/s]"
+
+
 @each(
-    ("raw", "shown"),
+    ("raw", "text"),
     [
         ("\x1b[31mred\x1b[0m text", "red text"),
         ("\x1b]0;title\x07after", "after"),
@@ -19,29 +40,40 @@ from tests.each import each
         ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
         ("right \u202eto left", "right to left"),
         ("tab\there", "tab here"),
+        ("損失 2.5", "損失 2.5"),
+        ("x" * 300_000, "x" * (LONGEST_LINE - 1) + "…"),
     ],
 )
-def test_lines_are_harmless(raw: str, shown: str) -> None:
-    log = LogLines()
-    log.feed(raw + "\n")
-    assert tuple(line.text for line in log.lines()) == (shown,)
+def test_lines_are_harmless(raw: str, text: str) -> None:
+    assert shown(raw + "\n") == [text]
 
 
 def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
+    bars = [f"\r{percent}%|{'#' * (percent // 10)}" for percent in range(101)]
+    assert shown(*bars) == ["100%|##########"]
+    assert shown(*bars, "\nsaved\n") == ["100%|##########", "saved"]
+    # Between logged lines it is one line at the end; nested ones stay two; text behind one is a line.
     log = LogLines()
-    for percent in range(101):
-        log.feed(f"\r{percent}%|{'#' * (percent // 10)}")
-    assert tuple(line.text for line in log.lines()) == ("100%|##########",)
-    log.feed("\nsaved\n")
-    assert tuple(line.text for line in log.lines()) == ("100%|##########", "saved")
+    for step in range(1, 5):
+        log.feed(f"\r{bar(step, 9)}\r          \r{{'loss': {step}}}\n\r{bar(step, 9)}")
+    texts = [line.text.strip() for line in log.lines()]
+    assert texts == ["{'loss': 1}", "{'loss': 2}", "{'loss': 3}", "{'loss': 4}", bar(4, 9).strip()]
+    assert log.lines()[-1].level == "progress"
+    nested = [
+        f"\r{bar(outer, 3, 'epochs: ')}" + "".join(f"\n\r{bar(inner, 7, 'batches: ')}\x1b[A" for inner in range(5))
+        for outer in range(3)
+    ]
+    assert shown(*nested) == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
+    log = LogLines()
+    log.feed(bar(3, 9) + "RuntimeError: broken\n")
+    found = [(line.text.strip(), line.level) for line in log.lines()]
+    assert found == [(bar(3, 9).strip(), "progress"), ("RuntimeError: broken", "error")]
 
 
 def test_fifty_thousand_lines_at_once_keep_the_newest() -> None:
-    log = LogLines(kept=300)
-    started = time.perf_counter()
-    log.feed("".join(f"line {n}\n" for n in range(50_000)))
-    assert time.perf_counter() - started < 0.5
-    assert tuple(line.text for line in log.lines()) == tuple(f"line {n}" for n in range(49_700, 50_000))
+    text, began_s = "".join(f"line {n}\n" for n in range(50_000)), time.process_time()
+    assert shown(text, kept=300) == [f"line {n}" for n in range(49_700, 50_000)]
+    assert time.process_time() - began_s < 2.5
 
 
 @each(
@@ -80,46 +112,6 @@ def test_a_traceback_is_an_error_to_its_end_on_the_rank_that_wrote_it() -> None:
     assert [line.level for line in log.lines()] == ["error", "error", "info", "error", "error", "info"]
 
 
-def bar(at: int, total: int, name: str = "") -> str:
-    """As tqdm writes it."""
-    return f"{name}{at * 100 // total:3d}%|{'#' * at}| {at}/{total} [00:0{at}<00:01,  1.20it/s]"
-
-
-def test_a_bar_between_logged_lines_is_one_line_at_the_end() -> None:
-    log = LogLines()
-    for step in range(1, 5):
-        log.feed(f"\r{bar(step, 9)}\r          \r{{'loss': {step}}}\n\r{bar(step, 9)}")
-    texts = [line.text.strip() for line in log.lines()]
-    assert texts == ["{'loss': 1}", "{'loss': 2}", "{'loss': 3}", "{'loss': 4}", bar(4, 9).strip()]
-    assert log.lines()[-1].level == "progress"
-
-
-def test_nested_bars_stay_two_lines() -> None:
-    log = LogLines()
-    for outer in range(3):
-        log.feed(f"\r{bar(outer, 3, 'epochs: ')}")
-        for inner in range(5):
-            log.feed(f"\n\r{bar(inner, 7, 'batches: ')}\x1b[A")
-    assert [line.text for line in log.lines()] == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
-
-
-def test_text_printed_behind_a_bar_is_a_line() -> None:
-    log = LogLines()
-    log.feed(bar(3, 9) + "RuntimeError: broken\n")
-    assert [(line.text.strip(), line.level) for line in log.lines()] == [
-        (bar(3, 9).strip(), "progress"),
-        ("RuntimeError: broken", "error"),
-    ]
-
-
-def test_huge_lines_are_cut_and_wide_characters_stay() -> None:
-    log = LogLines()
-    log.feed("x" * 300_000 + "\n" + "損失 2.5\n")
-    first, second = log.lines()
-    assert len(first.text) == LONGEST_LINE and first.text.endswith("…")
-    assert second.text == "損失 2.5"
-
-
 @each(
     "line",
     [
@@ -137,4 +129,225 @@ def test_no_line_is_dear_to_look_at(line: str) -> None:
         return time.process_time() - began_s
 
     # A pattern that tries every split of the line takes 70 ms and more.
-    assert min(seconds() for _ in range(3)) < 0.02
+    assert min(seconds() for _ in range(5)) < 0.03
+
+
+# LogFile: parts of a log from either end, searched and filtered, whatever its size.
+
+
+def texts(part: LogPart) -> list[str]:
+    return [placed.line.text for placed in part.lines]
+
+
+def file_of(folder: Path, text: str | bytes) -> LogFile:
+    path = folder / "log"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return LogFile(path)
+
+
+def test_parts_searches_and_levels_of_a_long_log(tmp_path: Path) -> None:
+    lines = [f"line {n} WARNING: slow" if n % 1000 == 7 else f"line {n} of the log" for n in range(15_000)]
+    log = file_of(tmp_path, "".join(line + "\n" for line in lines))
+    found, part = list[str](), log.search(after=0, limit=700)
+    while not part.at_end:
+        found += texts(part)
+        part = log.search(after=part.end, limit=700)
+    assert found + texts(part) == lines
+    matching = [line for line in lines if "line 12" in line]
+    last = log.search("LINE 12", limit=1)
+    assert texts(last) == matching[-1:]
+    before = log.search("line 12", before=last.lines[0].start, limit=2)
+    assert texts(before) == matching[-3:-1]
+    assert texts(log.search("line 12", after=before.lines[1].end, limit=1)) == texts(last)
+    assert texts(log.search("nowhere", seconds=60)) == []
+    warnings = log.search(level="warning", limit=100, seconds=60)
+    assert texts(warnings) == [line for line in lines if "WARNING" in line]
+    assert texts(log.search("line 7 ", "warning", seconds=60)) == ["line 7 WARNING: slow"]
+
+
+def test_what_is_found_is_what_is_seen(tmp_path: Path) -> None:
+    log = file_of(tmp_path, b"\x1b[32mmodel\x1b[0m esm2\n\rold\r\xc3\x89cole finie\n\xff\xfe bytes\n")
+    found = [texts(log.search(words)) for words in ("MODEL ESM2", "école", "old")]
+    assert found == [["model esm2"], ["École finie"], []]
+    assert len(texts(log.search())) == 3
+    # Versions of a bar are one line, and what was printed behind it stays with it.
+    bars = [f"{at:3d}%|#| {at}/100 [00:01<00:01,  1.2it/s]" for at in range(1, 60)]
+    log = file_of(tmp_path, "start\n" + "".join(f"\r{bar}\n{{'loss': {at}}}\n" for at, bar in enumerate(bars)))
+    found_bars = texts(log.search(limit=500))
+    assert found_bars[0] == "start" and len(found_bars) == 1 + len(bars) + 1
+    assert found_bars[-2:] == [bars[-1], "{'loss': 58}"]
+    log = file_of(tmp_path, "a\n 50%|#| 1/2 [00:01<00:01,  1.2it/s]behind\nb\n")
+    part = log.search(after=0, limit=2)
+    assert texts(part) == ["a", " 50%|#| 1/2 [00:01<00:01,  1.2it/s]", "behind"]
+    assert texts(log.search(after=part.end)) == ["b"]
+
+
+def test_unfinished_absent_empty_and_unreadable_logs(tmp_path: Path) -> None:
+    part = file_of(tmp_path, "one\ntw").search(after=0)
+    assert texts(part) == ["one", "tw"]
+    log = file_of(tmp_path, "one\ntwo\nthree\n")
+    assert texts(log.search(after=part.end)) == ["two", "three"], "it is read again when it is whole"
+    back = log.search(limit=1)
+    assert texts(back) == ["three"] and back.at_end
+    assert LogFile(tmp_path / "none").search().lines == ()
+    assert file_of(tmp_path, "").search("x").at_start
+    problem = LogFile(tmp_path).search().problem
+    assert problem is not None and str(tmp_path) in problem
+
+
+@each("line_end", [b"\n", b" "])
+def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path, line_end: bytes) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        file.write(b"the needle" + line_end)
+        for _ in range(32):
+            file.write((b"x" * 99 + line_end.strip(b" ")) * 10_000)
+    assert (tmp_path / "log").stat().st_size > 30_000_000
+    log, before = LogFile(tmp_path / "log"), None
+    tracemalloc.start()
+    while not (part := log.search("the needle", before=before)).lines:
+        assert not part.at_start
+        before = part.start
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert part.lines[0].start == 0
+    assert peak < 24 * 1024 * 1024
+
+
+# Tails: exactly what was appended, however it was cut, truncated, replaced or broken.
+
+
+def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
+    rows = tail.read_new()
+    while tail.behind:
+        rows += tail.read_new()
+    return rows
+
+
+@each("seed", range(12))
+def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    kinds = ["é", "体", "🙂", "\r", "x" * source.randrange(200), "\u2028"]
+    rows = [{"step": n, "text": source.choice(kinds)} for n in range(150)]
+    line_end = "\r\n" if seed % 2 else "\n"
+    document = "".join(json.dumps(row, ensure_ascii=False) + line_end for row in rows)
+    path, data, position = tmp_path / "m.jsonl", document.encode(), 0
+    tail, text_tail, seen, seen_text = JsonLinesTail(path), TextTail(path), list[Any](), ""
+    while position < len(data):
+        step = source.choice([1, 2, 3, 5, 17, 400, 5000])
+        with path.open("ab") as file:
+            file.write(data[position : position + step])
+        position += step
+        seen += rows_of(tail)
+        seen_text += text_tail.read_new()
+    assert (seen, seen_text) == (rows, document)
+    assert tail.garbage_lines == 0 and rows_of(tail) == []
+
+
+def test_a_file_that_is_replaced_or_rewritten_starts_again(tmp_path: Path) -> None:
+    longer = [{"b": n} for n in range(100)]
+    text = "".join(json.dumps(row) + "\n" for row in longer)
+    for same_inode in (True, False):
+        path = tmp_path / f"{same_inode}.jsonl"
+        path.write_text('{"a": 1}\n')
+        tail = JsonLinesTail(path)
+        tail.read_new()
+        # To the same size: by its time.
+        path.write_text('{"a": 2}\n')
+        os.utime(path, ns=(1, 1))
+        assert tail.read_new() == [{"a": 2}]
+        if same_inode:
+            path.write_text(text)
+        else:
+            (tmp_path / "other").write_text(text)
+            (tmp_path / "other").replace(path)
+        assert tail.read_new() == longer
+        assert tail.resets == 2
+    folder = JsonLinesTail(tmp_path)
+    assert folder.read_new() == []
+    assert folder.problem is not None and str(tmp_path) in folder.problem
+
+
+def test_garbage_is_counted_and_a_line_without_end_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    garbage = b'\n\nnonsense\n[1]\n"text"\n\x00\x00\x00\n{"a": \xff}\n' + b"[" * 200_000
+    path.write_bytes(b'{"a": 1}' + garbage + b'\n{"a": 9}\r\n')
+    tail = JsonLinesTail(path)
+    assert (rows_of(tail), tail.garbage_lines) == ([{"a": 1}, {"a": 9}], 6)
+    path = tmp_path / "endless.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + b"x" * 10 * LONGEST_LINE_BYTES + b'\n{"a": 2}\n')
+    tail, rows, held = JsonLinesTail(path), list[Any](), list[int]()
+    while not rows or tail.behind:
+        rows += tail.read_new()
+        held.append(len(tail._half))
+    assert (rows, tail.garbage_lines) == ([{"a": 1}, {"a": 2}], 1)
+    assert max(held) <= LONGEST_LINE_BYTES
+
+
+def test_what_has_a_window_is_entered_near_its_end_at_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    lines = [json.dumps({"n": n}) for n in range(10_000)]
+    path.write_text("\n".join(lines) + "\n")
+    rows, text = JsonLinesTail(path, window_bytes=1000), TextTail(path, window_bytes=1000)
+    numbers, seen = [row["n"] for row in rows_of(rows)], text.read_new().splitlines()
+    assert numbers == list(range(numbers[0], 10_000)) and seen == lines[-len(seen) :]
+    assert 50 < len(numbers) < 120 and 50 < len(seen) < 100
+    assert rows.garbage_lines == 0 and text.skipped_bytes > 0
+    with path.open("a") as file:
+        file.write('{"n": 10000}\n')
+    assert (rows.read_new(), text.read_new()) == ([{"n": 10000}], '{"n": 10000}\n')
+
+
+NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "inf": math.inf, "-inf": -math.inf}
+HOSTILE_LINES = [
+    b'{"step": 1, "loss": 0.1, "rate": 1e-05, "big": 18446744073709551615, "low": -9223372036854775808}',
+    b'{"loss": NaN, "a": Infinity, "b": -Infinity}',
+    b'{"loss": "NaN", "a": "Infinity", "b": "-Infinity", "c": "inf", "d": "-inf", "e": "NaN!", "f": ["NaN"]}',
+    b'{"zero": -0, "negative": -0.0, "huge": 1e400, "tiny": 1e-400, "long": 0.1000000000000000055511151231257827}',
+    b'{"loss": 1, "loss": 2}',
+    b'\t {"spaces": 1} \r',
+    b'\xef\xbb\xbf{"mark": 1}',
+    b'{"text": "\xff\xfe", "pair": "\\ud83d\\ude00", "lone": "\\ud800"}',
+    b'{"control": "\x01"}',
+    b'{"nul": "\\u0000", "separator": "\xe2\x80\xa8"}',
+    b'{"deep": ' + b"[" * 1200 + b"]" * 1200 + b"}",
+    b'{"deeper": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    b'{"cut": 1, "off',
+    b'{"a": 1} {"b": 2}',
+    b'{"a": 1,}',
+    b"{'a': 1}",
+    b'{"a": 01, "b": .5, "c": +1}',
+    b'{"none": null, "yes": true, "nested": {"x": [1, 2.5, "s"]}}',
+    *(b"{}", b"[1, 2]", b"NaN", b"7", b'"text"', b"", b"   ", b"not json"),
+]
+
+
+def as_the_standard_library(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line.strip().decode("utf-8-sig", errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    return {key: NUMBER_WORDS.get(value, value) if isinstance(value, str) else value for key, value in row.items()}
+
+
+@each("seed", range(30))
+def test_hostile_lines_read_as_the_standard_library_reads_them(tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    lines = [source.choice(HOSTILE_LINES) for _ in range(source.choice([1, 2, 5, 40]))]
+    if seed >= 15:
+        # Bytes changed at random, also in lines that were well.
+        lines = [bytes(b if source.random() > 0.02 else source.choice(b' "{},:eN-') for b in line) for line in lines]
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    tail = JsonLinesTail(path)
+    expected = [as_the_standard_library(line) for line in lines if line.strip()]
+    assert [repr(row) for row in rows_of(tail)] == [repr(row) for row in expected if row is not None]
+    assert (tail.lines, tail.garbage_lines) == (len(expected), expected.count(None))
+
+
+def test_integers_of_more_than_64_bits_keep_what_a_float_holds(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"n": 123456789012345678901234567890}\n{"n": -9223372036854775809, "loss": NaN}\n')
+    rows = rows_of(JsonLinesTail(path))
+    assert [float(row["n"]) for row in rows] == pytest.approx([1.2345678901234568e29, -9.223372036854776e18], rel=1e-15)

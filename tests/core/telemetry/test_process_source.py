@@ -1,4 +1,4 @@
-"""A real Trainer under a real accelerate launch, watched by its processes and by its folder until it is killed."""
+"""Jobs watched by their processes: a real Trainer under a real accelerate launch, jobs that seem to train, side by side."""
 
 from __future__ import annotations
 
@@ -8,36 +8,72 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
+from trainwiz.core.telemetry.job import trainings_below
 from trainwiz.core.telemetry.job_source import ProcessSource
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target, open_source
 
-from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
+from tests.core.telemetry.event_writers import write_points
+from tests.core.telemetry.foreign_jobs import FAKE_TRAINER, look, python, started, wait_for, write_scripts
+from tests.each import each
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(1200),
 ]
 LAUNCH = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--main_process_port", "0"]
 STEPS = 100_000
+WRITER = """
+import sys, time
+from fake import Events, load_framework
+load_framework()
+writers = [Events(name) for name in sys.argv[2:]]
+for step in range(10**5):
+    for events in writers:
+        events.scalar("loss", step, float(sys.argv[1]))
+    time.sleep(0.1)
+"""
+STATES = """
+import json, pathlib, time
+from fake import load_framework
+load_framework()
+state = {"global_step": 4, "max_steps": 9, "epoch": 1.0, "log_history": [{"step": 4, "epoch": 1.0, "loss": 7.0}]}
+folder = pathlib.Path("written in code/checkpoint-4")
+folder.mkdir(parents=True)
+(folder / "trainer_state.json").write_text(json.dumps(state))
+time.sleep(600)
+"""
+WAIT = "import fake, time\nfake.load_framework()\nprint('up', flush=True)\ntime.sleep(600)\n"
+QUEUE = """
+import subprocess, sys, fake
+fake.load_framework()
+jobs = [subprocess.Popen([sys.executable, 'go.py', '1', name]) for name in 'ab']
+for job in jobs:
+    job.wait()
+"""
 
 
-def look(source: Source) -> Snapshot:
-    return source.read_all(("loss",))
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """Scripts that are called like trainings, and such that are not."""
+    folder = write_scripts(tmp_path / "work")
+    (folder / "go.py").write_text(WRITER)
+    (folder / "hf_plain.py").write_text(WRITER)
+    (folder / "states.py").write_text(STATES)
+    return folder
 
 
 def with_steps(source: Source, more_than: int = 0) -> Snapshot:
     """The first look that shows more steps than that."""
 
     def snapshot() -> Snapshot | None:
-        found = look(source)
+        found = source.read_all(("loss",))
         return found if found.step is not None and found.step > more_than else None
 
     found = wait_for(snapshot)
@@ -45,121 +81,91 @@ def with_steps(source: Source, more_than: int = 0) -> Snapshot:
     return found
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_scripts(tmp_path_factory.mktemp("job") / "work")
+def opened(what: object) -> Source:
+    return open_source(find_target(str(what)))
 
 
-@pytest.fixture(scope="module")
-def launched(work: Path) -> Iterator[subprocess.Popen[bytes]]:
+def last(what: object) -> float | None:
+    """The loss that is shown, by whatever name."""
+    return next((summary.last for name, summary in look(what).metrics.items() if name.endswith("loss")), None)
+
+
+def test_a_real_trainer_with_loaders_by_its_processes_and_by_its_folder(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """accelerate launch, one trainer, two loader workers, event files."""
-    words = [
-        *LAUNCH,
-        "train_tiny.py",
-        "--output_dir",
-        "out",
-        "--max_steps",
-        str(STEPS),
-        "--hub_token",
-        "hf_abcdefghijkl",
-    ]
-    with started(python(*words), work, work / "out.log") as process:
-        wait_for(lambda: list(work.glob("out/runs/*/events*")), 120)
-        yield process
+    words = ["--output_dir", "out", "--max_steps", str(STEPS), "--hub_token", "hf_abcdefghijkl"]
+    with started(python(*LAUNCH, "train_tiny.py", *words), work, work / "out.log") as launched:
+        wait_for(lambda: list(work.glob("out/runs/*/events*")), 900)
+        source = opened(launched.pid)
+        snapshot = with_steps(source, 3)
+        check_figures(snapshot, work)
+        assert with_steps(source, snapshot.step or 0).metrics["loss"].count > snapshot.metrics["loss"].count
+        wait_for(lambda: len(source.read_all().processes) == 4)
+        check_processes(source.read_all())
+        # Its folder shows the same job.
+        snapshot = with_steps(opened(work / "out"))
+        assert (snapshot.source, snapshot.status) == ("trainer", "running")
+        assert launched.pid in [process.pid for process in snapshot.processes]
+        assert "machine" not in snapshot.unavailable
+        assert snapshot.log_path == str(work / "out.log")
+        # The list shows it once.
+        monkeypatch.chdir(tmp_path)
+        targets = list_targets()
+        found = [one for one in targets if one.target.pid == launched.pid]
+        assert len(found) == 1
+        assert (found[0].status, found[0].target.kind) == ("running", "process")
+        assert "train_tiny.py" in found[0].what and "hf_abc" not in found[0].what
+        assert default_target(found) == found[0].target
+        named = [one.target.pid for one in targets if one.target.name.startswith("train_tiny.py")]
+        assert named.count(launched.pid) == 1
+        # A copy of its folder shows nothing of this machine.
+        shutil.copytree(work / "out", tmp_path / "copy")
+        for file in (tmp_path / "copy").rglob("*tfevents*"):
+            file.rename(file.with_name(file.name.replace(os.uname().nodename, "elsewhere")))
+        snapshot = look(tmp_path / "copy")
+        assert snapshot.metrics["loss"].count
+        assert (snapshot.processes, snapshot.gpus, snapshot.host.ram_total_bytes) == ((), (), None)
+        assert "No process of this machine" in snapshot.unavailable["machine"]
 
 
-@pytest.fixture
-def source(launched: subprocess.Popen[bytes]) -> Iterator[Source]:
-    opened = open_source(find_target(str(launched.pid)))
-    yield opened
-    opened.close()
-
-
-def test_metrics_come_from_its_event_files(source: Source, work: Path) -> None:
-    snapshot = with_steps(source, 3)
+def check_figures(snapshot: Snapshot, work: Path) -> None:
+    """Those of its event files; its command without secrets."""
     assert (snapshot.source, snapshot.status) == ("process", "running")
-    assert snapshot.max_steps == STEPS
-    assert snapshot.path == str(work)
+    assert (snapshot.max_steps, snapshot.path) == (STEPS, str(work))
     assert snapshot.command is not None and snapshot.command.endswith("--hub_token ***")
     assert "hf_abc" not in str(snapshot.to_json())
     assert snapshot.log_path == str(work / "out.log") and any("loss" in line.text for line in snapshot.log)
     assert (snapshot.used_gpus, snapshot.actions) == ((), frozenset()), "it computes on the CPU, and is not ours"
     assert snapshot.read_from[0].startswith(str(work / "out" / "runs"))
     accumulator = EventAccumulator(str(Path(snapshot.read_from[0]).parent), size_guidance={"scalars": 0})
-    accumulator.Reload()
-    losses = accumulator.Scalars("train/loss")
     # TensorBoard has read on: the same points up to the step that was shown.
-    shown = [point for point in losses if point.step <= (snapshot.step or 0)]
+    points = [point for point in accumulator.Reload().Scalars("train/loss") if point.step <= (snapshot.step or 0)]
     summary = snapshot.metrics["loss"]
-    assert summary.count == len(shown) == len(snapshot.curve("loss"))
-    assert summary.last == pytest.approx(shown[-1].value)
-    assert with_steps(source, snapshot.step or 0).metrics["loss"].count > summary.count
+    assert summary.count == len(points) == len(snapshot.curve("loss"))
+    assert summary.last == pytest.approx(points[-1].value)
 
 
-def test_its_processes_have_roles_and_add_up_to_what_ps_says(source: Source) -> None:
-    def whole() -> Snapshot | None:
-        found = look(source)
-        return found if len(found.processes) == 4 else None
-
-    snapshot = wait_for(whole)
-    assert isinstance(snapshot, Snapshot)
+def check_processes(snapshot: Snapshot) -> None:
+    """They have roles, and add up to what ps says."""
     assert sorted(process.role for process in snapshot.processes) == ["launcher", "loader", "loader", "trainer"]
     pids = ",".join(str(process.pid) for process in snapshot.processes)
     shown = subprocess.run(["ps", "-o", "rss=", "-p", pids], capture_output=True, text=True, check=True)
     assert snapshot.job_rss_bytes == pytest.approx(1024 * sum(map(int, shown.stdout.split())), rel=0.05)
     trainer = next(process for process in snapshot.processes if process.role == "trainer")
-    assert (trainer.cpu_percent or 0.0) > 10
+    assert (trainer.cpu_percent or 0.0) > 1
     assert snapshot.host.ram_total_bytes
-
-
-def test_its_folder_shows_the_same_job(launched: subprocess.Popen[bytes], work: Path) -> None:
-    source = open_source(find_target(str(work / "out")))
-    snapshot = with_steps(source)
-    assert (snapshot.source, snapshot.status) == ("trainer", "running")
-    assert launched.pid in [process.pid for process in snapshot.processes]
-    assert "machine" not in snapshot.unavailable
-    assert snapshot.log_path == str(work / "out.log")
-    source.close()
-
-
-def test_a_copy_of_its_folder_shows_nothing_of_this_machine(
-    launched: subprocess.Popen[bytes], work: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(work / "out", tmp_path / "copy")
-    for file in (tmp_path / "copy").rglob("*tfevents*"):
-        file.rename(file.with_name(file.name.replace(os.uname().nodename, "elsewhere")))
-    snapshot = look(open_source(find_target(str(tmp_path / "copy"))))
-    assert snapshot.metrics["loss"].count
-    assert (snapshot.processes, snapshot.gpus, snapshot.host.ram_total_bytes) == ((), (), None)
-    assert "No process of this machine" in snapshot.unavailable["machine"]
-
-
-def test_the_list_shows_the_job_once(
-    launched: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = [one for one in list_targets() if one.target.pid == launched.pid]
-    assert len(found) == 1
-    assert (found[0].status, found[0].target.kind) == ("running", "process")
-    assert "train_tiny.py" in found[0].what
-    assert "hf_abc" not in found[0].what
-    assert default_target(found) == found[0].target
-    children = [one.target.pid for one in list_targets() if one.target.name.startswith("train_tiny.py")]
-    assert children.count(launched.pid) == 1
 
 
 def test_states_without_events_and_a_log_behind_tee(work: Path) -> None:
     """No TensorBoard, output through a pipe: metrics are read from the file that tee writes."""
-    command = (
-        f"{sys.executable} train_fake.py --output_dir quiet --max_steps {STEPS} --report_to none 2>&1 | tee piped.log"
-    )
-    with started(["bash", "-c", command], work) as shell:
-        wait_for(lambda: (work / "piped.log").exists() and b"loss" in (work / "piped.log").read_bytes())
-        source = open_source(find_target(str(shell.pid)))
-        snapshot = with_steps(source)
-        assert snapshot.read_from == (str(work / "piped.log"),)
-        assert snapshot.max_steps == STEPS
-        by_log = with_steps(open_source(find_target(str(work / "piped.log"))))
+    words = f"train_fake.py --output_dir quiet --max_steps {STEPS} --report_to none"
+    with started(["bash", "-c", f"{sys.executable} {words} 2>&1 | tee piped.log"], work) as shell:
+        piped = work / "piped.log"
+        wait_for(lambda: piped.exists() and b"loss" in piped.read_bytes())
+        snapshot = with_steps(opened(shell.pid))
+        assert (snapshot.read_from, snapshot.max_steps) == ((str(piped),), STEPS)
+        by_log = with_steps(opened(piped))
         assert {process.pid for process in by_log.processes} == {process.pid for process in snapshot.processes}
 
 
@@ -167,19 +173,18 @@ def test_it_is_killed_while_it_is_watched(work: Path) -> None:
     words = ["train_fake.py", "--output_dir", "killed", "--max_steps", str(STEPS)]
     with started(python(*words), work, work / "killed.log") as process:
         wait_for(lambda: list(work.glob("killed/runs/*/events*")))
-        source, folder = open_source(find_target(str(process.pid))), open_source(find_target(str(work / "killed")))
+        source, folder = opened(process.pid), opened(work / "killed")
         with_steps(source, 3)
         with_steps(folder, 3)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        snapshot = look(source)
+        snapshot = source.read_all()
         assert (snapshot.status, snapshot.processes, snapshot.eta_s) == ("quiet", (), None)
-        assert snapshot.ending is not None
-        assert "had ended" in snapshot.ending.text
+        assert snapshot.ending is not None and "had ended" in snapshot.ending.text
         assert snapshot.metrics["loss"].count > 3
         # The folder gains no step any more: not running, though it was written a moment ago.
-        wait_for(lambda: look(folder).status == "quiet", 10)
-        assert look(open_source(find_target(str(work / "killed")))).status == "quiet"
+        wait_for(lambda: folder.read_all().status == "quiet")
+        assert look(work / "killed").status == "quiet"
 
 
 def test_a_job_that_reaches_its_last_step_has_finished(work: Path) -> None:
@@ -187,10 +192,10 @@ def test_a_job_that_reaches_its_last_step_has_finished(work: Path) -> None:
     with started(python(*words), work, work / "short.log") as process:
         # Seen before it wrote anything, and not again before its end.
         wait_for(lambda: ProcessTable().command(process.pid)[1:2] == ["train_fake.py"])
-        source = open_source(find_target(str(process.pid)))
-        assert look(source).step is None
-        process.wait(60)
-        snapshot = look(source)
+        source = opened(process.pid)
+        assert source.read_all().step is None
+        process.wait(250)
+        snapshot = source.read_all()
         assert (snapshot.status, snapshot.step) == ("finished", 20)
         # Its event file is named after a process that is gone by now.
         assert "tfevents" in snapshot.read_from[0]
@@ -199,45 +204,99 @@ def test_a_job_that_reaches_its_last_step_has_finished(work: Path) -> None:
 
 def test_old_files_in_its_output_folder_are_not_its_own(work: Path) -> None:
     """A new job in the folder of an old one: nothing is shown before it writes."""
-    old = work / "again" / "runs" / "old"
-    old.mkdir(parents=True)
-    for file in work.glob("out/runs/*/events*"):
-        shutil.copy(file, old / file.name)
-    long_ago = time.time() - 3600
-    for file in old.iterdir():
-        os.utime(file, (long_ago, long_ago))
+    old, long_ago = write_points(work / "again" / "runs" / "old", {"train/loss": [(1, 1.0)]}), time.time() - 3600
+    os.utime(old, (long_ago, long_ago))
     with started(python("train.py", "--output_dir", "again"), work) as process:
-        snapshot = look(open_source(find_target(str(process.pid))))
+        snapshot = look(process.pid)
         assert snapshot.metrics == {}
         assert snapshot.processes
 
 
 def test_a_number_that_was_used_again_is_not_taken_for_the_job() -> None:
-    target = Target("process", Path("/"), "old", os.getpid(), started_s=1.0)
-    snapshot = ProcessSource(target).poll()
+    snapshot = ProcessSource(Target("process", Path("/"), "old", os.getpid(), started_s=1.0)).poll()
     assert (snapshot.status, snapshot.processes) == ("quiet", ())
     assert snapshot.ending is not None
     assert snapshot.ending.text == f"Process {os.getpid()} has ended."
 
 
-def test_a_job_that_writes_to_several_folders_is_read_from_its_own_files(work: Path, tmp_path: Path) -> None:
+# Whose figures are shown: jobs side by side in one working folder, whose scripts are not called like trainings.
+
+
+def test_a_job_that_writes_to_several_folders_is_read_from_its_own_files(work: Path) -> None:
     """Two writers, beside event files of another process in the same folders."""
-    write_scripts(tmp_path)
-    (tmp_path / "train_loop.py").write_text(
-        "import time\n"
-        "from fake import Events\n"
-        "writers = [Events(name) for name in ('a/loss', 'b')]\n"
-        "for step in range(10**5):\n"
-        "    for writer in writers:\n"
-        "        writer.scalar('value', step, step)\n"
-        "    time.sleep(0.05)\n"
-    )
-    with started(python("train_loop.py"), tmp_path) as process:
-        wait_for(lambda: len(list(tmp_path.rglob("*tfevents*"))) == 2)
-        for file in work.glob("out/runs/*/events*"):
-            shutil.copy(file, tmp_path / "b" / file.name)
-        source = open_source(find_target(str(process.pid)))
-        snapshot = with_steps(source, 3)
-        assert set(snapshot.metrics) == {"a/loss/value", "b/value"}
-        assert snapshot.metrics["b/value"].count > 3
+    with started(python("go.py", "1", "a/loss", "b"), work) as process:
+        wait_for(lambda: len(list(work.rglob("*tfevents*"))) == 2)
+        write_points(work / "b", {"train/loss": [(1, 9.0)]})
+        snapshot = with_steps(opened(process.pid), 3)
+        assert set(snapshot.metrics) == {"a/loss/loss", "b/loss"}
+        assert snapshot.metrics["b/loss"].count > 3
         assert all(f".{process.pid}." in file for file in snapshot.read_from)
+
+
+@each("folders", [("a", "b"), ("same", "same")])
+def test_two_writers_in_one_working_folder_keep_their_figures(folders: tuple[str, str], tmp_path: Path) -> None:
+    for script in ("go.py", "hf_plain.py"):
+        (write_scripts(tmp_path) / script).write_text(WRITER)
+    with (
+        started(python("go.py", "1.0", folders[0]), tmp_path) as one,
+        started(python("hf_plain.py", "2.0", folders[1]), tmp_path) as two,
+    ):
+        wait_for(lambda: len(list(tmp_path.rglob("*tfevents*"))) == 2)
+        for _ in range(2):
+            wait_for(lambda: last(one.pid) is not None and last(two.pid) is not None)
+            assert (last(one.pid), last(two.pid)) == (1.0, 2.0)
+        assert {one.pid, two.pid} <= {found.target.pid for found in list_targets(tmp_path)}
+        folder = look(tmp_path / folders[0])
+        assert folder.status == "running" and folder.processes
+
+
+def test_a_trainer_beside_another_job_and_its_folder_that_lives(work: Path) -> None:
+    """The Trainer's output folder stands on its command line, as its default, and its script is called hf_plain.py."""
+    named = FAKE_TRAINER.replace('"--output_dir"', '"--output_dir", default="trainer_output"')
+    (work / "hf_plain.py").write_text(named)
+    with (
+        started(python("go.py", "-3.0", "plain"), work) as other,
+        started(python("hf_plain.py", "--max_steps", str(STEPS)), work) as trainer,
+    ):
+        snapshot = with_steps(opened(trainer.pid), 2)
+        assert (snapshot.max_steps, snapshot.status) == (STEPS, "running")
+        assert all(f".{trainer.pid}." in file for file in snapshot.read_from if "tfevents" in file)
+        wait_for(lambda: last(other.pid) == -3.0)
+        folder = look(work / "trainer_output")
+        assert folder.status == "running"
+        assert trainer.pid in [process.pid for process in folder.processes]
+
+
+def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path) -> None:
+    (work / "wait.py").write_text(WAIT)
+    place = work / "written in code"
+    with started(python("states.py"), work) as process:
+        wait_for(lambda: list(place.glob("*/trainer_state.json")))
+        snapshot = look(process.pid)
+        assert snapshot.metrics == {}
+        assert "nothing proves that this process writes it" in snapshot.unavailable["metrics"]
+        assert f"`trainwiz monitor '{place}'`" in snapshot.unavailable["metrics"]
+        folder = look(place)
+        assert folder.metrics["loss"].last == 7.0
+        assert folder.ended_s is None and folder.written_s is not None
+        assert "No process of this machine is known to write to it" in folder.unavailable["machine"]
+    shutil.rmtree(place)
+    words = ["--output_dir", "written in code"]
+    with started(python("states.py", *words), work) as one:
+        wait_for(lambda: look(one.pid).metrics)
+        with started(python("wait.py", *words), work, work / "up.log") as two:
+            wait_for(lambda: (work / "up.log").stat().st_size)
+            first, second = look(one.pid), look(two.pid)
+            assert first.metrics == second.metrics == {}
+            assert f"process {two.pid} writes there as well" in first.unavailable["metrics"]
+
+
+def test_a_queue_does_not_hide_what_it_started(work: Path) -> None:
+    (work / "train_queue.py").write_text(QUEUE)
+    with started(python("train_queue.py"), work) as queue:
+        wait_for(lambda: len(list(work.rglob("*tfevents*"))) == 2)
+        below = trainings_below(queue.pid, ProcessTable())
+        assert len(below) == 2
+        listed = {found.target.pid for found in list_targets(work)}
+        assert set(below) <= listed
+        assert queue.pid not in listed

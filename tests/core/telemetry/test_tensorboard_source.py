@@ -27,6 +27,10 @@ def counts(snapshot: Snapshot) -> dict[str, tuple[int, float | None]]:
     return {name: (summary.count, summary.last_step) for name, summary in snapshot.metrics.items()}
 
 
+def every(count: int, value: float, step: int = 1) -> list[tuple[int, float]]:
+    return [(at * step, value) for at in range(count)]
+
+
 def test_one_run_keeps_its_tags_and_several_are_told_apart(tmp_path: Path) -> None:
     write_points(tmp_path / "train", {"epoch_loss": LOSSES})
     assert counts(look(tmp_path)) == {"epoch_loss": (100, 99)}
@@ -42,53 +46,65 @@ def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None
     snapshot = look(tmp_path)
     kept = {tag: points for tag, points in accumulated(tmp_path).items() if points}
     assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in kept.items()}
-    assert counts(snapshot) == {"loss": (45, 44)}
-    assert snapshot.step == 44
+    assert (counts(snapshot), snapshot.step) == ({"loss": (45, 44)}, 44)
+    # What two launches wrote is counted until then.
+    folder = tmp_path / "two"
+    write_points(folder, {"loss": [(1, 1.0), (2, math.nan), (3, 9.0)]}, suffix=".a")
+    write_points(folder, {"loss": [(2, 0.5)]}, suffix=".b", later_s=9.0)
+    both = look(folder).metrics["loss"]
+    assert (both.count, both.non_finite, both.maximum) == (4, 1, 9.0)
+    write_points(folder, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")
+    again = look(folder).metrics["loss"]
+    assert (again.count, again.non_finite, again.maximum, again.last) == (2, 0, 1.0, 0.25)
 
 
 def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": [(step, 9.0) for step in range(100)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(30)]}, suffix=".b", later_s=200.0)
+    write_points(tmp_path, {"loss": every(100, 9.0)}, suffix=".a")
+    write_points(tmp_path, {"loss": every(30, 1.0)}, suffix=".b", later_s=200.0)
     snapshot = source_of(tmp_path).read_all(["loss"])
     assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in accumulated(tmp_path).items()}
     assert snapshot.metrics["loss"].maximum == 9.0
     curve = snapshot.curve("loss")
-    assert list(curve.steps) == list(range(30))
-    assert set(curve.values) == {1.0}
+    assert (list(curve.steps), set(curve.values)) == (list(range(30)), {1.0})
+    # Two jobs that write at once are told apart.
+    write_points(tmp_path / "at once", {"loss": every(20, 9.0, 5)}, suffix=".a")
+    write_points(tmp_path / "at once", {"loss": every(10, 1.0, 5)}, suffix=".b")
+    metrics = source_of(tmp_path / "at once").read_all().metrics
+    assert [(one.count, one.minimum, one.maximum) for one in metrics.values()] == [(20, 9.0, 9.0), (10, 1.0, 1.0)]
+    assert [name.rpartition(".")[2] for name in metrics] == ["a/loss", "b/loss"]
+    # One after another they keep their own times: the night between them is no step.
+    write_points(tmp_path / "night", {"loss": every(50, 1.0)}, suffix=".a")
+    second = {"loss": [(step, 1.0) for step in range(50, 60)]}
+    write_points(tmp_path / "night", second, suffix=".b", later_s=50_000.0)
+    snapshot = look(tmp_path / "night", BEGAN_S + 500_000)
+    assert (counts(snapshot), snapshot.pace.wall_step_s) == ({"loss": (60, 59)}, 1.0)
+    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
 
 
-def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_read_new_runs_are_found_and_a_rewritten_file_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.LOOK_FOR_FILES_S", 0.0)
     monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
-    first = write_points(tmp_path / "a", {"loss": LOSSES})
+    first = write_points(tmp_path / "run" / "a", {"loss": LOSSES})
     whole = first.read_bytes()
     first.write_bytes(whole[: len(whole) // 2])
-    source = source_of(tmp_path, BEGAN_S + 60)
-    before = source.read_all()
-    with first.open("ab") as file:
-        file.write(whole[len(whole) // 2 :])
-    write_points(tmp_path / "b", {"loss": LOSSES[:10]})
-    after = source.read_all()
-    assert before.metrics["loss"].count < 60
-    assert counts(after) == {"a/loss": (100, 99), "b/loss": (10, 9)}
+    source = source_of(tmp_path / "run", BEGAN_S + 60)
+    assert source.read_all().metrics["loss"].count < 60
+    first.write_bytes(whole)
+    write_points(tmp_path / "run" / "b", {"loss": LOSSES[:10]})
+    assert counts(source.read_all()) == {"a/loss": (100, 99), "b/loss": (10, 9)}
+    first.write_bytes(write_points(tmp_path / "other", {"new": LOSSES[:7]}).read_bytes())
+    assert counts(source.read_all()) == {"a/new": (7, 6), "b/loss": (10, 9)}
 
 
 def test_nothing_new_costs_no_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_points(tmp_path, {"loss": LOSSES})
-    source = source_of(tmp_path)
+    source, opened = source_of(tmp_path), list[Path]()
     source.read_all()
-    opened: list[Path] = []
     monkeypatch.setattr(Path, "open", lambda path, *_: opened.append(path))
     source.poll()
     assert opened == []
-
-
-def test_a_rewritten_file_begins_anew(tmp_path: Path) -> None:
-    file = write_points(tmp_path / "run", {"old": LOSSES})
-    source = source_of(tmp_path / "run")
-    source.read_all()
-    file.write_bytes(write_points(tmp_path / "other", {"new": LOSSES[:7]}).read_bytes())
-    assert counts(source.read_all()) == {"new": (7, 6)}
 
 
 def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path) -> None:
@@ -97,18 +113,21 @@ def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path
     assert look(tmp_path, last_s + 30).status == "running"
     quiet = look(tmp_path, last_s + 3 * 86_400)
     assert (quiet.status, quiet.written_s, quiet.ended_s) == ("quiet", last_s, None)
-    assert quiet.ending is not None
-    assert "3 days ago" in quiet.ending.text
+    assert quiet.ending is not None and "3 days ago" in quiet.ending.text
 
 
-def test_non_finite_values_are_counted_and_the_step_is_known(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": [(0, 1.0), (1, math.nan), (2, math.inf), (3, -2.5)]})
-    snapshot = look(tmp_path)
+def test_non_finite_values_are_counted_and_more_names_than_anyone_reads(tmp_path: Path) -> None:
+    write_points(tmp_path / "a", {"loss": [(0, 1.0), (1, math.nan), (2, math.inf), (3, -2.5)]})
+    snapshot = look(tmp_path / "a")
     assert snapshot.metrics["loss"].to_json() == {"last": -2.5, "count": 4, "min": -2.5, "max": 1.0, "non_finite": 2}
     assert any("at step 1" in advice.text for advice in snapshot.advice)
+    write_points(tmp_path / "b", {f"m{index}": [(0, 1.0)] for index in range(1_200)})
+    snapshot = look(tmp_path / "b")
+    assert len(snapshot.metrics) == 1_000
+    assert any(advice.text.startswith("200 more metrics") for advice in snapshot.advice)
 
 
-def test_a_file_without_scalars_says_what_it_holds(tmp_path: Path, shared_data: Path) -> None:
+def test_a_file_without_scalars_says_what_it_holds(shared_data: Path) -> None:
     folder = shared_data / "wild" / "tfevents" / "Dipeshtamboli__tensorboard-logs" / "runs_fashion_mnist_experiment_1"
     (file,) = folder.glob("*.10148.5")
     snapshot = look(file)
@@ -116,17 +135,10 @@ def test_a_file_without_scalars_says_what_it_holds(tmp_path: Path, shared_data: 
     assert any("1 pr_curves" in advice.text for advice in snapshot.advice)
 
 
-def test_more_names_than_anyone_reads_are_counted(tmp_path: Path) -> None:
-    write_points(tmp_path, {f"m{index}": [(0, 1.0)] for index in range(1_200)})
-    snapshot = look(tmp_path)
-    assert len(snapshot.metrics) == 1_000
-    assert any(advice.text.startswith("200 more metrics") for advice in snapshot.advice)
-
-
 def test_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
     for number, value in ((9, 1.0), (10, 2.0)):
         made = write_points(tmp_path / "made" / str(number), {"loss": [(0, value)]})
-        (tmp_path / "run").mkdir(exist_ok=True)
         made.rename(tmp_path / "run" / f"events.out.tfevents.1700000000.h.1.{number}")
     assert look(tmp_path / "run").metrics["loss"].last == 2.0
 
@@ -157,16 +169,6 @@ def test_hyperparameters_with_yaml_tags_run_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
-def test_what_two_launches_wrote_is_counted_until_a_restart_says_that_it_no_longer_holds(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": [(1, 1.0), (2, math.nan), (3, 9.0)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(2, 0.5)]}, suffix=".b", later_s=9.0)
-    both = look(tmp_path).metrics["loss"]
-    assert (both.count, both.non_finite, both.maximum) == (4, 1, 9.0)
-    write_points(tmp_path, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")
-    again = look(tmp_path).metrics["loss"]
-    assert (again.count, again.non_finite, again.maximum, again.last) == (2, 0, 1.0, 0.25)
-
-
 def test_the_rows_of_a_table_have_the_time_at_which_they_were_written(tmp_path: Path) -> None:
     """Ten rows come at once, four seconds after the ten before: 0.04 s a step, whenever they are read."""
     table = tmp_path / "metrics.csv"
@@ -178,25 +180,3 @@ def test_the_rows_of_a_table_have_the_time_at_which_they_were_written(tmp_path: 
         os.utime(table, (BEGAN_S + 4 * burst, BEGAN_S + 4 * burst))
         snapshot = source.read_all()
         assert snapshot.pace.wall_step_s == (pytest.approx(0.04) if burst > 1 else None)
-
-
-def test_launches_one_after_another_keep_their_own_times(tmp_path: Path) -> None:
-    """The night between them is no step, and the second one took no night."""
-    night_s = 50_000.0
-    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(50)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(50, 60)]}, suffix=".b", later_s=night_s)
-    snapshot = look(tmp_path, BEGAN_S + 10 * night_s)
-    assert counts(snapshot) == {"loss": (60, 59)}
-    assert snapshot.pace.wall_step_s == 1.0
-    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
-
-
-def test_two_jobs_that_write_to_one_folder_at_once_are_told_apart(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": [(step, 9.0) for step in range(0, 100, 5)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(step, 1.0) for step in range(0, 50, 5)]}, suffix=".b")
-    snapshot = source_of(tmp_path).read_all()
-    assert [(summary.count, summary.minimum, summary.maximum) for summary in snapshot.metrics.values()] == [
-        (20, 9.0, 9.0),
-        (10, 1.0, 1.0),
-    ]
-    assert [name.rpartition(".")[2] for name in snapshot.metrics] == ["a/loss", "b/loss"]

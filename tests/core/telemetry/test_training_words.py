@@ -17,85 +17,80 @@ from trainwiz.core.telemetry.words import (
 
 from tests.each import each
 
-LAUNCHERS = [
-    "accelerate launch train.py",
-    "/opt/env/bin/python3.11 /opt/env/bin/accelerate launch --cpu train.py",
-    "python -m accelerate.commands.launch train.py",
-    "/opt/env/bin/python /opt/env/bin/torchrun --nproc_per_node 2 train.py",
-    "python -m torch.distributed.run --standalone train.py",
-    "python -u /opt/env/lib/python3.11/site-packages/torch/distributed/launch.py train.py",
-    "python /opt/env/bin/deepspeed --num_gpus 4 train.py",
-    "/usr/bin/python -u -m deepspeed.launcher.launch --world_info=abc train.py",
-    "mpirun -np 4 python train.py",
-]
-NO_LAUNCHERS = [
-    "python train.py",
-    "accelerate config",
-    "python /opt/env/bin/accelerate env",
-    "python -c pass torchrun.txt",
-    "bash",
-    "",
-]
-TRAININGS = [
-    "python train.py",
-    "python3 -u src/pretrain_bert.py --lr 1e-4",
-    "python -m my.package.training",
-    "/opt/env/bin/python run_mlm.py --output_dir out",
-    "python examples/finetune_lora.py",
-    "python fine-tuning.py",
-    "python scripts/sft.py",
-    "python /opt/env/bin/axolotl train config.yaml",
-    "python /opt/env/bin/llamafactory-cli train args.yaml",
-    "python /opt/env/bin/trl sft --model x",
-    "python main.py --per_device_train_batch_size 8",
-    "python -X dev -W ignore main.py --num_train_epochs=3",
-    r"C:\Python311\python.exe D:\work\train.py",
-]
-NO_TRAININGS = [
-    "python",
-    "python app.py",
-    "python constrained.py",
-    "python restrain.py",
-    "python -c 'import train'",
-    "python -m pytest tests/test_train.py",
-    "python -m trainwiz.core.supervise runs/x",
-    "python /opt/env/bin/trainwiz monitor",
-    "python /opt/env/bin/tensorboard --logdir train",
-    "python -m ipykernel_launcher -f kernel.json",
-    "vim train.py",
-    "bash train.sh",
-    "",
-]
+LAUNCHES = {
+    True: [
+        "accelerate launch train.py",
+        "/opt/env/bin/python3.11 /opt/env/bin/accelerate launch --cpu train.py",
+        "python -m accelerate.commands.launch train.py",
+        "/opt/env/bin/python /opt/env/bin/torchrun --nproc_per_node 2 train.py",
+        "python -m torch.distributed.run --standalone train.py",
+        "python -u /opt/env/lib/python3.11/site-packages/torch/distributed/launch.py train.py",
+        "python /opt/env/bin/deepspeed --num_gpus 4 train.py",
+        "/usr/bin/python -u -m deepspeed.launcher.launch --world_info=abc train.py",
+        "mpirun -np 4 python train.py",
+    ],
+    False: [
+        *("python train.py", "accelerate config", "python /opt/env/bin/accelerate env", "bash", ""),
+        "python -c pass torchrun.txt",
+    ],
+}
+TRAINS = {
+    True: [
+        "python train.py",
+        "python3 -u src/pretrain_bert.py --lr 1e-4",
+        "python -m my.package.training",
+        "/opt/env/bin/python run_mlm.py --output_dir out",
+        "python examples/finetune_lora.py",
+        "python fine-tuning.py",
+        "python scripts/sft.py",
+        "python /opt/env/bin/axolotl train config.yaml",
+        "python /opt/env/bin/llamafactory-cli train args.yaml",
+        "python /opt/env/bin/trl sft --model x",
+        "python main.py --per_device_train_batch_size 8",
+        "python -X dev -W ignore main.py --num_train_epochs=3",
+        r"C:\Python311\python.exe D:\work\train.py",
+    ],
+    False: [
+        *(
+            "python",
+            "python app.py",
+            "python constrained.py",
+            "python restrain.py",
+            "vim train.py",
+            "bash train.sh",
+            "",
+        ),
+        "python -c 'import train'",
+        "python -m pytest tests/test_train.py",
+        "python -m trainwiz.core.supervise runs/x",
+        "python /opt/env/bin/trainwiz monitor",
+        "python /opt/env/bin/tensorboard --logdir train",
+        "python -m ipykernel_launcher -f kernel.json",
+    ],
+}
 
 
-@each(("command", "launches"), [*((one, True) for one in LAUNCHERS), *((one, False) for one in NO_LAUNCHERS)])
-def test_launchers(command: str, launches: bool) -> None:
-    assert is_launcher(shlex.split(command)) == launches
+@each("is_one", [True, False])
+def test_launchers_and_trainings(is_one: bool) -> None:
+    assert [command for command in LAUNCHES[is_one] if is_launcher(shlex.split(command)) != is_one] == []
+    for command in TRAINS[is_one]:
+        words = command.split() if "\\" in command else shlex.split(command)
+        assert trains_by_its_words(words) == is_one, command
 
 
-@each(("command", "trains"), [*((one, True) for one in TRAININGS), *((one, False) for one in NO_TRAININGS)])
-def test_trainings(command: str, trains: bool) -> None:
-    words = command.split() if "\\" in command else shlex.split(command)
-    assert trains_by_its_words(words) == trains
-
-
-def test_the_program_is_the_script_or_module() -> None:
+def test_programs_pythons_shells_and_keepers() -> None:
     assert program_of(["python3.12", "-u", "-W", "ignore", "/a/b/train.py", "--x"]) == "train.py"
     assert program_of(["python", "-m", "a.b", "c"]) == "a.b"
-    assert program_of(["python", "-c", "print()"]) == ""
-    assert program_of(["python", "-m"]) == ""
     assert program_of(["/usr/bin/tee", "log"]) == "tee"
-    assert program_of([]) == ""
-
-
-def test_pythons_shells_and_keepers() -> None:
-    assert is_python(["/usr/bin/python3.13t"])
-    assert not is_python(["pythonista"])
-    assert is_wrapper(["-bash"])
-    assert is_wrapper(["tmux: server"])
-    assert not is_wrapper(["python"])
+    assert [program_of(words) for words in (["python", "-c", "print()"], ["python", "-m"], [])] == ["", "", ""]
+    assert is_python(["/usr/bin/python3.13t"]) and not is_python(["pythonista"])
+    assert is_wrapper(["-bash"]) and is_wrapper(["tmux: server"]) and not is_wrapper(["python"])
     assert is_keeper(["python", "-P", "-m", "trainwiz.core.supervise", "/runs/x"])
     assert not is_keeper(["grep", "trainwiz.core.supervise"])
+    assert short_command(["/opt/bin/python3", "/home/me/x/train.py", "--lr", "3"]) == "python3 train.py --lr 3"
+    launched = ["/opt/bin/python3", "/opt/bin/accelerate", "launch", "/home/me/train.py"]
+    assert short_command(launched) == "accelerate launch /home/me/train.py"
+    assert short_command([]) == ""
 
 
 # Command lines without secrets, and with everything else.
@@ -126,10 +121,8 @@ SECRET = "s3cr3tvalue0123456789"
 )
 def test_secrets_are_not_shown(command: str) -> None:
     shown = shown_command(shlex.split(command))
-    assert SECRET not in shown
-    assert SECRET.encode().hex() not in shown
-    assert "***" in shown
-    assert "train.py" in shown
+    assert SECRET not in shown and SECRET.encode().hex() not in shown
+    assert "***" in shown and "train.py" in shown
 
 
 @each(
@@ -149,16 +142,7 @@ def test_ordinary_words_stay(command: str) -> None:
 
 def test_escape_codes_and_line_breaks_are_gone() -> None:
     shown = shown_command(["python", "\x1b[31mred\x1b[0m\n[bold]"])
-    assert "\x1b" not in shown
-    assert "\n" not in shown
-    assert "[bold]" in shown
-
-
-def test_the_short_form_names_programs_without_folders() -> None:
-    assert short_command(["/opt/bin/python3", "/home/me/x/train.py", "--lr", "3"]) == "python3 train.py --lr 3"
-    launched = ["/opt/bin/python3", "/opt/bin/accelerate", "launch", "/home/me/train.py"]
-    assert short_command(launched) == "accelerate launch /home/me/train.py"
-    assert short_command([]) == ""
+    assert "\x1b" not in shown and "\n" not in shown and "[bold]" in shown
 
 
 @each(

@@ -8,6 +8,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.run_source import RunSource
+
 NOW_S = 1_795_269_731.0
 """2026-11-21 14:02:11 UTC: the frozen clock of the tests."""
 GIB = 1024**3
@@ -43,6 +46,10 @@ def write_run(
     if status == "finished":
         (folder / "final_model").mkdir(exist_ok=True)
     return folder
+
+
+def source_of(path: Path, now_s: float = NOW_S) -> RunSource:
+    return RunSource(RunFolder(path), clock=lambda: now_s)
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -1,0 +1,309 @@
+"""What a word after `trainwiz monitor` means and what a path is to a monitor; or why it is nothing: one sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.run.folder import RunFolder, write_json_atomic
+from trainwiz.core.run.listing import record_run
+from trainwiz.core.run.lost import machine_identity, this_process
+from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets, recognise
+from trainwiz.core.telemetry.processes import ProcessTable
+from trainwiz.core.telemetry.target import Target
+
+from tests.core.telemetry.event_writers import add_arguments, write_points
+from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
+from tests.core.telemetry.test_trainer import checkpoint, state
+from tests.each import each
+from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
+
+fake_nvml = fixtures.fake_nvml
+fake_nvml_library = fixtures.fake_nvml_library
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+OLD_S, NEW_S = 1_700_000_000.0, 1_800_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of the test's own, on a machine without GPUs."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake_nvml.load_here(monkeypatch)
+    return fake_nvml
+
+
+def make_run(path: Path, status: str = "finished", started_s: float = NEW_S) -> RunFolder:
+    run = RunFolder(path)
+    path.mkdir(parents=True)
+    run.run_yaml.write_text("model: {}\n")
+    document = {"status": status, "name": path.name, "model": "esm2", "started_s": started_s, "created_s": started_s}
+    if status == "running":
+        document |= {"machine": machine_identity(), "supervisor": this_process().to_json()}
+    write_json_atomic(run.state_json, document)
+    return run
+
+
+def refusal(text: str | None) -> str:
+    with pytest.raises(UsageError) as caught:
+        find_target(text)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def said(text: str) -> str:
+    try:
+        find_target(text)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def test_a_run_by_name_by_part_of_it_by_path_and_by_a_file_of_it(here: Path, tmp_path: Path) -> None:
+    run = make_run(here / "runs" / "2026-11-22_0240-protein")
+    for text in ("2026-11-22_0240-protein", "2026-11-22", "2026", "protein", "runs/2026-11-22_0240-protein"):
+        target = find_target(text)
+        assert (target.kind, target.name) == ("run", "2026-11-22_0240-protein")
+    # "2" begins the name of every run; kthreadd, or nothing, has that number.
+    assert "rocess 2 " in refusal("2")
+    run.train_log.write_text("x\n")
+    assert find_target(f"runs/{run.path.name}/train.log").path == Path("runs", run.path.name)
+    record_run(make_run(tmp_path / "elsewhere" / "mine"))
+    assert find_target("mine").path == tmp_path / "elsewhere" / "mine"
+    assert find_target(str(tmp_path / "elsewhere" / "mine")).kind == "run"
+
+
+def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
+    make_run(here / "runs" / "protein-large")
+    make_run(here / "runs" / "protein-small")
+    (here / "notes").mkdir()
+    assert "fits 2 runs: protein-small, protein-large" in refusal("protein")
+    assert "Did you mean protein-large" in refusal("protien-large")
+    assert "Did you mean notes?" in refusal("noets")
+    assert "no file or folder './other/x'" in refusal("./other/x")
+    assert "no file or folder ''" in refusal("")
+    assert "There is no" in refusal("x" * 5000)
+    assert "There is no" in refusal("[bold]x")
+    for text in ("0", "999999999", "99999999999999999999"):
+        assert f"There is no process {text}" in refusal(text)
+
+
+@on_linux
+def test_processes(here: Path) -> None:
+    scripts = write_scripts(here)
+    command = f"{sys.executable} train.py a & {sys.executable} train.py b & wait"
+    with started(["bash", "-c", command], scripts) as shell:
+        wait_for(lambda: "2 jobs are running" in said(str(shell.pid)))
+        assert "(train.py)" in refusal(str(shell.pid))
+    with started(python("train.py"), scripts) as process:
+        target = find_target(str(process.pid))
+        assert (target.kind, target.pid, target.path) == ("process", process.pid, here)
+        assert target.name == f"train.py · process {process.pid}"
+    assert "no process" in refusal(str(process.pid))
+    for thread in ("2", "3", "4", "5"):
+        if Path(f"/proc/{thread}").exists() and not Path(f"/proc/{thread}/cmdline").read_text():
+            assert "a part of the kernel" in refusal(thread)
+
+
+@on_linux
+@each("module", ["supervise", "training"])
+def test_a_process_of_a_run_means_the_run(tmp_path: Path, module: str) -> None:
+    """By the command line of its keeper, or where it was started by hand of its training."""
+    run = make_run(tmp_path / "runs" / "mine")
+    package = tmp_path / "fake" / "trainwiz" / "core"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("")
+    (package / f"{module}.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'])")
+    write_scripts(tmp_path / "fake")
+    words = ("-m", f"trainwiz.core.{module}", "../runs/mine")
+    with started(python(*words), tmp_path / "fake", PYTHONPATH=".") as process:
+        table = ProcessTable
+        wait_for(lambda: any("train.py" in table().command(pid) for pid in table().tree(process.pid)))
+        assert find_target(str(process.pid)).path == run.path
+
+
+def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
+    driver.write(init_error=9)
+    assert "There is no GPU to look at: the NVIDIA driver is installed but not loaded." in refusal("gpu")
+    scripts, me = write_scripts(here), os.getpid()
+    with started(python("train.py"), scripts, WORKERS="1") as one, started(python("train.py"), scripts) as two:
+        cards = [
+            FakeGpu(uuid="GPU-aaaa1111-0", processes={one.pid: 4 * GIB}),
+            FakeGpu(uuid="GPU-bbbb2222-0", processes={two.pid: 2 * GIB}, graphics={me: 1}),
+            FakeGpu(uuid="GPU-cccc3333-0", graphics={me: 1}),
+            FakeGpu(uuid="GPU-dddd4444-0", processes={999999999: GIB}),
+            FakeGpu(uuid="GPU-eeee5555-0", lost=True),
+        ]
+        driver.write(cards)
+        assert [find_target(text).pid for text in ("gpu:0", "GPU:1", "gpu:bbbb")] == [one.pid, two.pid, two.pid]
+        assert "On the GPUs 2 jobs are running" in refusal("gpu")
+        assert "Nothing computes on GPU 2 now." in refusal("gpu:2")
+        assert "Process 999999999 computes on GPU 3, and cannot be seen" in refusal("gpu:3")
+        assert "is lost" in refusal("gpu:4")
+        assert "There is no GPU '7' here; there are: gpu:0" in refusal("gpu:7")
+        assert "There is no GPU '-1'" in refusal("gpu:-1")
+        # A job on a card is listed whatever it is called.
+        listed = {found.target.pid: found.gpus for found in list_targets()}
+        assert (listed[one.pid], listed[two.pid]) == ((0,), (1,))
+        driver.write(cards[:1])
+        assert find_target("gpu").pid == one.pid
+
+
+def test_without_a_word_the_only_run_or_the_one_that_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.telemetry.discovery.list_jobs", lambda active=(): [])
+    assert "Nothing trains here now" in refusal(None)
+    record_run(make_run(here / "runs" / "old", started_s=OLD_S))
+    assert find_target(None).name == "old"
+    make_run(here / "runs" / "new", started_s=NEW_S)
+    assert "these runs have ended: new, old" in refusal(None)
+    make_run(here / "runs" / "live", "running", started_s=OLD_S - 1e8)
+    assert find_target(None).name == "live"
+    # What runs comes first, then the newest.
+    found = list_targets()
+    assert [(one.target.name, one.runs_now) for one in found] == [("live", True), ("new", False), ("old", False)]
+    assert found[0].to_json()["source"] == "run"
+    elsewhere = here.parent / "elsewhere" / "other"
+    record_run(make_run(elsewhere, "running"))
+    message = refusal(None)
+    # Each by what finds it again.
+    assert "2 jobs are running" in message and " live" in message and str(elsewhere) in message
+    assert default_target(list_targets()) is None
+
+
+def test_a_closed_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "closed" / "out").mkdir(parents=True)
+    tmp_path.chmod(0)
+    try:
+        for text in (tmp_path, tmp_path / "closed", tmp_path / "closed" / "out"):
+            assert "Permission denied" in refused_to_nobody(str(text))
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def refused_to_nobody(text: str) -> str:
+    """What `find_target` says to a user without rights; root may read everything."""
+    said("/dev/null")  # everything is imported before rights are given up
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setuid(65534)
+            find_target(text)
+        except (UsageError, OSError, ImportError) as error:
+            os.write(writer, f"{error}"[:1000].encode() if isinstance(error, UsageError) else repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        message = answer.read()
+    assert "Error(" not in message, message
+    return message
+
+
+# Paths.
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
+
+
+def meant(path: Path) -> Target:
+    found = recognise(path)
+    assert isinstance(found, Target), found
+    return found
+
+
+def kind_of(path: Path) -> str:
+    return meant(path).kind
+
+
+def refusal_of(path: Path) -> str:
+    found = recognise(path)
+    assert isinstance(found, str), found
+    assert "\n" not in found and str(path) in found
+    return found
+
+
+def test_outputs_of_a_trainer_and_the_only_output_below(tmp_path: Path) -> None:
+    out = tmp_path / "work" / "out"
+    inner = checkpoint(out, 20)
+    (tmp_path / "work" / "data").mkdir()
+    assert [kind_of(path) for path in (out, inner.parent, inner)] == ["trainer"] * 3
+    assert meant(inner.parent).name == "out/checkpoint-20"
+    for path in (tmp_path, tmp_path / "work"):
+        assert (meant(path).kind, meant(path).path) == ("trainer", out)
+    for name in "abcdef":
+        checkpoint(tmp_path / "several" / name, 20)
+    sentence = refusal_of(tmp_path / "several")
+    assert "6 outputs" in sentence and "a, b, c, d and 2 more" in sentence
+
+
+def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments(tmp_path: Path) -> None:
+    events, log, table = tmp_path / "events", tmp_path / "log", tmp_path / "table" / "version_0"
+    file = write_points(events / "runs" / "now", {"train/loss": [(1, 2.0), (2, 1.0)]})
+    assert kind_of(events) == "tensorboard"
+    add_arguments(file, {"max_steps": 100})
+    assert kind_of(events) == "trainer"
+    assert kind_of(events / "runs") == kind_of(file) == "tensorboard"
+    log.mkdir()
+    (log / "nohup.out").write_text("starting\n{'loss': 2.1, 'epoch': 0.1}\n")
+    assert kind_of(log) == kind_of(log / "nohup.out") == "trainer"
+    table.mkdir(parents=True)
+    (table / "metrics.csv").write_text("epoch,step,loss\n0,1,2.0\n")
+    assert kind_of(table.parent) == kind_of(table / "metrics.csv") == "tensorboard"
+
+
+@each(
+    ("name", "content", "words"),
+    [
+        ("events.out.tfevents.1.h.1.0", POINTER, "Git LFS pointer"),
+        ("trainer_state.json", POINTER, "Git LFS pointer"),
+        ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
+        ("trainer_state.json", state(10).encode()[:-9], "not whole JSON"),
+        ("config.json", b"{}", "not the state of a Trainer"),
+        ("notes.txt", b"hello", "nothing to watch"),
+        ("empty.log", b"", "is empty"),
+        ("picture.png", bytes(range(256)) * 9, "nothing to watch"),
+    ],
+)
+def test_files_that_are_nothing_and_folders_of_them_say_how(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert words in refusal_of(file)
+    of_folder = recognise(tmp_path)
+    assert isinstance(of_folder, str)
+    broken = "tfevents" in name or name == "trainer_state.json"
+    assert (words if broken else "holds nothing to watch") in of_folder
+
+
+def test_places_that_are_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    assert "neither a file nor a folder" in refusal_of(tmp_path / "pipe")
+    assert "neither a file nor a folder" in refusal_of(tmp_path / "link")
+    assert "is empty" in refusal_of(tmp_path / "empty")
+    assert "does not exist" in refusal_of(tmp_path / "nowhere")
+
+
+def test_everything_real_is_recognised(shared_data: Path) -> None:
+    wild = shared_data / "wild"
+    assert {kind_of(folder) for folder in (wild / "trainer").iterdir()} == {"trainer"}
+    files = list((wild / "tfevents").rglob("*tfevents.*"))
+    assert {kind_of(path) for path in [*files, *(file.parent for file in files)]} == {"tensorboard"}
+    for config in (wild / "configs").glob("*.json"):
+        assert "not the state of a Trainer" in refusal_of(config) or "not whole JSON" in refusal_of(config)

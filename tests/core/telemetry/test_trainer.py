@@ -1,0 +1,394 @@
+"""What a Trainer leaves: trainer_state.json, and logs of its standard output; when such a job runs, is quiet, has finished."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.telemetry.diagnosed import diagnose_trainer
+from trainwiz.core.telemetry.metrics import Pace
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.target import (
+    QUIET_AFTER_S,
+    FilesSource,
+    Reading,
+    Target,
+    open_files_source,
+    status_of,
+)
+from trainwiz.core.telemetry.trainer_log import StdoutMetrics, find_log, prints_metrics
+from trainwiz.core.telemetry.trainer_state import (
+    NewestState,
+    TrainerArguments,
+    TrainerState,
+    parse_arguments,
+    read_trainer_state,
+)
+
+from tests.core.telemetry.written_run import NOW_S
+from tests.each import each
+
+Rows = list[dict[str, Any]]
+
+
+def losses(count: int, loss: float | None = None) -> Rows:
+    return [{"step": n, "loss": 1.0 / n if loss is None else loss, "epoch": n / 10} for n in range(1, count + 1)]
+
+
+def state(step: int, rows: Rows | None = None, **more: Any) -> str:
+    history = losses(step) if rows is None else rows
+    return json.dumps({"global_step": step, "max_steps": 100, "epoch": step / 10, "log_history": history, **more})
+
+
+def checkpoint(folder: Path, step: int, text: str | None = None, at_s: float | None = None) -> Path:
+    path = folder / f"checkpoint-{step}" / "trainer_state.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(state(step) if text is None else text)
+    if at_s is not None:
+        os.utime(path, (at_s, at_s))
+    return path
+
+
+def written(folder: Path, text: str, name: str = "trainer_state.json") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+def read(folder: Path, text: str) -> TrainerState:
+    found = read_trainer_state(written(folder, text))
+    assert isinstance(found, TrainerState)
+    return found
+
+
+def look(folder: Path) -> Snapshot:
+    return open_files_source(Target("trainer", folder, "out")).read_all()
+
+
+def newest_step(folder: Path) -> int:
+    found = NewestState(folder).look()
+    assert found is not None
+    return found.step
+
+
+def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
+    text = (
+        '{"global_step": 4, "best_model_checkpoint": "C:\\\\out\\\\checkpoint-4", "log_history": ['
+        '{"step": 1, "loss": NaN}, {"step": 2, "loss": "NaN"}, {"step": 3, "loss": "-0.5"}, '
+        '{"step": 4, "loss": -Infinity, "note": "text", "flag": true, "huge": 1' + "0" * 400 + "}]}"
+    )
+    values = [(name, step, value) for name, step, value, _ in read(tmp_path, text).scalars()]
+    assert [step for _, step, _ in values] == [1, 2, 3, 4, 4]
+    assert math.isnan(values[0][2]) and math.isnan(values[1][2])
+    assert [value for _, _, value in values[2:]] == [-0.5, -math.inf, math.inf]
+    assert {name for name, _, _ in values} == {"loss", "huge"}
+    odd: Any = [{"loss": 1.0}, None, 7, {"step": "x", "loss": 2.0}, {"step": 3, "loss": None}]
+    found = read(tmp_path, state(3, odd)).scalars()
+    assert [(name, value) for name, _, value, _ in found] == [("loss", 1.0), ("loss", 2.0)]
+
+
+@each(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        (state(10)[:-30], "not whole JSON"),
+        ("[" * 100_000, "not whole JSON"),
+        ("{}", "not the state of a Trainer"),
+        ("[1, 2]", "not the state of a Trainer"),
+        ('{"global_step": 3, "log_history": "none"}', "not the state of a Trainer"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+        # A pipe is refused without waiting.
+        (None, "no regular file"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "trainer_state.json"
+    if text is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(text)
+    found = read_trainer_state(file)
+    assert isinstance(found, str) and words in found and "\n" not in found
+
+
+def test_the_newest_readable_state_counts(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "broken", 20)
+    broken = checkpoint(tmp_path / "broken", 30, state(30)[:100])
+    newest = NewestState(tmp_path / "broken")
+    found = newest.look()
+    assert found is not None and found.step == 20
+    assert len(newest.problems) == 1 and str(broken) in newest.problems[0]
+    broken.write_text(state(30))
+    found = newest.look()
+    assert found is not None and (found.step, newest.problems) == (30, ())
+    # Of two trainings in one folder the one that wrote last counts.
+    checkpoint(tmp_path / "two", 50, at_s=1_000)
+    checkpoint(tmp_path / "two", 10, state(10, [{"step": 10, "loss": math.nan, "epoch": 0.5}]), at_s=2_000)
+    assert newest_step(tmp_path / "two") == 10
+    # A copy in any order is still one training.
+    for loss in (0.5, math.nan):
+        copy = tmp_path / f"copy {loss}"
+        checkpoint(copy, 50, state(50, losses(50, loss)), at_s=1_000)
+        checkpoint(copy, 10, state(10, losses(10, loss)), at_s=2_000)
+        assert newest_step(copy) == 50
+
+
+UNPROVED = {"train_runtime": 200.0, "train_steps_per_second": 0.5, "train_loss": 0.5}
+BY_PLANNED_STEPS = {
+    "train_runtime": 1910.0,
+    "train_steps_per_second": 0.052,
+    "train_samples_per_second": 13.403,
+    "train_loss": 1.9,
+}
+
+
+@each(
+    ("rows", "last", "wall_s", "samples"),
+    [
+        # transformers 5: rates of the steps that were done, here the 40 since a resume.
+        ([1.0] * 10, {"train_runtime": 764.0, "train_steps_per_second": 0.052, "train_loss": 1.0}, 19.1, None),
+        # Before: by the planned steps. The losses of all steps add up to what it says, so all are its own.
+        ([3.0 - at / 5 for at in range(1, 11)], BY_PLANNED_STEPS, 19.1, 256),
+        # Nothing proves it: no loss, no numbers, any sign, a sum of something else.
+        ([], UNPROVED, None, None),
+        ([math.nan] * 10, UNPROVED, None, None),
+        ([0.5, -0.5] * 5, UNPROVED, None, None),
+        ([1.0] * 10, {**UNPROVED, "train_loss": 7.0}, None, None),
+        # 17.1 a second for 60 s are 256, or a few more, in each of 4 steps.
+        ([], {"train_runtime": 60.0, "train_steps_per_second": 1.667, "train_samples_per_second": 17.1}, None, None),
+    ],
+)
+def test_the_last_row_says_what_it_proves(
+    tmp_path: Path, rows: list[float], last: dict[str, float], wall_s: float | None, samples: int | None
+) -> None:
+    history: Rows = [{"step": 10 * at, "loss": loss} for at, loss in enumerate(rows, start=1)]
+    written(tmp_path, state(100, [*history, {"step": 100, **last}], train_batch_size=8))
+    snapshot = look(tmp_path)
+    assert snapshot.pace.wall_step_s == (None if wall_s is None else pytest.approx(wall_s, rel=0.02))
+    assert snapshot.planned.effective_samples == samples
+
+
+STOPPED = {"TrainerControl": {"args": {"should_training_stop": True}}}
+PATIENCE = {"args": {"early_stopping_patience": 2}, "attributes": {"early_stopping_patience_counter": 2}}
+
+
+@each(
+    ("callbacks", "words"),
+    [
+        (
+            {**STOPPED, "EarlyStoppingCallback": PATIENCE},
+            "eval_loss was not better than 1.25 in 2 evaluations. The best is of step 20",
+        ),
+        (STOPPED, "A callback ended the training before its last step"),
+        ({"EarlyStoppingCallback": PATIENCE}, None),
+    ],
+)
+def test_early_stopping_is_said(tmp_path: Path, callbacks: dict[str, Any], words: str | None) -> None:
+    rows: Rows = [{"step": 20, "eval_loss": 1.25}, {"step": 40, "loss": 1.0}, {"step": 60, "eval_loss": 1.5}]
+    best = {"best_metric": 1.25, "best_global_step": 20, "stateful_callbacks": callbacks}
+    checkpoint(tmp_path, 60, state(60, rows, **best))
+    snapshot = look(tmp_path)
+    assert snapshot.status == ("finished" if words else "quiet")
+    assert snapshot.ending is not None
+    assert (words or "Quiet at step 60 of 100") in snapshot.ending.text
+    found = diagnose_trainer(tmp_path)
+    assert (found.cause, words is not None and words in found.message) == (None if words else "unknown", bool(words))
+
+
+def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(tmp_path: Path) -> None:
+    written(tmp_path, state(12, [{"step": 10, "loss": 1.0}, {"step": 12, "train_runtime": 60.0, "train_loss": 1.0}]))
+    snapshot = look(tmp_path)
+    assert (snapshot.status, snapshot.step, snapshot.max_steps) == ("finished", 12, 100)
+    assert snapshot.pace.wall_step_s == 5.0
+    checkpoint(tmp_path / "grows", 20)
+    source = open_files_source(Target("trainer", tmp_path / "grows", "out"))
+    assert source.read_all().status == "quiet"
+    checkpoint(tmp_path / "grows", 30)
+    snapshot = source.read_all()
+    assert (snapshot.status, snapshot.step) == ("running", 30)
+
+
+@each(
+    ("step", "epoch", "steps"),
+    [(50, 0.5, 300), (300, 3.0, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None), (None, 0.5, None)],
+)
+def test_the_steps_of_all_epochs_are_told_by_one_of_them(
+    step: int | None, epoch: float | None, steps: int | None
+) -> None:
+    assert TrainerArguments(epochs=3.0).steps_in_all(step, epoch) == steps
+    assert TrainerArguments(epochs=3.0, max_steps=7).steps_in_all(step, epoch) == 7
+
+
+def test_paths_and_tokens_stay_out() -> None:
+    arguments = parse_arguments(json.dumps({"max_steps": -1, "num_train_epochs": 2, "hub_token": "x", "bf16": True}))
+    assert arguments == TrainerArguments(epochs=2.0, shown={"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"})
+
+
+# Logs: dicts of numbers or strings, with and without progress bars.
+
+
+def log(folder: Path, text: str) -> StdoutMetrics:
+    return StdoutMetrics(written(folder, text, "train.log"))
+
+
+def points(metrics: StdoutMetrics) -> list[tuple[str, int, float]]:
+    return [(name, step, value) for name, step, value, _ in metrics.read_new()]
+
+
+def bar(at: int, total: int = 200, rate: str = "2.0s/it", seconds: int = 10) -> str:
+    return f"\r  {at * 100 // total}%|███       | {at}/{total} [00:{seconds:02}<00:90,  {rate}]"
+
+
+def test_numbers_and_strings_are_values(tmp_path: Path) -> None:
+    text = (
+        "{'loss': 1.5, 'learning_rate': 4.9e-06, 'epoch': 0.1, 'step': 10}\n"
+        "{'loss': '-2.5', 'grad_norm': 'nan', 'epoch': '0.2', 'step': 20}\n"
+        "{'loss': nan, 'grad_norm': inf, 'epoch': 0.3, 'step': 30}\n"
+        '{"loss": 1e3, "epoch": 0.4, "step": 40}\n'
+    )
+    found = points(log(tmp_path, text))
+    assert found[:3] == [("loss", 10, 1.5), ("learning_rate", 10, 4.9e-06), ("loss", 20, -2.5)]
+    assert math.isnan(found[3][2]) and math.isnan(found[4][2])
+    assert found[5:] == [("grad_norm", 30, math.inf), ("loss", 40, 1000.0)]
+
+
+def test_the_bar_after_a_dict_is_its_step_and_gives_the_pace(tmp_path: Path) -> None:
+    text = "Map: 100%|██████████| 1000/1000 [00:00<00:00, 9.9it/s]\n"
+    for at in (10, 20):
+        # The bar before a dict may lag behind: tqdm draws it ten times a second at most.
+        text += bar(at - 3) + "\r          \r{'loss': '1.0', 'epoch': '0.1'}\n" + bar(at)
+    text += "\r 50%|█████     | 1/2 [00:00<00:00, 9.0it/s]\r      \r{'eval_loss': '0.9', 'epoch': '0.2'}\n"
+    metrics = log(tmp_path, text + bar(20, rate="4.0it/s") + "\n")
+    assert [found[:2] for found in points(metrics)] == [("loss", 10), ("loss", 20), ("eval_loss", 20)]
+    assert (metrics.step, metrics.max_steps, metrics.counted) == (20, 200, False)
+    # The bar of an evaluation is no step of the training.
+    text = bar(2) + bar(20) + "\r{'loss': '1.0', 'epoch': '0.1'}\n"
+    text += bar(90, 99) + "\r{'eval_loss': '0.9', 'epoch': '0.1'}\n"
+    assert [found[:2] for found in points(log(tmp_path, text))] == [("loss", 20), ("eval_loss", 20)]
+    # A training that goes on jumps to step 50, takes that for speed, and says 2 steps a second: it was 1 s a step.
+    jumps = [(0, 0), *((50 + second, second) for second in range(1, 51))]
+    metrics = log(tmp_path, "".join(bar(at, 100, "2.00it/s", second) for at, second in jumps) + "\n")
+    metrics.read_new()
+    assert metrics.step_s == 1.0
+
+
+def test_without_a_bar_the_epoch_the_logging_steps_or_the_count_tell(tmp_path: Path) -> None:
+    announced = "[INFO|t.py:1] >>   Num Epochs = 4\n[INFO|t.py:2] >>   Total optimization steps = 1,000\n"
+    text = announced + "{'loss': 1.0, 'epoch': 0.1}\n{'eval_loss': 1.0, 'epoch': 2.0}\n"
+    assert points(log(tmp_path, text)) == [("loss", 25, 1.0), ("eval_loss", 500, 1.0)]
+    text = "{'loss': 3.0, 'epoch': 0.1}\n{'loss': 2.0, 'epoch': 0.2}\n{'eval_loss': 1.0, 'epoch': 0.2}\n"
+    metrics = log(tmp_path, text)
+    assert [step for _, step, _ in points(metrics)] == [1, 2, 2]
+    assert metrics.counted and metrics.step is None
+    by_argument = points(StdoutMetrics(tmp_path / "train.log", 50))
+    assert by_argument == [("loss", 50, 3.0), ("loss", 100, 2.0), ("eval_loss", 100, 1.0)]
+
+
+def test_a_dict_that_is_half_written_waits_and_a_log_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
+    metrics, found = log(tmp_path, ""), []
+    with (tmp_path / "train.log").open("a") as file:
+        for character in "[rank0]: {'loss': 1.25, 'epoch': 0.5, 'step': 7}\n" * 3:
+            file.write(character)
+            file.flush()
+            found += points(metrics)
+    assert found == [("loss", 7, 1.25)] * 3
+    written(tmp_path, "{'loss': 2.0, 'epoch': 0.1, 'step': 5}\n", "train.log")
+    assert points(metrics) == [("loss", 5, 2.0)]
+    assert (metrics.rows, metrics.step) == (1, 5)
+
+
+def test_real_logs(shared_data: Path) -> None:
+    logs = shared_data / "wild" / "logs"
+    found = points(StdoutMetrics(logs / "disk_full_checkpoint_save.txt"))
+    assert found == [("loss", 1, 1.2207), ("learning_rate", 1, 4.93e-06)]
+    for name in ("save_eval_strategy_mismatch.txt", "oom_single_gpu_sft_lora.txt", "nccl_watchdog_timeout.txt"):
+        assert not prints_metrics(logs / name), name
+
+
+@each("name", ["train.log", "nohup.out", "train.txt", "slurm-12.out", "job.err"])
+def test_the_log_of_a_folder_is_the_one_with_metrics(tmp_path: Path, name: str) -> None:
+    written(tmp_path, "torch\n", "requirements.txt")
+    assert find_log(tmp_path) is None
+    path = written(tmp_path, "{'loss': 1.0, 'epoch': 0.1}\n", name)
+    assert find_log(tmp_path) == path
+
+
+@each(
+    "line",
+    [
+        "Total optimization steps = ,",
+        "Total optimization steps = " + "9" * 5000,
+        "Num Epochs = " + "9" * 5000,
+        "\n  5%|5    | " + "9" * 5000 + "/" + "9" * 5000 + " [00:01<00:01, 1.00it/s]",
+        "\n  5%|5    | 5/100 [00:01<00:01, 1.2.3it/s]",
+        "\n  5%|5    | 5/100 [00:01<00:01, ...it/s]",
+    ],
+)
+def test_numbers_that_are_none_end_nothing(tmp_path: Path, line: str) -> None:
+    found = points(log(tmp_path, f"{line}\n{{'loss': 0.5, 'epoch': 1.0}}\n"))
+    assert [value for name, _, value in found if name == "loss"] == [0.5]
+
+
+def test_blank_lines_cost_as_little_as_others(tmp_path: Path) -> None:
+    metrics = log(tmp_path, ("{'loss': 0.5, 'epoch': 1.0}\n" + "\n" * 4_000) * 60)
+    began_s = time.process_time()
+    assert len(points(metrics)) == 60
+    # Where each blank line is tried as the begin of a bar up to the last one, this takes 4 s.
+    assert time.process_time() - began_s < 1.5
+
+
+# Jobs that leave no state behind: running, quiet or finished, and how long they still take.
+
+
+class Readings:
+    """A job whose files say what the test says, look by look."""
+
+    def __init__(self, *readings: Reading) -> None:
+        self._readings = list(readings)
+
+    def read(self, deadline: float) -> Reading:
+        return self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
+
+
+def said(*readings: Reading) -> FilesSource:
+    return FilesSource(Target("tensorboard", Path("/job"), "job"), Readings(*readings), clock=lambda: NOW_S)
+
+
+@each(
+    ("reading", "silent_s", "status"),
+    [
+        # Ten pauses without a word are quiet.
+        ({"pause_s": None}, QUIET_AFTER_S, "running"),
+        ({"pause_s": None}, QUIET_AFTER_S + 1, "quiet"),
+        ({"pause_s": 1.0}, QUIET_AFTER_S + 1, "quiet"),
+        ({"pause_s": 60.0}, 600.0, "running"),
+        ({"pause_s": 60.0}, 601.0, "quiet"),
+        # The last step is the end.
+        ({"step": 99, "max_steps": 100}, 0.0, "running"),
+        ({"step": 100, "max_steps": 100}, 0.0, "finished"),
+        ({"step": 101, "max_steps": 100}, 0.0, "finished"),
+        ({"step": 100, "max_steps": None}, 0.0, "running"),
+    ],
+)
+def test_the_status_of_a_job_that_says_none(reading: dict[str, Any], silent_s: float, status: str) -> None:
+    assert status_of(Reading(**reading), NOW_S, NOW_S - silent_s) == status
+
+
+def test_what_the_first_looks_find_was_there_before() -> None:
+    there = Reading(grew=True, behind=True)
+    source = said(there, there, replace(there, behind=False), replace(there, behind=False))
+    assert [source.poll().status for _ in range(4)] == ["quiet", "quiet", "quiet", "running"]
+
+
+def test_the_time_left_is_that_of_the_wall_clock() -> None:
+    pace = Pace(step_s=2.0, wall_step_s=3.0, tokens_per_s=None, real_tokens_per_s=None, data_wait=None)
+    reading = Reading(step=90, max_steps=100, pace=pace, written_s=NOW_S)
+    assert said(reading).poll().eta_s == 30.0
+    assert said(replace(reading, pace=replace(pace, wall_step_s=None))).poll().eta_s == 20.0
+    assert said(replace(reading, max_steps=None)).poll().eta_s is None
