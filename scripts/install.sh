@@ -70,6 +70,16 @@ if [ "$deepspeed" = yes ]; then
     say "Installing DeepSpeed"
     "${pip[@]}" install -q setuptools wheel ninja py-cpuinfo
     DS_BUILD_OPS=0 "${pip[@]}" install -q -c "$root/constraints.txt" --no-build-isolation deepspeed
+    # Else the first run compiles them, beside others that wait for it and run into their time limits.
+    say "Compiling DeepSpeed's parts for CPUs (one to four minutes, once)"
+    PATH="$("$venv/bin/python" -c 'import sys, os; print(os.path.dirname(sys.executable))'):$PATH" DS_ACCELERATOR=cpu \
+      TORCH_EXTENSIONS_DIR="${TORCH_EXTENSIONS_DIR:-$root/.cache/torch_extensions}" "$venv/bin/python" - >/dev/null 2>&1 <<'PY' ||
+from deepspeed.accelerator import get_accelerator
+
+for part in ("CPUAdamBuilder", "ShareMemCommBuilder"):
+    get_accelerator().create_op_builder(part).load()
+PY
+      say "They did not compile; the first run with DeepSpeed says why"
   else
     say "No C++ compiler here: DeepSpeed is left out, and its tests will say so"
   fi

@@ -24,7 +24,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Two tests run at once: a second thread of each would only wait for a core, turning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Traces start a process with torch: the tests of tracing ask for them.
 os.environ["TRAINWIZ_TIER"] = "analytic"
 # Hundreds of commands and trainings start here; without kept bytecode each of them compiles all of trainwiz anew.

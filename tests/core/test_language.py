@@ -114,7 +114,7 @@ def test_a_text_of_the_user_with_braces_stays_text() -> None:
 def test_a_child_process_speaks_like_its_parent() -> None:
     use_language("zh")
     code = "from trainwiz.core.language import tr; print(tr('not a number'))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, encoding="utf-8")
     assert done.stdout.strip() == "不是有效数值", done.stderr
 
 
@@ -126,7 +126,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=600,
     )
 
 

@@ -20,7 +20,7 @@ def trainwiz(fake: FakeNvml, folder: Path, *arguments: str, **environment: str) 
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -23,7 +23,7 @@ from tests.each import each
 
 SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
 FILES = {"run.yaml", "plan.json", "accelerate.yaml", "launch.sh", "state.json"}
-PATIENCE_S = 90.0
+PATIENCE_S = 600.0
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ import pytest
 from tests.core.telemetry.written_run import write_run
 from tests.each import each
 
-PATIENCE_S = 40.0
+PATIENCE_S = 300.0
 
 
 @each("term", ["dumb", "unknown", "vt100", "linux", "screen-256color"])

@@ -318,3 +318,21 @@ async def test_a_step_that_was_seen_is_gone_to_by_g_and_by_a_click(size):
         await pilot.click("#rail", offset=place)
         await settled(pilot)
         assert app.screen.state.step == MODEL
+
+
+async def test_review_shows_files_command_and_folder():
+    request = PlanRequest(profile="2080super", overrides={"training.max_steps": 100})
+    app = frozen_app(request=request, at_review=True)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        text = shown(app)
+        assert "trainwiz --profile 2080super --max-steps 100" in text and "--yes" in text
+        assert "runs/2026-11-21_1402-frozen" in text
+        assert "note: '[red]text[/red]'" in text
+        for _ in range(12):
+            if app.focused.id == "files":
+                break
+            await go(pilot, "down")
+        assert app.focused.id == "files"
+        await go(pilot, "down")
+        assert "exec accelerate" in shown(app)

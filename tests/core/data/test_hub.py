@@ -189,12 +189,12 @@ def test_two_processes_download_when_the_run_starts(hub: HubStandIn, tmp_path: P
     environment |= _environment(hub, tmp_path / "cache") | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     command = [sys.executable, "-c", LOAD, str(tmp_path)]
     both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=60)[0].strip() for process in both]
+    outputs = [process.communicate(timeout=600)[0].strip() for process in both]
     assert outputs == ["['你好', '再见'] ['Bye', 'Hello']"] * 2
     fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
     assert all("zh-en/train" in line or "README" in line for line in fetched), "only the files of the split"
     offline = environment | {"HF_HUB_OFFLINE": "1"}
-    again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=60)
+    again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=600)
     assert again.stdout.strip() == outputs[0]
 
 

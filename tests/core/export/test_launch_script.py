@@ -30,7 +30,7 @@ def executable(path: Path, text: str) -> None:
 
 
 def shell(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def run_script(folder: Path, text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -141,7 +141,7 @@ def _sbatch(folder: Path, text: str) -> str:
         env={**os.environ, "SLURM_CONF": str(folder / "slurm.conf")},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     ).stderr
 
 

@@ -29,7 +29,7 @@ def test_words_are_those_of_bash(script: str) -> None:
     if bash is None:
         pytest.skip("no bash here to compare with")
     define = "exec 3>&1; show() { printf '%s\\0' \"$@\" >&3; printf '\\n\\0' >&3; }\n"
-    run = subprocess.run([bash, "-c", define + script], capture_output=True, timeout=120, check=False)
+    run = subprocess.run([bash, "-c", define + script], capture_output=True, timeout=600, check=False)
     expected = [line.split("\0")[:-1] for line in run.stdout.decode().split("\n\0") if line]
     found = [
         [word.text for word in command.words[1:]]

@@ -123,7 +123,7 @@ DEEPSPEED = {
 
 def other_environment(place: Path) -> Path:
     """A virtual environment somewhere else, that has the packages of this one."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=600)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     packages.mkdir(parents=True, exist_ok=True)
     mine = sysconfig.get_path("purelib")

@@ -188,7 +188,7 @@ def test_processes_differ_where_the_batch_does_not_and_the_launchers_own_number_
     assert found["processes"] == "processes: 2 → 1" and "48 → 24" in found["batch"]
 
 
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(600)
 def test_a_pipe_in_the_place_of_data_is_not_waited_for(data: Path, tmp_path: Path) -> None:
     before = settings(data, tmp_path)
     data.unlink()

@@ -39,7 +39,7 @@ for child in children:
     if child.wait():
         raise subprocess.CalledProcessError(child.returncode, child.args)
 """
-PATIENCE_S = 120.0
+PATIENCE_S = 400.0
 
 ACCELERATE_YAML = """\
 compute_environment: LOCAL_MACHINE

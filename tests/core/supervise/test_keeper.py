@@ -353,7 +353,7 @@ def test_two_starts_in_the_same_moment_leave_one_run(start: Starter) -> None:
     marks = [f"race-a-{os.getpid()}", f"race-b-{os.getpid()}"]
     commands = [[sys.executable, "-c", code, str(run.path), mark] for mark in marks]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    said = [process.communicate(timeout=120)[0] for process in both]
+    said = [process.communicate(timeout=600)[0] for process in both]
     try:
         assert sorted("'ok': True" in text for text in said) == [False, True], said
         assert sum("run_is_active" in text for text in said) == 1

@@ -65,7 +65,7 @@ def test_trainer_and_its_loader_end_with_the_launcher_and_with_the_keeper(victim
         process = getattr(family, victim)
         process.kill()
         process.wait()
-        family.launcher.wait(timeout=60)
+        family.launcher.wait(timeout=600)
         assert wait_until_gone(family.mark, 30.0) == []
     finally:
         family.end()

@@ -88,7 +88,7 @@ def test_a_driver_that_hangs_delays_no_stop(driver: FakeNvml, run: RunFolder) ->
     driver.write([FakeGpu()])
     for thread in threading.enumerate():
         if thread.name == "recorder":
-            thread.join(timeout=60)
+            thread.join(timeout=600)
 
 
 def test_a_folder_that_is_gone_is_one_line_in_the_log(driver: FakeNvml, run: RunFolder, said: list[str]) -> None:

@@ -16,7 +16,7 @@ from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import open_source
 
-PATIENCE_S = 250.0
+PATIENCE_S = 900.0
 
 TRAIN = """
 import multiprocessing, os, sys, time

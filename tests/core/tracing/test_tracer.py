@@ -35,7 +35,7 @@ SMALL = replace(REQUEST, model_config=json.dumps(LLAMA), precision="bf16", eval_
 NO_CACHE = TraceCache(Path(), most=0)
 
 
-WAIT_S = 120.0
+WAIT_S = 400.0
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.each import each
 NO_CACHE = TraceCache(Path(), most=0)
 
 
-WAIT_S = 120.0
+WAIT_S = 400.0
 
 
 def echo_command() -> list[str]:

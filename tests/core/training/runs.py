@@ -18,8 +18,8 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
 
-TRAIN_S = 240
-BUILD_AND_TRAIN_S = 840
+TRAIN_S = 900
+BUILD_AND_TRAIN_S = 1200
 """DeepSpeed compiles its CPU optimizer first: half a minute on free cores, more than four on busy ones."""
 
 TINY: dict[str, Any] = {

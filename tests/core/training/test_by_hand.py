@@ -63,7 +63,7 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
 def _refusal(folder: Path) -> str:
     """What a second start says, as the launcher would start it."""
     command = [sys.executable, "-m", "trainwiz.core.training", "."]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 2
     return ended.stderr.strip()
 

@@ -22,7 +22,7 @@ from tests.core.training.small_disk import BALLOON, fill, small_disk
 
 __all__ = ["small_disk"]
 pytestmark = pytest.mark.real
-PATIENCE_S = 150.0
+PATIENCE_S = 600.0
 
 
 @pytest.fixture(autouse=True)

@@ -147,7 +147,7 @@ def test_the_gradient_of_a_step_is_that_of_padded_rows(tmp_path: Path) -> None:
     """fp32, dropout off, two processes with DistributedDataParallel."""
     launched = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     words = [*launched, "-m", "tests.core.training.packed_gradients", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     for model, found in json.loads((tmp_path / "gradients.json").read_text()).items():
         assert found["norm"] > 0 and found["apart"] <= 1e-5, (model, found)

@@ -36,7 +36,7 @@ def launch(folder: Path, config: RunConfig, *arguments: str) -> int:
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with (folder / "train.log").open("ab") as log:
         return runs.subprocess.run(
-            words, cwd=folder, env=environment, stdout=log, stderr=log, check=False, timeout=240
+            words, cwd=folder, env=environment, stdout=log, stderr=log, check=False, timeout=600
         ).returncode
 
 

@@ -105,7 +105,7 @@ def test_a_tokenizer_whose_library_is_missing_names_it(tmp_path: Path) -> None:
             print(error.findings[0].code, error.findings[0].message, sep="\\n")
     """
     command = [sys.executable, "-c", script, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=REPOSITORY)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, cwd=REPOSITORY)
     code, message = ended.stdout.splitlines()
     assert code == "missing_package" and "requires the SentencePiece library; install it with pip" in message
 

@@ -181,7 +181,7 @@ class FakeNvml:
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr
