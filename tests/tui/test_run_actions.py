@@ -225,15 +225,15 @@ async def test_a_real_run_is_stopped_and_resumed_from_the_monitor(own_folder: Pa
     run = RunFolder(own_folder / "run")
     async with monitor_app(of(run.path), clock=time.time).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
-        await until(pilot, lambda: screen.snapshot is not None and (screen.snapshot.step or 0) >= 3, 90)
+        await until(pilot, lambda: screen.snapshot is not None and (screen.snapshot.step or 0) >= 3, 600)
         await pilot.press("s", "enter")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 60)
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 600)
         assert list(run.path.glob("checkpoint-*"))
         stopped_at = screen.snapshot.step if screen.snapshot else None
         assert stopped_at is not None and stopped_at < 200
         await pilot.press("r")
         await pilot.press("enter")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "finished", 90)
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "finished", 600)
         assert screen.snapshot is not None and screen.snapshot.step == 200
     attempts = json.loads(run.state_json.read_text())["attempts"]
     assert [attempt["resume"] for attempt in attempts] == [None, f"checkpoint-{stopped_at}"]
