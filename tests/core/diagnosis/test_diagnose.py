@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from trainwiz.core.diagnosis.cause import Evidence, Failure, KernelFacts, LogFacts, clean
+from trainwiz.core.diagnosis import log_file
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Failure, KernelFacts, LogFacts, clean
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import parse_kmsg
 from trainwiz.core.diagnosis.scan import LogScan, line_text
@@ -21,6 +23,7 @@ WILD = {
 }
 RESET = "[pair.cc:537] Read error [127.0.0.1]:31130: Connection reset by peer."
 KILLED = "api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 7)\n  exitcode  : -9 (pid: 7)  (SIGKILL)\n"
+WORKER = "DataLoader worker (pid 12) is killed by signal: Killed."
 
 
 def failure(message: str, kind: str = "RuntimeError", rank: int = 0, time_s: float = 1.0) -> Failure:
@@ -34,24 +37,23 @@ def log(text: str) -> LogFacts:
     return scan.facts()
 
 
-@pytest.mark.parametrize("name", WILD)
-def test_real_logs(shared_data: Path, name: str) -> None:
-    path = shared_data / "wild" / "logs" / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not among the shared logs")
-    found = diagnose_log(path)
-    assert (found.cause, found.confidence) == (WILD[name], "high")
-    line = found.evidence[0].line
-    assert line is not None
-    said = path.read_text(encoding="utf-8").splitlines()[line - 1]
-    assert found.evidence[0].text.partition(": ")[2][:30] in said
+def found_in(*failures: Failure, **facts: Any) -> Diagnosis:
+    """Of a run that ended with code 1."""
+    return diagnose(Evidence("r", 1, failures=failures, **facts))
 
 
-def test_every_real_log_is_known(shared_data: Path) -> None:
+def test_real_logs(shared_data: Path) -> None:
     folder = shared_data / "wild" / "logs"
     if not folder.is_dir():
         pytest.skip("there are no shared logs")
     assert {path.name for path in folder.iterdir()} == set(WILD)
+    for name, cause in WILD.items():
+        found = diagnose_log(folder / name)
+        assert (found.cause, found.confidence) == (cause, "high"), name
+        line = found.evidence[0].line
+        assert line is not None
+        said = (folder / name).read_text(encoding="utf-8").splitlines()[line - 1]
+        assert found.evidence[0].text.partition(": ")[2][:30] in said
 
 
 @each(
@@ -59,7 +61,7 @@ def test_every_real_log_is_known(shared_data: Path) -> None:
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB", "OutOfMemoryError", "cuda_oom"),
         ("[Errno 28] No space left on device", "OSError", "disk_full"),
-        ("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError", "dataloader_worker_killed"),
+        (WORKER, "RuntimeError", "dataloader_worker_killed"),
         ("[Errno 98] Address already in use", "OSError", "port_in_use"),
         ("", "MemoryError", "host_oom"),
         ("No module named 'flash_attn'", "ModuleNotFoundError", "flash_attention_missing"),
@@ -76,7 +78,7 @@ def test_every_real_log_is_known(shared_data: Path) -> None:
     ],
 )
 def test_failure_files(message: str, kind: str, cause: str) -> None:
-    found = diagnose(Evidence("r", 1, failures=(failure(message, kind),)))
+    found = found_in(failure(message, kind))
     assert (found.cause, found.step if kind != "UsageError" else 12, found.rank) == (cause, 12, 0)
     assert found.message.endswith((".", "!"))
     assert "\n" not in found.message
@@ -85,48 +87,65 @@ def test_failure_files(message: str, kind: str, cause: str) -> None:
 
 
 def test_the_code_of_an_own_error_is_the_cause() -> None:
-    document = {
-        "type": "NonFiniteLoss",
-        "message": "第 3 步的损失不是数。",
-        "findings": [{"code": "nan_loss"}],
-        "rank": 1,
-    }
-    found = diagnose(Evidence("r", 1, failures=(Failure.from_json(document),)))
+    nan = {"type": "NonFiniteLoss", "message": "第 3 步的损失不是数。", "findings": [{"code": "nan_loss"}], "rank": 1}
+    found = found_in(Failure.from_json(nan))
     assert (found.cause, found.rank, found.message) == ("nan_loss", 1, "第 3 步的损失不是数。")
-
-
-def test_data_that_is_gone_is_a_missing_file_and_not_a_wrong_setting() -> None:
-    document = {"type": "UsageError", "message": "no data at 'rows.fasta'", "findings": [{"code": "missing_data"}]}
-    found = diagnose(Evidence("r", 1, failures=(Failure.from_json(document),)))
+    # Data that is gone is a missing file and not a wrong setting.
+    gone = {"type": "UsageError", "message": "no data at 'rows.fasta'", "findings": [{"code": "missing_data"}]}
+    found = found_in(Failure.from_json(gone))
     assert found.cause == "missing_file" and found.remedies[0].text.startswith("Put back the file")
+    # A failure file from a dying process is enough.
+    assert found_in(Failure.from_json({"rank": "x", "message": None, "findings": 3})).cause == "python_error"
 
 
-def test_the_step_stands_beside_what_happened() -> None:
-    killed = failure("DataLoader worker (pid 12) is killed by signal: Killed.", "RuntimeError")
-    assert diagnose(Evidence("r", 1, failures=(killed,))).message.startswith(
-        "A loader process was killed after step 12 ("
-    )
+def test_the_step_stands_beside_what_happened_where_there_is_one() -> None:
+    assert found_in(failure(WORKER)).message.startswith("A loader process was killed after step 12 (")
+    assert found_in(kernel=KernelFacts(True, 2)).message == "The machine ran out of RAM."
+    assert found_in(disk_free_bytes=0).message == "The disk is full."
 
 
 def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost() -> None:
     lost = failure(RESET, rank=1)
-    found = diagnose(Evidence("r", 1, failures=(lost,), log=log(KILLED)))
+    found = found_in(lost, log=log(KILLED))
     assert (found.cause, found.signal) == ("unknown", "SIGKILL")
     assert "ended from outside by SIGKILL" in found.message
-    assert "Connection reset" in diagnose(Evidence("r", 1, failures=(lost,))).message
+    assert "Connection reset" in found_in(lost).message
     real = failure("CUDA out of memory", "OutOfMemoryError", rank=1)
-    assert diagnose(Evidence("r", 1, failures=(real, lost), log=log(KILLED))).cause == "cuda_oom"
+    assert found_in(real, lost, log=log(KILLED)).cause == "cuda_oom"
+
+
+# As torchrun and gloo wrote it when the fault campaign sent SIGHUP to rank 0.
+HUNG_UP = """\
+step 9/16  loss 3.0466  learning rate 0.0008  2,928 real tokens/s
+Traceback (most recent call last):
+  File "main.py", line 47, in main
+    trainer.train()
+RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:63616. This is typically caused by a remote worker crashing.
+W1122 11:21:14.881000 17057 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17133 closing signal SIGTERM
+E1122 11:21:15.049000 17057 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -1 (pid: 17132)  (SIGHUP)
+"""
+
+
+def test_the_signal_that_hung_up_a_rank_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(HUNG_UP)
+    found = diagnose_log(tmp_path / "train.log")
+    assert (found.cause, found.signal, found.rank) == ("unknown", "SIGHUP", 0)
+    assert "SIGHUP" in found.message
 
 
 def test_the_earliest_rank_is_the_cause() -> None:
     loud = failure("[pair.cc:1] Connection closed by peer", rank=0, time_s=7.5)
     late = failure("index 3 is out of bounds", "IndexError", rank=2, time_s=7.4)
     first = failure("CUDA out of memory. Tried to allocate 1 GiB", rank=1, time_s=7.0)
-    found = diagnose(Evidence("r", 1, failures=(loud, late, first), log=log("Connection closed by peer")))
+    found = found_in(loud, late, first, log=log("Connection closed by peer"))
     assert (found.cause, found.rank) == ("cuda_oom", 1)
     # Its clock may be behind: a lost connection is never the cause where another failure is known.
     early = failure("[pair.cc:1] Connection closed by peer", rank=0, time_s=1.0)
-    assert diagnose(Evidence("r", 1, failures=(early, first))).cause == "cuda_oom"
+    assert found_in(early, first).cause == "cuda_oom"
 
 
 def test_in_a_log_the_rank_that_torchrun_names_is_the_cause() -> None:
@@ -162,49 +181,42 @@ def test_what_hid_another_exception_is_not_the_cause() -> None:
         "During handling of the above exception, another exception occurred:\n\n"
         "Traceback (most recent call last):\n  File 'b'\n"
     )
-    assert diagnose(Evidence(log=log(text + "FileNotFoundError: [Errno 2] No such file or directory: 'y'"))).cause == (
-        "missing_file"
-    )
+    gone = "FileNotFoundError: [Errno 2] No such file or directory: 'y'"
+    assert diagnose(Evidence(log=log(text + gone))).cause == "missing_file"
     assert "ValueError: no column y" in diagnose(Evidence(log=log(text + "ValueError: no column y"))).message
 
 
 def test_the_kernel_tells_host_memory_from_that_of_the_card() -> None:
     kernel = KernelFacts(told=True, oom_kills=1)
-    found = diagnose(Evidence("r", 1, log=log(KILLED), kernel=kernel))
+    found = found_in(log=log(KILLED), kernel=kernel)
     assert (found.cause, found.confidence) == ("host_oom", "high")
-    line = "Out of memory: Killed process 21 (python) total-vm:7kB"
-    assert diagnose(Evidence("r", 1, log=log(KILLED), kernel=KernelFacts(told=True, lines=(line,)))).cause == "host_oom"
+    lines = KernelFacts(told=True, lines=("Out of memory: Killed process 21 (python) total-vm:7kB",))
+    assert found_in(log=log(KILLED), kernel=lines).cause == "host_oom"
     # Without a process of ours that was killed, its line is about another job.
-    assert diagnose(Evidence("r", 1, kernel=KernelFacts(told=True, lines=(line,)))).cause == "unknown"
-    card = failure("CUDA out of memory. Tried to allocate 1 GiB")
-    assert diagnose(Evidence("r", 1, failures=(card,), kernel=kernel)).cause == "cuda_oom"
-    worker = failure("DataLoader worker (pid 12) is killed by signal: Killed.")
-    assert diagnose(Evidence("r", 1, failures=(worker,), kernel=kernel)).cause == "host_oom"
+    assert found_in(kernel=lines).cause == "unknown"
+    assert found_in(failure(WORKER), kernel=kernel).cause == "host_oom"
+    # It is no cause where the training had failed of itself.
+    assert found_in(failure("CUDA out of memory. Tried to allocate 1 GiB"), kernel=kernel).cause == "cuda_oom"
+    assert diagnose(Evidence(exit_code=-9, log=log(""), kernel=kernel)).cause == "host_oom"
+    said = log("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert diagnose(Evidence(exit_code=1, log=said, kernel=kernel)).cause == "cuda_oom"
+    line = "NVRM: Xid (PCI:0000:65:00): 79, pid=5, GPU has fallen off the bus."
+    vague = failure("CUDA error: unspecified launch failure")
+    assert found_in(vague, kernel=KernelFacts(told=True, card_lines=(line,))).cause == "gpu_lost"
 
 
 def test_a_kill_without_a_witness_is_a_weak_clue_in_a_foreign_log_only() -> None:
-    assert (diagnose(Evidence(log=log(KILLED))).cause, diagnose(Evidence(log=log(KILLED))).confidence) == (
-        "host_oom",
-        "low",
-    )
-    assert diagnose(Evidence("r", 1, log=log(KILLED), kernel=KernelFacts(told=True))).cause == "unknown"
+    foreign = diagnose(Evidence(log=log(KILLED)))
+    assert (foreign.cause, foreign.confidence) == ("host_oom", "low")
+    assert found_in(log=log(KILLED), kernel=KernelFacts(told=True)).cause == "unknown"
 
 
-def test_a_lost_card_is_named_by_the_kernel() -> None:
-    line = "NVRM: Xid (PCI:0000:65:00): 79, pid=5, GPU has fallen off the bus."
-    kernel = KernelFacts(told=True, card_lines=(line,))
-    vague = failure("CUDA error: unspecified launch failure")
-    assert diagnose(Evidence("r", 1, failures=(vague,), kernel=kernel)).cause == "gpu_lost"
-
-
-def test_records_of_the_kernel_get_their_time() -> None:
+def test_the_kernel_tells_of_the_time_of_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     records = ["6,1,2500000,-;oom-kill:constraint=CONSTRAINT_MEMCG", " SUBSYSTEM=memory", "nonsense"]
     assert parse_kmsg(records, 1000.0) == [(1002.5, "oom-kill:constraint=CONSTRAINT_MEMCG")]
-
-
-def test_a_failure_file_from_a_dying_process_is_enough() -> None:
-    found = diagnose(Evidence("r", 1, failures=(Failure.from_json({"rank": "x", "message": None, "findings": 3}),)))
-    assert found.cause == "python_error"
+    said = "Out of memory: Killed process 77 (python) total-vm:1kB"
+    monkeypatch.setattr(log_file, "read_kmsg", lambda: [(99.0, said), (101.0, said), (400.0, said)])
+    assert [len(log_file.kernel_facts(100.0, end_s).lines) for end_s in (200.0, None)] == [1, 2]
 
 
 @each(
@@ -227,25 +239,14 @@ def test_without_a_failure_file(evidence: Evidence, cause: str, said: str) -> No
 
 
 def test_an_evaluation_that_runs_out_of_memory_is_told_apart() -> None:
-    trace = 'Traceback\n  File "trainer.py", line 4000, in evaluation_loop\n    x\n'
-    found = diagnose(
-        Evidence("r", 1, failures=(Failure(0, "OutOfMemoryError", "CUDA out of memory. Tried", trace, 1.0, 5),))
-    )
+    trace = 'Traceback (most recent call last):\n  File "trainer.py", line 4000, in evaluation_loop\n    x\n'
+    found = found_in(Failure(0, "OutOfMemoryError", "CUDA out of memory. Tried", trace, 1.0, 5))
     assert (found.cause, found.during) == ("cuda_oom", "evaluation")
-    text = (
-        trace.replace("Traceback", "Traceback (most recent call last):") + "torch.OutOfMemoryError: CUDA out of memory"
-    )
-    assert diagnose(Evidence(log=log(text))).during == "evaluation"
+    assert diagnose(Evidence(log=log(trace + "torch.OutOfMemoryError: CUDA out of memory"))).during == "evaluation"
 
 
 def test_foreign_text_stays_text() -> None:
     assert clean("\x1b[31mred\x1b[0m\ttab\x07") == "red tab"
     assert len(clean("x" * 5000)) == 300
-    found = diagnose(Evidence("r", 1, failures=(failure("\x1b]0;title\x07boom\nsecond line"),)))
-    assert "\x1b" not in found.message
-    assert "second" not in found.message
-
-
-def test_what_the_machine_says_has_no_step() -> None:
-    assert diagnose(Evidence("r", 1, kernel=KernelFacts(True, 2))).message == "The machine ran out of RAM."
-    assert diagnose(Evidence("r", 1, disk_free_bytes=0)).message == "The disk is full."
+    message = found_in(failure("\x1b]0;title\x07boom\nsecond line")).message
+    assert "\x1b" not in message and "second" not in message

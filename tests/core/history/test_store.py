@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.hardware.machine import Gpu
@@ -31,57 +32,45 @@ def test_other_machines_are_left_out() -> None:
     append(measurement(machine="cpu:Another CPU:8 cores"))
     append(measurement(machine=gpu_key("cuda", "RTX 3090", 24 * GIB)))
     assert load(HERE) == ()
-    with_gpu = replace(
-        HERE, accelerator="cuda", gpus=(Gpu(0, name="RTX 3090", memory_total_bytes=24 * GIB - 5_000_000),)
-    )
+    card = Gpu(0, name="RTX 3090", memory_total_bytes=24 * GIB - 5_000_000)
+    with_gpu = replace(HERE, accelerator="cuda", gpus=(card,))
     assert [one.machine for one in load(with_gpu)] == ["cuda:RTX 3090:24 GiB"]
     assert load(replace(with_gpu, hypothetical=True)) == ()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"micro_batch": 8}',
-        "\x00\xff",
-        "[" * 100_000,
-        json.dumps({**measurement().to_json(), "step_s": "fast"}),
-        json.dumps({**measurement().to_json(), "step_s": -1}),
-        json.dumps({**measurement().to_json(), "step_low_s": 5}),
-        json.dumps({**measurement().to_json(), "lora_targets": None}),
-        json.dumps({**measurement().to_json(), "micro_batch": 0}),
-        json.dumps({**measurement().to_json(), "peak_allocated_bytes": "much"}),
-        json.dumps({**measurement().to_json(), "step_s": 1e999}),
-        # Whole numbers of JSON have no end; a float of them overflows.
-        json.dumps({**measurement().to_json(), "step_high_s": 10**400}),
-        json.dumps({**measurement().to_json(), "micro_batch": 10**400}),
-        json.dumps({**measurement().to_json(), "host_rss_bytes": 10**400}),
-        json.dumps({**measurement().to_json(), "target_length": -5}),
-        json.dumps({**measurement().to_json(), "usual_length": 0.5}),
-        json.dumps({**measurement().to_json(), "checkpointing": "no"}),
-        json.dumps({**measurement().to_json(), "lora_targets": [1]}),
-        json.dumps({**measurement().to_json(), "model_name": "x" * lines.LONGEST_LINE}),
-        json.dumps({**measurement().to_json(), "measured_at": "yesterday"}),
-        json.dumps({**measurement().to_json(), "measured_at": "20261121\x1b10"}),
-    ],
-)
-def test_a_broken_line_is_left_out(line: str) -> None:
-    append(measurement())
-    with history_path().open("a", encoding="utf-8", errors="replace") as file:
-        file.write(line + "\n")
-    append(measurement(micro_batch=9))
-    assert sorted(one.micro_batch for one in load(HERE)) == [8, 9]
+BROKEN: list[dict[str, Any]] = [
+    {"step_s": "fast"},
+    {"step_s": -1},
+    {"step_low_s": 5},
+    {"lora_targets": None},
+    {"micro_batch": 0},
+    {"peak_allocated_bytes": "much"},
+    {"step_s": 1e999},
+    # Whole numbers of JSON have no end; a float of them overflows.
+    {"step_high_s": 10**400},
+    {"micro_batch": 10**400},
+    {"host_rss_bytes": 10**400},
+    {"target_length": -5},
+    {"usual_length": 0.5},
+    {"checkpointing": "no"},
+    {"lora_targets": [1]},
+    {"model_name": "x" * lines.LONGEST_LINE},
+    {"measured_at": "yesterday"},
+    {"measured_at": "20261121\x1b10"},
+]
 
 
-def test_half_a_line_of_a_killed_writer_does_not_take_the_next_one_along() -> None:
-    append(measurement())
-    with history_path().open("a") as file:
-        file.write('{"measured_at": "2026')
-    append(measurement(micro_batch=9))
-    assert sorted(one.micro_batch for one in load(HERE)) == [8, 9]
+def test_a_broken_line_is_left_out() -> None:
+    texts = ["", "{", "[]", "null", '{"micro_batch": 8}', "\x00\xff", "[" * 100_000]
+    texts += [json.dumps({**measurement().to_json(), **change}) for change in BROKEN]
+    # Half a line of a killed writer does not take the next one along.
+    for text in [*(text + "\n" for text in texts), '{"measured_at": "2026']:
+        history_path().unlink(missing_ok=True)
+        append(measurement())
+        with history_path().open("a", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        append(measurement(micro_batch=9))
+        assert sorted(one.micro_batch for one in load(HERE)) == [8, 9], text[:200]
 
 
 def test_keys_of_a_newer_version_are_no_hindrance() -> None:
@@ -104,9 +93,9 @@ def test_several_programs_write_at_once() -> None:
         "from trainwiz.core.history.store import append; from tests.core.history.measurements import measurement\n"
         "for number in range(20): append(measurement())"
     )
-    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    assert len(load(HERE)) == 60
+    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len(load(HERE)) == 40
 
 
 def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +106,12 @@ def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pyt
         monkeypatch.setattr(lines, "LOCK_WAIT_S", 0.05)
         append(measurement(micro_batch=9))
         assert len(load(HERE)) == 2
-        monkeypatch.setattr(lines, "LOCK_WAIT_S", 60.0)
+        monkeypatch.setattr(lines, "LOCK_WAIT_S", 250.0)
         writer = threading.Thread(target=lambda: append(measurement(micro_batch=10)))
         writer.start()
         writer.join(0.2)
         assert writer.is_alive() and len(load(HERE)) == 2
-    writer.join(20)
+    writer.join(250)
     assert len(load(HERE)) == 3
 
 
