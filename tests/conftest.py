@@ -57,8 +57,6 @@ COSTLY = {
     "tests.test_wheel": "installed",
     "tests.engines.test_runs": "start",
     "tests.core.hardware.test_visible": "torch_answers",
-    "tests.core.telemetry.test_process_source": "launched",
-    "tests.core.telemetry.test_trainer_source": "trained",
     "tests.core.tracing.test_tracer": "worker",
     "tests.core.training.test_engines": "alone",
     "tests.core.training.test_real": "whole",

@@ -100,7 +100,7 @@ class Setting:
     trainer: str = ""
     """The argument of transformers' TrainingArguments that takes the same value; exports and imports go by it."""
     learnt: bool = False
-    """It decides what is learnt: a run is only resumed with the value that it began with."""
+    """Of the training and the engine: a run is only resumed with the value that it began with."""
     # Known from where the entry stands.
     key: str = ""
     type: Any = str

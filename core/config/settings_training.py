@@ -115,7 +115,7 @@ class TrainingSection(Section):
         "Chat models fine-tuned on a few thousand answers often write better ones (arXiv:2310.05914).",
         "Empty: none. 5 for instruction tuning.",
         "The training loss is higher by it; the evaluation has no noise.",
-        gt=0, le=1000, label="NEFTune noise", group="Optimizer and loss", id="neftune", rare=True,
+        ge=0, le=1000, label="NEFTune noise", group="Optimizer and loss", id="neftune", rare=True,
         empty="none",
         trainer="neftune_noise_alpha", learnt=True,
     )

@@ -67,7 +67,7 @@ SO_MANY = mark(
 )
 NOTHING_MAPPED = mark("Nothing of {file} has a place in a run; the profile holds the defaults of a plan.")
 NO_MODEL = mark("No model is named; a plan takes {default} until --model says which.")
-NO_DATA = mark("No data is named; a plan takes {default} until --dataset says which.")
+NO_DATA = mark("No data is named; name it with --dataset FILE.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def checked(merged: Imported) -> Imported:
     if "model.name" not in merged.values:
         merged.say(None, "missing_model", NO_MODEL, default=shown(RunConfig().value("model.name")))
     if not any(key.startswith("data.sources") for key in merged.values):
-        merged.say(None, "missing_data", NO_DATA, default=shown(RunConfig().value("data.sources.0.name")))
+        merged.say(None, "missing_data", NO_DATA)
     merged.findings = list(sort_findings(merged.findings))
     return merged
 

@@ -69,7 +69,7 @@ TRAINER: Mapping[str, Rule] = {
             mark("trainwiz sets what torch's process groups need for the model of the run."): "ddp_bucket_cap_mb "
             "ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend",
             mark("It tunes an optimizer in a way that trainwiz has no setting for."): "optim_args optim_target_modules",
-            CHANGES: "neftune_noise_alpha full_determinism",
+            CHANGES: "full_determinism",
             mark("A checkpoint of trainwiz is always complete, so that a run can go on from it."): "save_only_model "
             "save_on_each_node save_safetensors enable_jit_checkpoint",
             mark("Half precision is torch's own since transformers 5; apex is no longer used."): "fp16_backend "
@@ -279,6 +279,7 @@ _SAME: Mapping[str, str] = {
     "save_total_limit": "checkpoints_total_limit keep_interval_updates",
     "logging_steps": "log_interval",
     "label_smoothing_factor": "label_smoothing",
+    "neftune_noise_alpha": "neftune_alpha noisy_embedding_alpha",
     "output_dir": "save_dir",
 }
 CANONICAL: Mapping[str, str] = {alias: name for name, aliases in _SAME.items() for alias in aliases.split()}

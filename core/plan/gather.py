@@ -320,8 +320,12 @@ DataAnswer = tuple[DataSummary | None, tuple[Finding, ...]]
 
 
 def without_data(known: Gathered, here: Machine) -> DataAnswer | None:
-    """The answer about data that needs no reading: a plan for another machine need not name any. Else None."""
-    return (None, (unnamed_data(),)) if known.machine is not here and names_no_data(known.config) else None
+    """The answer about data that needs no reading: a plan for another machine need not name any, and a fine-tuning
+    that must is not counted by the rows of a sample. Else None."""
+    if known.machine is not here and names_no_data(known.config):
+        return None, (unnamed_data(),)
+    refused = any(one.code == "no_data_named" for one in known.findings) and not known.config.forced
+    return (None, ()) if refused else None
 
 
 def with_data(known: Gathered, data: DataSummary | None, findings: tuple[Finding, ...]) -> Gathered:

@@ -13,7 +13,7 @@ from trainwiz.core.catalog.models import default_init, load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
-from trainwiz.core.data.formats import SAMPLES, file_endings
+from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF_TASK, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
@@ -39,9 +39,10 @@ def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
 
 
 def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
-    """`follow_task`, and where the data are a sample that nobody asked for, the sample of the new task."""
+    """`follow_task`, and where the data are a sample that nobody asked for, the sample of the task."""
     changed = follow_task(config, model)
-    if changed is config or changed.task in PLANNED_ONLY or not _is_sample_by_default(config):
+    of_the_task = set(SAMPLES_OF_TASK.get(changed.task, ())) >= {source.name for source in changed.data.sources}
+    if of_the_task or changed.task in PLANNED_ONLY or not _is_sample_by_default(changed):
         return changed
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},

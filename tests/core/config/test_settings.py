@@ -13,7 +13,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.setting import GROUPS, STEPS, When
 from trainwiz.core.config.settings import SETTINGS, all_settings, in_order_of_rows
 from trainwiz.core.export.training_arguments import training_arguments
-from trainwiz.core.importing.names import TRAINER
+from trainwiz.core.importing.names import CANONICAL, TRAINER
 from trainwiz.core.profile.read import profile_schema
 from trainwiz.core.run.identity import OF_TRAINING
 from trainwiz.tui.screens.plan_fields import CONDITIONS
@@ -116,5 +116,5 @@ def test_the_schema_is_that_of_a_profile() -> None:
 def test_a_setting_of_the_trainer_is_exported_imported_and_compared_by_its_entry() -> None:
     off, on = (training_arguments(tiny_config(**more)) for more in ({}, {"training__neftune_noise_alpha": 5.0}))
     assert "neftune_noise_alpha" not in off and on["neftune_noise_alpha"] == 5.0
-    assert TRAINER["neftune_noise_alpha"] == ("training.neftune_noise_alpha", "number")
+    assert TRAINER[CANONICAL["neftune_alpha"]] == ("training.neftune_noise_alpha", "number")
     assert "training.neftune_noise_alpha" in OF_TRAINING

@@ -193,6 +193,7 @@ def test_data_and_tasks_that_were_asked_for_stay(tmp_path: Path) -> None:
     own = load_profile("4080s", CARD).values["data.sources"][0]["name"]
     assert subject("4080s", model__name="gpt2-tiny") == ("causal-lm", own)
     assert subject(model__name="gpt2-tiny", task="masked-lm")[0] == "masked-lm"
+    assert subject(model__name="gpt2-tiny", task="causal-lm") == ("causal-lm", "sample-text"), "no proteins"
 
 
 @each(("model", "task"), [("esm2-tiny", "causal-lm"), ("gpt2-tiny", "seq2seq")])
@@ -333,7 +334,7 @@ def test_training_goes_on_from_the_weights_of_a_finished_run(tmp_path: Path) -> 
 
 
 def test_a_fine_tuning_says_that_nobody_named_its_data(folder: Path) -> None:
-    """Where the weights are random it is a try; a profile keeps its data for its own task."""
+    """Where the weights are random it is a try; a profile keeps its data for its own task. Nothing is counted by a sample."""
     for profile, model, said in (
         (None, folder, True),
         (None, folder / "config.json", False),
@@ -341,7 +342,9 @@ def test_a_fine_tuning_says_that_nobody_named_its_data(folder: Path) -> None:
         ("2080super", "qwen2.5-0.5b", True),
         ("2080super", "esm2-8m", False),
     ):
-        assert ("no_data_named" in severe(planned(profile, model__name=str(model)))) is said, (profile, model)
+        unnamed = planned(profile, model__name=str(model))
+        assert ("no_data_named" in severe(unnamed)) is said, (profile, model)
+        assert not said or (unnamed.data, unnamed.to_json()["batch"]["real_tokens"]) == (None, None), (profile, model)
         named = planned(profile, model__name=str(model), data__sources__0__name="sample-text")
         assert "no_data_named" not in severe(named)
 
