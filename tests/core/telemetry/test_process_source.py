@@ -190,10 +190,12 @@ def test_it_is_killed_while_it_is_watched(work: Path) -> None:
 def test_a_job_that_reaches_its_last_step_has_finished(work: Path) -> None:
     words = ["train_fake.py", "--output_dir", "short", "--max_steps", "20"]
     with started(python(*words), work, work / "short.log") as process:
-        # Seen before it wrote anything, and not again before its end.
+        # Seen before it wrote anything, and not again before its end: it stands still while it is looked at.
+        process.send_signal(signal.SIGSTOP)
         wait_for(lambda: ProcessTable().command(process.pid)[1:2] == ["train_fake.py"])
         source = opened(process.pid)
         assert source.read_all().step is None
+        process.send_signal(signal.SIGCONT)
         process.wait(250)
         snapshot = source.read_all()
         assert (snapshot.status, snapshot.step) == ("finished", 20)
