@@ -8,13 +8,12 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, reduce
-from operator import getitem, xor
+from functools import cache
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import ByteTail
-from trainwiz.core.text import FARTHEST_S, is_moment
+from trainwiz.core.text import is_moment
 
 _header = struct.Struct("<QI")
 _double = struct.Struct("<d")
@@ -24,47 +23,15 @@ _crc = struct.Struct("<I")
 # The checksum of event files: CRC-32C (RFC 3720, appendix B.4), masked as TFRecord masks it.
 
 POLYNOMIAL = 0x82F63B78
-SHORT_BYTES = 160
-"""Up to this length (nearly all records of scalars) a table for each place makes it faster."""
 
 
 def masked_crc32c(data: bytes) -> int:
     """The checksum as it stands in a TFRecord (tensorflow/core/lib/hash/crc32c.h)."""
-    crc = crc32c(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def crc32c(data: bytes) -> int:
-    length = len(data)
-    if length > SHORT_BYTES:
-        return _crc_by_bytes(data)
-    # A CRC is linear: that of the zeros of this length, with what each byte at its place changes.
-    tables, zeros = _short_tables(length)
-    return reduce(xor, map(getitem, tables, data), zeros)
-
-
-def _crc_by_bytes(data: bytes) -> int:
-    table = _byte_table()
-    crc = 0xFFFFFFFF
+    table, crc = _byte_table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
-@cache
-def _short_tables(length: int) -> tuple[tuple[list[int], ...], int]:
-    places = _place_tables()
-    return tuple(reversed(places[:length])), _crc_by_bytes(bytes(length))
-
-
-@cache
-def _place_tables() -> list[list[int]]:
-    """What a byte changes, by how many bytes come after it."""
-    last = _byte_table()
-    places = [last]
-    while len(places) < SHORT_BYTES:
-        places.append([last[value & 0xFF] ^ value >> 8 for value in places[-1]])
-    return places
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @cache
@@ -92,6 +59,12 @@ _VALUE_KINDS = {3: mark("histograms"), 4: mark("images"), 5: mark("histograms"),
 _EVENT_KINDS = {4: mark("graphs"), 8: mark("run metadata"), 9: mark("graphs")}
 
 
+_COMMON = re.compile(
+    rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\x00-\x7f]))?(\x2a.\x0a.\x0a.)(.{1,118})\x15(.{4})", re.DOTALL
+)
+"""The event of one scalar as SummaryWriter.add_scalar writes it, with lengths of one byte: nearly all are that."""
+
+
 @dataclass(slots=True)
 class Event:
     """One event. Times are Unix seconds."""
@@ -112,11 +85,18 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
     Raises ValueError for bytes that are no event.
     """
     event = Event()
+    common = _COMMON.fullmatch(data)
+    size = len(common[4]) if common else 0
+    if common and common[3] == bytes((0x2A, size + 9, 0x0A, size + 7, 0x0A, size)):
+        (event.wall_time,), (scalar,) = _double.unpack(common[1]), _float.unpack(common[5])
+        event.step = _signed(read_varint(common[2], 0)[0]) if common[2] else 0
+        event.scalars.append((common[4].decode("utf-8", "replace"), scalar))
+        return event
     for number, wire, value in fields(data):
         if number == 1 and wire == _FIXED64 and isinstance(value, int):
             (event.wall_time,) = _double.unpack(value.to_bytes(8, "little"))
         elif number == 2 and isinstance(value, int):
-            event.step = value - (1 << 64) if value >> 63 else value
+            event.step = _signed(value)
         elif number == 5 and isinstance(value, bytes):
             for inner, _, part in fields(value):
                 if inner == 1 and isinstance(part, bytes):
@@ -126,6 +106,10 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
         elif number in _EVENT_KINDS:
             event.others.append(_EVENT_KINDS[number])
     return event
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
@@ -223,7 +207,6 @@ LONGEST_CHECKED_BYTES = 4096
 LARGE_RECORDS = mark("large records")
 LONGEST_KEPT_BYTES = 1024 * 1024
 MOST_LENGTHS = 4096
-MOST_TAGS_KNOWN = 4096
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
 RECENT_POINTS = 50
@@ -271,7 +254,6 @@ class EventFileTail(ScalarTail):
     def _forget(self) -> None:
         super()._forget()
         self._scalar_tensors: set[str] = set()
-        self._tags: dict[bytes, str] = {}
         self._lengths: dict[bytes, int] = {}
         """Headers that were checked: records of scalars come in few lengths."""
         self._rest = b""
@@ -336,8 +318,7 @@ class EventFileTail(ScalarTail):
                 if self.first_time_s is None and record[:1] == b"\x09" and length >= 9:
                     began_s = _double.unpack_from(record, 1)[0]
                     self.first_time_s = began_s if is_moment(began_s) else None
-                if not self._read_scalar(record, scalars):
-                    self._read_event(record, scalars)
+                self._read_event(record, scalars)
             position = end + FOOTER_BYTES
         return position
 
@@ -351,41 +332,6 @@ class EventFileTail(ScalarTail):
         end = max(start, len(data) - HEADER_BYTES + 1)
         self.damaged_bytes += end - damaged_from
         return end
-
-    def _read_scalar(self, record: bytes, scalars: list[Scalar]) -> bool:
-        """The common event, one scalar as SummaryWriter.add_scalar writes it; False for any other."""
-        # Event: wall_time = 1 (double), step = 2 (varint, absent when 0), summary = 5;
-        # Summary: value = 1; Value: tag = 1, simple_value = 2 (float). One-byte lengths only.
-        size = len(record)
-        if not 20 < size < 140 or record[0] != 0x09:
-            return False
-        position, step = 9, 0
-        if record[9] == 0x10:
-            step, position = record[10], 11
-            if step >= 0x80:
-                step, position = read_varint(record, 10)
-                if step >> 63:
-                    step -= 1 << 64
-        if position + 6 > size or record[position] != 0x2A or record[position + 1] != size - position - 2:
-            return False
-        if record[position + 2] != 0x0A or record[position + 3] != size - position - 4 or record[position + 4] != 0x0A:
-            return False
-        tag_end = position + 6 + record[position + 5]
-        if tag_end + 5 != size or record[tag_end] != 0x15:
-            return False
-        raw = record[position + 6 : tag_end]
-        tag = self._tags.get(raw)
-        if tag is None:
-            tag = raw.decode("utf-8", "replace")
-            if len(self._tags) < MOST_TAGS_KNOWN:
-                self._tags[raw] = tag
-        time_s = _double.unpack_from(record, 1)[0]
-        if not -FARTHEST_S < time_s < FARTHEST_S:
-            time_s = self.last_time_s or 0.0
-        value = _float.unpack_from(record, tag_end + 1)[0]
-        self.last_time_s = time_s
-        scalars.append((tag, step, value, time_s))
-        return True
 
     def _read_event(self, record: bytes, scalars: list[Scalar]) -> None:
         try:

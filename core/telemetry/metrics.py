@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
-from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from operator import gt
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = 50
-LEAST_ALIKE = 8
 MOST_NAMES = 1_000
-"""A file with more names than this is not a metrics file; further names are counted and left out."""
+"""A file with more names than this is not a metrics file; further names are left out."""
 
 FASTEST = 1e12
 """Seconds a step or tokens a second beyond which a file holds no pace."""
@@ -79,6 +74,10 @@ class Pace:
 NO_PACE = Pace(None, None, None, None, None)
 
 
+def summary_of(s: Series) -> MetricSummary:
+    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite)
+
+
 class Metrics:
     """Series of every numeric key. `add_rows` takes rows in file order; a row that holds
     `resumed_from` says that the run went on from that step, and what lies after it is forgotten."""
@@ -88,61 +87,11 @@ class Metrics:
         self.step: float | None = None
         self.epoch: float | None = None
         self.time_s: float | None = None
-        self.names_left_out = 0
-        self._recent: deque[tuple[float, float | None, Mapping[str, Any]]] = deque(maxlen=PACE_ROWS)
+        self._recent: deque[Mapping[str, Any]] = deque(maxlen=PACE_ROWS)
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        # Rows with the same keys in the same order, which nearly all are, go column by column.
-        for names, group in groupby(rows, key=tuple):
-            alike = list(group)
-            if len(alike) < LEAST_ALIKE or not self._add_alike(names, alike):
-                for row in alike:
-                    self._add(row)
-
-    def _add_alike(self, names: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Rows that hold these names; False, and nothing is added, where they are not simply numbers in order."""
-        columns = dict(zip(names, zip(*(row.values() for row in rows), strict=True), strict=True))
-        if "step" not in columns or "resumed_from" in columns:
-            return False
-        arrays: dict[str, tuple[array[float], bool]] = {}
-        for name, column in columns.items():
-            kinds = set(map(type, column))
-            if not kinds <= {int, float}:
-                return False
-            try:
-                arrays[name] = array("d", column), kinds == {int}
-            except OverflowError:
-                return False
-        steps = arrays["step"][0]
-        if not math.isfinite(sum(steps)) or any(map(gt, steps, steps[1:])):
-            return False
-        if not -FARTHEST_STEP < steps[0] <= steps[-1] < FARTHEST_STEP:
-            return False
-        if self.step is not None and steps[0] < self.step:
-            return False
-        self.step = steps[-1]
-        for key in ("epoch", "time_s"):
-            finite_values = filter(math.isfinite, reversed(arrays[key][0])) if key in arrays else iter(())
-            setattr(self, key, next(finite_values, getattr(self, key)))
-        if "loss" in columns:
-            self._recent.extend(
-                (float(row["step"]), numbers_finite(row.get("time_s")), row) for row in rows[-PACE_ROWS:]
-            )
-        for name, (values, whole) in arrays.items():
-            if name not in NOT_METRICS and (series := self._series_of(name, len(rows))) is not None:
-                series.extend(steps, values)
-                series.whole = series.whole and whole
-        return True
-
-    def _series_of(self, name: str, points: int = 1) -> Series | None:
-        """The series of a metric; None, and its points are counted, where there are too many names."""
-        series = self.series.get(name)
-        if series is None:
-            if len(self.series) >= MOST_NAMES:
-                self.names_left_out += points
-                return None
-            series = self.series[name] = Series()
-        return series
+        for row in rows:
+            self._add(row)
 
     def _add(self, row: Mapping[str, Any]) -> None:
         resumed_from = number(row.get("resumed_from"))
@@ -158,14 +107,17 @@ class Metrics:
         self.epoch = numbers_finite(row.get("epoch"), self.epoch)
         self.time_s = numbers_finite(row.get("time_s"), self.time_s)
         if "loss" in row:
-            self._recent.append((step, numbers_finite(row.get("time_s")), row))
+            self._recent.append({**row, "step": step})
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
-            series = self._series_of(name)
-            if series is not None:
-                series.add(step, value)
-                series.whole = series.whole and isinstance(raw, int)
+            series = self.series.get(name)
+            if series is None:
+                if len(self.series) >= MOST_NAMES:
+                    continue
+                series = self.series[name] = Series()
+            series.add(step, value)
+            series.whole = series.whole and isinstance(raw, int)
 
     def _rewind(self, step: float) -> None:
         for series in self.series.values():
@@ -176,18 +128,7 @@ class Metrics:
 
     def summaries(self) -> dict[str, MetricSummary]:
         """By name, in the order of first appearance."""
-        return {
-            name: MetricSummary(
-                series.last,
-                series.last_step,
-                series.count,
-                series.minimum,
-                series.maximum,
-                series.non_finite,
-                series.whole,
-            )
-            for name, series in self.series.items()
-        }
+        return {name: replace(summary_of(series), whole=series.whole) for name, series in self.series.items()}
 
     def curve(self, name: str) -> Curve:
         """A frozen copy for drawing; empty for a name that has not appeared."""
@@ -200,26 +141,28 @@ class Metrics:
         return series.non_finite_steps if series else ()
 
     def pace(self) -> Pace:
-        rows = [row for _, _, row in self._recent]
-        timed = [(step, time_s) for step, time_s, _ in self._recent if time_s is not None]
-        wall = None
-        if len(timed) >= 2 and timed[-1][0] > timed[0][0]:
-            wall = (timed[-1][1] - timed[0][1]) / (timed[-1][0] - timed[0][0])
+        rows = list(self._recent)
+        timed = [(row["step"], time_s) for row in rows if (time_s := numbers_finite(row.get("time_s"))) is not None]
         step_s = _median(rows, "step_s")
         data_wait_s = _median(rows, "data_wait_s")
         return Pace(
             step_s=step_s,
-            wall_step_s=wall if wall is not None and wall > 0 else None,
+            wall_step_s=wall_step_s(timed),
             tokens_per_s=_median(rows[-10:], "tokens_per_s"),
             real_tokens_per_s=_median(rows[-10:], "real_tokens_per_s"),
             data_wait=min(1.0, data_wait_s / step_s) if data_wait_s is not None and step_s else None,
         )
 
 
+def wall_step_s(recent: Sequence[tuple[float, float]]) -> float | None:
+    """Seconds a step, by step and time of the newest points."""
+    if len(recent) < 2 or recent[-1][0] <= recent[0][0] or recent[-1][1] <= recent[0][1]:
+        return None
+    return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+
+
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
-    raw: list[Any] = [row.get(key) for row in rows]
-    plain = {*map(type, raw)} == {float} and math.isfinite(sum(raw))
-    values = sorted(raw if plain else (value for one in raw if (value := numbers_finite(one)) is not None))
+    values = sorted(value for row in rows if (value := numbers_finite(row.get(key))) is not None)
     return values[len(values) // 2] if values else None
 
 
@@ -242,8 +185,6 @@ COMPARED_ROWS = 20
 """So many of the first losses are compared with so many of the newest."""
 PAUSES = 50
 EVALUATIONS_KEPT = 8
-LOOKED_AT_ROWS = 400
-"""Of rows that come at once; enough for the newest losses, where most of these are not numbers too."""
 
 Point = tuple[float, float]
 
@@ -260,48 +201,23 @@ class LossTrend:
         self._evaluations: deque[Point] = deque(maxlen=EVALUATIONS_KEPT)
 
     def add_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Costs little for a row: a long run is read at once."""
-        trained: list[Mapping[str, Any]] = []
         for row in rows:
+            time_s, step = numbers_finite(row.get("time_s")), numbers_finite(row.get("step"))
+            self.newest_s = self.newest_s if time_s is None else time_s
             if "resumed_from" in row:
-                self._add_trained(trained)
-                trained = []
                 self._rewind(numbers_finite(row["resumed_from"]))
-            elif "loss" in row:
-                trained.append(row)
-            elif "eval_loss" in row:
-                self._add_evaluation(row)
-        self._add_trained(trained)
-        if rows:
-            self.newest_s = numbers_finite(rows[-1].get("time_s"), self.newest_s)
-
-    def _add_trained(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Of many rows only the first and the newest stay; those between them are not looked at."""
-        start = 0
-        while start < len(rows) and len(self._first) < COMPARED_ROWS:
-            self._add(rows[start])
-            start += 1
-        for row in rows[max(start, len(rows) - LOOKED_AT_ROWS) :]:
-            self._add(row)
-
-    def _add(self, row: Mapping[str, Any]) -> None:
-        time_s = numbers_finite(row.get("time_s"))
-        if time_s is not None:
-            self.newest_s = time_s
-            self._times.append(time_s)
-        step, loss = numbers_finite(row.get("step")), numbers_finite(row["loss"])
-        if step is None or loss is None:
-            return
-        if len(self._first) < COMPARED_ROWS:
-            self._first.append((step, loss))
-        else:
-            self._newest.append((step, loss))
-
-    def _add_evaluation(self, row: Mapping[str, Any]) -> None:
-        self.newest_s = numbers_finite(row.get("time_s"), self.newest_s)
-        step, loss = numbers_finite(row.get("step")), numbers_finite(row["eval_loss"])
-        if step is not None and loss is not None:
-            self._evaluations.append((step, loss))
+                continue
+            if "loss" in row and time_s is not None:
+                self._times.append(time_s)
+            loss = numbers_finite(row.get("loss", row.get("eval_loss")))
+            if step is None or loss is None:
+                continue
+            if "loss" not in row:
+                self._evaluations.append((step, loss))
+            elif len(self._first) < COMPARED_ROWS:
+                self._first.append((step, loss))
+            else:
+                self._newest.append((step, loss))
 
     def _rewind(self, step: float | None) -> None:
         if step is None:

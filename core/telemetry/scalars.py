@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import RECENT_POINTS, Scalar, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, MetricSummary
+from trainwiz.core.telemetry.metrics import MOST_NAMES, MetricSummary, summary_of
 from trainwiz.core.telemetry.series import Series
 from trainwiz.core.text import step_of
 
@@ -36,7 +36,7 @@ class TagSeries:
             self.recent.clear()
         last = self.series.last_step
         if last is not None and step < last:
-            before = self._of_series()
+            before = summary_of(self.series)
             self.series.rewind(step, keep_equal=False)
             count, non_finite = before.count - self.series.count, before.non_finite - self.series.non_finite
             self._superseded.append(replace(before, last_step=step, count=count, non_finite=non_finite))
@@ -51,7 +51,7 @@ class TagSeries:
         self._superseded = [past for past in self._superseded if (past.last_step or 0.0) < step]
 
     def summary(self) -> MetricSummary:
-        now = self._of_series()
+        now = summary_of(self.series)
         every = [now, *self._superseded]
         return replace(
             now,
@@ -61,18 +61,14 @@ class TagSeries:
             maximum=max((past.maximum for past in every if past.maximum is not None), default=None),
         )
 
-    def _of_series(self) -> MetricSummary:
-        s = self.series
-        return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite)
-
 
 class Scalars:
     """By tag, in the order of first appearance; at most MOST_NAMES tags."""
 
     def __init__(self) -> None:
         self.tags: dict[str, TagSeries] = {}
-        self.names_left_out = 0
-        self._left_out: set[str] = set()
+        self.left_out: set[str] = set()
+        """Names that came after MOST_NAMES others, at most as many."""
 
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
         """`session` is another object for each launch."""
@@ -84,7 +80,8 @@ class Scalars:
             series = tags.get(tag)
             if series is None:
                 if len(tags) >= MOST_NAMES:
-                    self._leave_out(tag)
+                    if len(self.left_out) < MOST_NAMES:
+                        self.left_out.add(tag)
                     continue
                 series = tags[tag] = TagSeries()
             series.add(step, value, time_s, session)
@@ -104,11 +101,6 @@ class Scalars:
     def last(self, tag: str) -> float | None:
         series = self.tags.get(tag)
         return series.series.last if series else None
-
-    def _leave_out(self, tag: str) -> None:
-        if len(self._left_out) < MOST_NAMES and tag not in self._left_out:
-            self._left_out.add(tag)
-            self.names_left_out += 1
 
 
 # CsvTail: the metrics.csv of Lightning's CSVLogger: a row for each logged step, empty cells where a metric was not logged.

@@ -198,36 +198,10 @@ class Series:
             return
         if self.first is None:
             self.first = value
-        if self.minimum is None or value < self.minimum:
-            self.minimum = value
-        if self.maximum is None or value > self.maximum:
-            self.maximum = value
+        self.minimum, self.maximum = _least(self.minimum, value), _most(self.maximum, value)
         self._steps.append(step)
         self._values.append(value)
         if len(self._steps) >= 2 * RAW_POINTS:
-            self._compress()
-
-    def extend(self, steps: array[float], values: array[float]) -> None:
-        """Append points whose steps do not decrease; many at once cost a fraction of as many `add`."""
-        if not len(steps):
-            return
-        goes_back = self.last_step is not None and steps[0] < self.last_step
-        # A sum is finite only where all of its parts are.
-        if goes_back or not math.isfinite(sum(values)):
-            for step, value in zip(steps, values, strict=True):
-                self.add(step, value)
-            return
-        self._curve = None
-        self.count += len(steps)
-        self.last, self.last_step = values[-1], steps[-1]
-        if self.first is None:
-            self.first = values[0]
-        looked_at = values[:1] if _is_constant(values) else values
-        self.minimum = _least(self.minimum, min(looked_at))
-        self.maximum = _most(self.maximum, max(looked_at))
-        self._steps.extend(steps)
-        self._values.extend(values)
-        while len(self._steps) >= 2 * RAW_POINTS:
             self._compress()
 
     def rewind(self, step: float, *, keep_equal: bool = True) -> None:
@@ -256,20 +230,9 @@ class Series:
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
         if self._curve is None:
-            self._curve = self._copy()
+            kept = (self._bucket_steps, self._lows, self._highs, self._sums, self._steps, self._values)
+            self._curve = Curve(self._bucket_points, *(values[:] for values in kept), self.non_finite_steps)
         return self._curve
-
-    def _copy(self) -> Curve:
-        return Curve(
-            self._bucket_points,
-            self._bucket_steps[:],
-            self._lows[:],
-            self._highs[:],
-            self._sums[:],
-            self._steps[:],
-            self._values[:],
-            tuple(self._non_finite_steps),
-        )
 
     def _take_last(self) -> None:
         if self._steps:
@@ -288,18 +251,11 @@ class Series:
         cut = RAW_POINTS - RAW_POINTS % size
         values = self._values[:cut]
         self._bucket_steps.extend(self._steps[:cut:size])
-        if _is_constant(values):
-            # Many metrics are: a rate after its warmup, a peak of memory, tokens of a step.
-            self._lows.extend(values[::size])
-            self._highs.extend(values[::size])
-            self._sums.extend(array("d", [values[0] * size]) * (cut // size))
-        else:
-            # Column by column, so that the loops over the points run in C.
-            numbers = values.tolist()
-            columns = [numbers[place::size] for place in range(size)]
-            self._lows.extend(array("d", map(min, *columns)))
-            self._highs.extend(array("d", map(max, *columns)))
-            self._sums.extend(array("d", map(sum, zip(*columns, strict=True))))
+        # Column by column, so that the loops over the points run in C.
+        columns = [values[place::size] for place in range(size)]
+        self._lows.extend(map(min, *columns))
+        self._highs.extend(map(max, *columns))
+        self._sums.extend(map(sum, zip(*columns, strict=True)))
         del self._steps[:cut], self._values[:cut]
         if len(self._bucket_steps) >= MOST_BUCKETS:
             self._merge_buckets()
@@ -311,12 +267,6 @@ class Series:
         self._highs = _pairs(max, self._highs, even)
         self._sums = array("d", (a + b for a, b in zip(self._sums[:even:2], self._sums[1:even:2], strict=True)))
         self._bucket_points *= 2
-
-
-def _is_constant(values: array[float]) -> bool:
-    """Whether all values are the same; looks no further than the first that is another."""
-    look = memoryview(values)
-    return look[1:] == look[:-1]
 
 
 def _pairs(pick: Callable[[float, float], float], values: array[float], even: int) -> array[float]:

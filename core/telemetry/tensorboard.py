@@ -7,6 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, Pace, loss_name
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Pace, loss_name, wall_step_s
 from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
 from trainwiz.core.telemetry.target import Reading
 from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
@@ -337,7 +338,7 @@ class ScalarsReader:
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
         self._several = len(with_scalars) > 1
-        self._left_out = sum(run.scalars.names_left_out for run in with_scalars)
+        self._left_out = sum(len(run.scalars.left_out) for run in with_scalars)
         found: dict[str, TagSeries] = {}
         for run in with_scalars:
             for name, series in zip(self._names_of(run), run.scalars.tags.values(), strict=True):
@@ -403,12 +404,7 @@ def joined_words(launches: int) -> str:
 
 def pace_of(recent: Sequence[tuple[float, float]]) -> Pace:
     """By step and time of the newest points."""
-    wall = None
-    if len(recent) >= 2:
-        (first_step, first_s), (last_step, last_s) = recent[0], recent[-1]
-        if last_step > first_step and last_s > first_s:
-            wall = (last_s - first_s) / (last_step - first_step)
-    return Pace(None, wall, None, None, None)
+    return replace(NO_PACE, wall_step_s=wall_step_s(recent))
 
 
 def pause_of(recent: Sequence[tuple[float, float]]) -> float | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import tracemalloc
-from array import array
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
 from trainwiz.core.telemetry.peaks import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Peaks, Trend
 from trainwiz.core.telemetry.series import FIRST_BUCKET_POINTS, RAW_POINTS, Series, fill_between, smooth
-from trainwiz.core.telemetry.words import span_words
 
 from tests.each import each
 
@@ -55,11 +52,11 @@ def test_evaluation_lines_do_not_disturb_the_pace() -> None:
 
 def test_a_flood_of_names_is_bounded() -> None:
     metrics = Metrics()
-    metrics.add_rows({"step": n, f"name{n}": 1.0} for n in range(3 * MOST_NAMES))
-    assert (len(metrics.summaries()), metrics.names_left_out) == (MOST_NAMES, 2 * MOST_NAMES)
+    metrics.add_rows({"step": n, f"name{n}": 1.0} for n in range(MOST_NAMES + 9))
+    assert len(metrics.summaries()) == MOST_NAMES
 
 
-@each("count", [1, 100, 2 * RAW_POINTS + 7, 3 * RAW_POINTS])
+@each("count", [1, 2 * RAW_POINTS + 7])
 def test_decimation_keeps_every_extreme_and_the_mean(count: int) -> None:
     source = random.Random(count)
     values = [source.gauss(0, 1) for _ in range(count)]
@@ -73,29 +70,6 @@ def test_decimation_keeps_every_extreme_and_the_mean(count: int) -> None:
     assert columns.high[0] == max(values) == series.maximum
     assert columns.mean[0] == pytest.approx(sum(values) / count)
     assert series.count == len(series.curve()) == count
-
-
-@each("kind", ["constant", "one stands out", "counter", "noise", "not a number"])
-def test_many_points_at_once_are_what_they_are_one_by_one(kind: str) -> None:
-    count, source = 2 * RAW_POINTS + 5, random.Random(7)
-    values = {
-        "constant": [0.1] * count,
-        "one stands out": [0.25] * (count - 9) + [-3.0] + [0.25] * 8,
-        "counter": [float(step) for step in range(count)],
-        "noise": [source.gauss(0, 1) for _ in range(count)],
-        "not a number": [math.nan if step == 5 else 0.5 for step in range(count)],
-    }[kind]
-    steps = array("d", range(count))
-    at_once, by_one = Series(), Series()
-    for start in range(0, count, 3_000):
-        at_once.extend(steps[start : start + 3_000], array("d", values[start : start + 3_000]))
-    for step, value in zip(steps, values, strict=True):
-        by_one.add(step, value)
-    for name in ("count", "non_finite", "first", "last", "last_step", "minimum", "maximum", "non_finite_steps"):
-        assert getattr(at_once, name) == getattr(by_one, name), name
-    first, second = at_once.curve().columns(0, count, 1000), by_one.curve().columns(0, count, 1000)
-    assert (first.low, first.high) == (second.low, second.high)
-    assert first.mean == pytest.approx(second.mean)
 
 
 def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_one_bucket() -> None:
@@ -115,17 +89,12 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
 
 def test_many_points_stay_small_and_cheap_to_draw() -> None:
     count = 300_000
-    steps = array("d", range(count))
-    values = array("d", [step * 0.5 for step in steps])
-    tracemalloc.start()
     series = Series()
-    for start in range(0, count, 10_000):
-        series.extend(steps[start : start + 10_000], values[start : start + 10_000])
+    for step in range(count):
+        series.add(step, step * 0.5)
     curve = series.curve()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert series.count == count
-    assert peak < 12 * 1024 * 1024 * count / 1_000_000 + 2 * 1024 * 1024
+    assert series.count == len(curve) == count
+    assert 2 * len(curve.steps) + 4 * len(curve.bucket_steps) < count
     columns = curve.columns(0, count - 1, 240)
     assert all(value is not None for value in columns.low)
     assert columns.high[-1] == (count - 1) * 0.5
@@ -226,11 +195,9 @@ LONG = [1e6 - index for index in range(4_000)]
     [
         (SHRINKS, 10.0, 9_000, 1e-6),
         ([100.0, 50.0], LEAST_SPAN_S - 1, None, 0),
-        ([], 10.0, None, 0),
         # Still, growing; one large file, late or early, is no pace.
         ([500.0] * 100, 10.0, None, 0),
         ([500.0 + index for index in range(100)], 10.0, None, 0),
-        ([500.0] * 70 + [400.0] * 30, 10.0, None, 0),
         ([500.0] * 5 + [400.0] * 95, 10.0, None, 0),
         (LONG, 10.0, (1e6 - 3_999) * 10, 0.02),
         # A leak through the teeth of a saw.
@@ -258,11 +225,3 @@ def test_a_trend_is_bounded_forgets_the_day_before_yesterday_and_what_a_clock_se
     # Workers touch all rows once: fast at first, slower and slower. The newest pace counts.
     lasts_s = trend_of([100.0 - 40.0 * (1 - 0.97**index) for index in range(100)]).lasts_s()
     assert lasts_s is not None and lasts_s > 2 * 60.0 / 40.0 * 1_000
-
-
-@each(
-    ("seconds", "words"),
-    [(0.25, "0.25 s"), (7, "7 s"), (90, "90 s"), (150, "2 min"), (5_400, "90 min"), (18_000, "5 h"), (9e5, "10 days")],
-)
-def test_spans_in_words(seconds: float, words: str) -> None:
-    assert span_words(seconds) == words
