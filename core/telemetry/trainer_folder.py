@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -15,16 +14,14 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, wall_step_s
 from trainwiz.core.telemetry.scalars import Scalars
-from trainwiz.core.telemetry.series import EMPTY_CURVE
 from trainwiz.core.telemetry.target import Reading
 from trainwiz.core.telemetry.tensorboard import (
     SHARE_OF_A_CORE_FOR_LOOKS,
     EventRun,
     EventRuns,
     joined_words,
-    pace_of,
     pause_of,
 )
 from trainwiz.core.telemetry.trainer_log import TrainerLog, find_log
@@ -34,17 +31,12 @@ from trainwiz.core.telemetry.trainer_state import (
     NewestState,
     TrainerArguments,
     TrainerState,
-    TrainerSummary,
     parse_arguments,
 )
 from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
-SEVERAL = mark(
-    "Several trainings write to this folder at the same time; shown is the one that began last. The others: {commands}"
-)
-MOST_NAMED = 3
 NOTHING_LOGGED = mark("The job has begun and logged nothing yet.")
 
 
@@ -67,7 +59,6 @@ EPOCH = "epoch"
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
 MOST_BEFORE = 1_000
-LEAST_STEP = -(1 << 63)
 
 
 def trainer_name(tag: str) -> str:
@@ -83,7 +74,7 @@ def trainer_name(tag: str) -> str:
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
     one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
-    step is forgotten. Of two that train at the same time only the one that began last is taken."""
+    step is forgotten, and so is what an earlier session still writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,11 +82,8 @@ class TrainerScalars(Scalars):
         """Unix time of the first point of the newest session that trains."""
         self.current: Scalars | None = None
         """The newest session that trains."""
-        self.last_trained_s = -math.inf
         self.joined = 0
         """Sessions whose points are one series here."""
-        self.apart: list[Scalars] = []
-        """Sessions that train beside `current`, and are left out."""
 
     def session(self) -> Scalars:
         """What takes the scalars of one more session."""
@@ -117,33 +105,23 @@ class _Session(Scalars):
         whole = self._whole
         for tag, step, value, time_s in scalars:
             if self._trains and whole.current is not self:
-                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
-                    whole.apart.append(self)
                 continue
             if tag is None:
                 yield tag, step, value, time_s
                 continue
             if tag.startswith(TRAIN):
                 if not self._trains:
-                    self._begin(step, time_s)
+                    self._trains, whole.current, whole.training_began_s = True, self, time_s
+                    whole.purge(step)
+                    whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
                     yield from (said for said in self._before if said[1] >= step)
                     self._before.clear()
-                whole.last_trained_s = max(whole.last_trained_s, time_s)
             elif not self._trains:
                 self._before.append((trainer_name(tag), step, value, time_s))
                 if not step and whole.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
                     continue
             yield trainer_name(tag), step, value, time_s
-
-    def _begin(self, step: int, time_s: float) -> None:
-        whole = self._whole
-        if whole.current is not None and time_s < whole.last_trained_s:
-            whole.apart.append(whole.current)
-            step = LEAST_STEP
-        self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
-        whole.purge(step)
-        whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
 
 
 # Which place tells most.
@@ -165,8 +143,6 @@ class TrainerReader:
         path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
-        self._mixed = False
-        """Two trainings write to the folder at the same time."""
         self._model: str | None = None
         self._asked_for_model = False
 
@@ -185,7 +161,7 @@ class TrainerReader:
         metrics = {name: tag.summary() for name, tag in tags.items() if name != EPOCH}
         loss = tags.get("loss")
         max_steps = self._max_steps(chosen, state, arguments)
-        summary = TrainerSummary.of(metrics) if _has_ended(metrics) else None
+        has_ended = _has_ended(metrics)
         early = state.stopped_early if state is not None and (state.step or 0) >= (step or 0) else None
         behind = self._events.behind or bool(log and log.printed.behind)
         return Reading(
@@ -195,15 +171,14 @@ class TrainerReader:
             step=step,
             max_steps=max_steps,
             epoch=chosen.epoch,
-            pace=self._pace(chosen, metrics, summary, max_steps),
-            ended=summary is not None or early is not None,
+            pace=self._pace(chosen, metrics, has_ended),
+            ended=has_ended or early is not None,
             ended_early=early,
             pause_s=pause_of(loss.recent if loss else ()),
             started_s=chosen.started_s,
             written_s=chosen.written_s,
             written_by_file_time=chosen.by_file_time,
             grew=grew,
-            effective_samples=summary.effective_samples(_unit(state, arguments), max_steps) if summary else None,
             model=self._model_name(),
             hyperparameters=arguments.shown,
             files=chosen.files,
@@ -219,10 +194,7 @@ class TrainerReader:
     def _read_events(self, deadline: float) -> bool:
         rewritten = self._events.rewritten
         self._events.read(deadline)
-        mixed = bool(self._scalars.apart)
-        if self._events.rewritten != rewritten or (mixed and not self._mixed):
-            # Once it is known that two train, what the other wrote before is not joined either.
-            self._mixed = mixed
+        if self._events.rewritten != rewritten:
             self._begin_events()
             self._events.read(deadline)
             return True
@@ -249,9 +221,6 @@ class TrainerReader:
             files, began_s = tuple(tail.path for tail in self._events.tails), (self._current_run or newest).began_s
             epoch = scalars.last(EPOCH)
             places.append(_Chosen(scalars, scalars.step, epoch, files, newest.last_time_s, False, began_s))
-        if scalars.apart:
-            # Whose states and lines the others are, nothing says.
-            return (places or [nothing])[0]
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
             if self._state_scalars is None or self._state_scalars[0] is not state:
@@ -285,23 +254,14 @@ class TrainerReader:
             return self._log.printed.max_steps
         return arguments.steps_in_all(chosen.step, chosen.epoch)
 
-    def _pace(
-        self,
-        chosen: _Chosen,
-        metrics: Mapping[str, MetricSummary],
-        summary: TrainerSummary | None,
-        max_steps: int | None,
-    ) -> Pace:
-        loss, done, wall = chosen.scalars.tags.get("loss"), None, None
-        if summary is not None:
-            done = summary.session_steps(loss.series.curve() if loss else EMPTY_CURVE, chosen.step, max_steps)
+    def _pace(self, chosen: _Chosen, metrics: Mapping[str, MetricSummary], has_ended: bool) -> Pace:
+        loss, wall = chosen.scalars.tags.get("loss"), None
         if chosen.scalars is self._scalars:
-            wall = pace_of(loss.recent if loss else ()).wall_step_s
-        elif summary is not None:
-            wall = summary.runtime_s / done if done and summary.runtime_s else None
+            wall = wall_step_s(loss.recent if loss else ())
         elif self._log is not None and chosen.scalars is self._log.scalars:
             wall = self._log.printed.step_s
-        tokens_per_s = None if summary is not None and done is None else _last(metrics, "train_tokens_per_second")
+        # At its end a Trainer may divide by the planned steps, whatever was done of them.
+        tokens_per_s = None if has_ended else _last(metrics, "train_tokens_per_second")
         return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
 
     def _model_name(self) -> str | None:
@@ -310,13 +270,9 @@ class TrainerReader:
         return self._model
 
     def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
-        log, apart = self._log, self._scalars.apart
+        log = self._log
         if not chosen.scalars.tags and chosen.files:
             return (tr(NOTHING_LOGGED),)
-        if apart:
-            others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
-            commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
-            return (tr(SEVERAL, commands=commands),)
         if chosen.scalars is self._scalars and self._scalars.joined > 1:
             return (joined_words(self._scalars.joined),)
         return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
@@ -339,11 +295,6 @@ def _has_ended(metrics: Mapping[str, MetricSummary]) -> bool:
 
 def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
     return numbers_finite(metrics[name].last) if name in metrics else None
-
-
-def _unit(state: TrainerState | None, arguments: TrainerArguments) -> int:
-    """What the sequences of a step are a multiple of, as far as it is known."""
-    return max(arguments.batch or 1, state.batch or 1 if state else 1) * (arguments.accumulation or 1)
 
 
 # What model a folder of a training holds, by the settings that transformers and peft save.

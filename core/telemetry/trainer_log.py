@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainwiz.core.files import open_file
 from trainwiz.core.lines import ByteTail, TextTail
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.metrics import NOT_METRICS
+from trainwiz.core.telemetry.metrics import NOT_METRICS, wall_step_s
 from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.trainer_state import value_of
 from trainwiz.core.text import numbers_finite, step_of
@@ -64,7 +63,6 @@ class StdoutMetrics:
         self._total: int | None = None
         self.counted = False
         self.max_steps: int | None = None
-        self.step_s: float | None = None
         self.epoch: float | None = None
         self.step: int | None = None
         self._training_rows = 0
@@ -75,6 +73,13 @@ class StdoutMetrics:
     @property
     def behind(self) -> bool:
         return self.tail.behind
+
+    @property
+    def step_s(self) -> float | None:
+        """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
+        its step, and its bar takes the jump for speed, at its end too."""
+        tells = len(self._clock) > 1 and self._clock[-1][1] - self._clock[0][1] >= CLOCK_TELLS_S
+        return wall_step_s(self._clock) if tells else None
 
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
@@ -152,23 +157,14 @@ class StdoutMetrics:
             return None
         clock = _CLOCK.match(bar["times"])
         if clock is not None and at:
-            self._note_pace(at, sum(int(part) * 60**n for n, part in enumerate(reversed(clock[1].split(b":")))))
+            elapsed_s = sum(int(part) * 60**n for n, part in enumerate(reversed(clock[1].split(b":"))))
+            if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
+                self._clock.clear()
+            if not self._clock or elapsed_s > self._clock[-1][1]:
+                self._clock.append((at, elapsed_s))
         if self.step is None or at >= self.step:
             self.step = at
         return at
-
-    def _note_pace(self, at: int, elapsed_s: int) -> None:
-        """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
-        its step, and its bar takes the jump for speed, at its end too."""
-        if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
-            self._clock.clear()
-        if not self._clock:
-            self.step_s = None
-        if not self._clock or elapsed_s > self._clock[-1][1]:
-            self._clock.append((at, elapsed_s))
-        (first_at, first_s), (last_at, last_s) = self._clock[0], self._clock[-1]
-        if last_s - first_s >= CLOCK_TELLS_S and last_at > first_at:
-            self.step_s = (last_s - first_s) / (last_at - first_at)
 
 
 def _pairs_of(text: str) -> dict[str, float]:
@@ -186,22 +182,14 @@ def _metrics_of(values: Mapping[str, float]) -> list[str]:
 
 def find_log(folder: Path) -> Path | None:
     """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
-    for _, path in heapq.nlargest(50, _logs(folder)):
-        if prints_metrics(Path(path)):
-            return Path(path)
-    return None
-
-
-def _logs(folder: Path) -> Iterator[tuple[float, str]]:
-    """Time and path of each file that is called like a log. There may be 100,000: no more is asked of a file."""
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(LOG_ENDINGS) and not entry.name.startswith(".") and entry.is_file():
-                    with contextlib.suppress(OSError):
-                        yield entry.stat().st_mtime, entry.path
+            # There may be 100,000 files: no more is asked of one that is not called like a log.
+            named = (one for one in entries if one.name.endswith(LOG_ENDINGS) and not one.name.startswith("."))
+            logs = [(one.stat().st_mtime, Path(one.path)) for one in named if one.is_file()]
     except OSError:
-        return
+        return None
+    return next((path for _, path in heapq.nlargest(50, logs) if prints_metrics(path)), None)
 
 
 def prints_metrics(path: Path) -> bool:

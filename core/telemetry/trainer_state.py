@@ -15,8 +15,7 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
-from trainwiz.core.telemetry.metrics import NOT_METRICS, MetricSummary
-from trainwiz.core.telemetry.series import Curve
+from trainwiz.core.telemetry.metrics import NOT_METRICS
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
 # TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
@@ -36,16 +35,13 @@ class TrainerArguments:
 
     max_steps: int | None = None
     epochs: float | None = None
-    batch: int | None = None
-    """Sequences of one forward pass on one device."""
-    accumulation: int | None = None
     shown: Mapping[str, str] = field(default_factory=dict)
 
     def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
         """The planned steps; without a number of its own, by how far in the epochs `step` is (a guess within 1 %)."""
         if self.max_steps:
             return self.max_steps
-        if not step or not epoch or not self.epochs:
+        if not step or not epoch or not self.epochs or self.epochs < 0:
             return None
         whole = step_of(step / epoch * self.epochs + 0.5)
         return None if whole is None else max(step, whole)
@@ -61,20 +57,13 @@ def parse_arguments(text: str) -> TrainerArguments:
         return TrainerArguments()
     return TrainerArguments(
         max_steps=_count(document.get("max_steps")),
-        epochs=_positive(document.get("num_train_epochs")),
-        batch=_count(document.get("per_device_train_batch_size")),
-        accumulation=_count(document.get("gradient_accumulation_steps")),
+        epochs=numbers_finite(document.get("num_train_epochs")),
         shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
     )
 
 
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:200]
-
-
-def _positive(value: Any) -> float | None:
-    known = numbers_finite(value)
-    return known if known is not None and known > 0 else None
 
 
 def _count(value: Any, least: int = 1) -> int | None:
@@ -106,16 +95,8 @@ class TrainerState:
     rows: tuple[Mapping[str, Any], ...]
     written_s: float
     """Time of the file, Unix seconds."""
-    batch: int | None = None
-    """Sequences of one forward pass on one machine's process."""
     stopped_early: str | None = None
     """One sentence, where it says that the training ended itself before its last step."""
-
-    def goes_through(self, earlier: TrainerState) -> bool:
-        """Whether `earlier` can be a state of the same training: the last row it has is found here too."""
-        count = len(earlier.rows)
-        # As text: a loss that is not a number is not equal to itself.
-        return not count or (count <= len(self.rows) and repr(self.rows[count - 1]) == repr(earlier.rows[-1]))
 
     def scalars(self) -> Iterator[Scalar]:
         """Every number of every row; rows without a step stand at the step before."""
@@ -168,7 +149,6 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         logging_steps=_count(document.get("logging_steps"), 0),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
-        batch=_count(document.get("train_batch_size")),
         stopped_early=_stopped_early(document),
     )
 
@@ -183,21 +163,7 @@ def _stopped_early(document: Mapping[str, Any]) -> str | None:
     patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"), 0)
     if not failed or patience is None or failed < patience:
         return tr("A callback ended the training before its last step.")
-    best, best_step = (
-        numbers_finite(document.get("best_metric")),
-        _count(document.get("best_global_step"), 0),
-    )
-    rows = [row for row in document.get("log_history", []) if isinstance(row, dict)]
-    name = next((str(name) for row in rows for name, value in row.items() if best is not None and value == best), None)
-    if name is None or best is None:
-        return tr("Early stopping: no better evaluation in the last {n}.", n=f"{failed:,}")
-    said = tr(
-        "Early stopping: {name} was not better than {best} in {n} evaluations.",
-        name=name,
-        best=f"{best:.4g}",
-        n=f"{failed:,}",
-    )
-    return said if best_step is None else tr("{said} The best is of step {step}.", said=said, step=f"{best_step:,}")
+    return tr("Early stopping: no better evaluation in the last {n}.", n=f"{failed:,}")
 
 
 def _within(document: Any, *keys: str) -> Any:
@@ -234,40 +200,19 @@ class NewestState:
         self._read: dict[Path, tuple[tuple[int, int], TrainerState | str]] = {}
 
     def look(self) -> TrainerState | None:
-        best: TrainerState | None = None
-        problems = []
+        states, problems = list[TrainerState](), list[str]()
         files = state_files(self.path) if is_folder(self.path) else [self.path]
-        checkpoints_read = 0
-        for file in files:
-            in_checkpoint = file.parent != self.path
-            if in_checkpoint and checkpoints_read >= MOST_CHECKPOINTS_READ:
-                break
+        for file in files[: MOST_CHECKPOINTS_READ + 1]:
             state = self._state_of(file)
             if isinstance(state, str):
                 problems.append(state)
-                checkpoints_read += in_checkpoint
                 continue
-            if best is None or (state.step or 0) > (best.step or 0):
-                best = state
-            if in_checkpoint:
+            states.append(state)
+            if file.parent != self.path:
                 break
         self.problems = tuple(problems)
-        best = self._unless_begun_anew(best, files)
         self._read = {file: read for file, read in self._read.items() if file in files}
-        return best
-
-    def _unless_begun_anew(self, best: TrainerState | None, files: list[Path]) -> TrainerState | None:
-        """The state that was written last, where it is of another training than the one that went furthest.
-
-        Times of files alone say little: copies and clones are written in any order.
-        """
-        if best is None:
-            return None
-        newest = max(files, key=_written_s)
-        if _written_s(newest) <= best.written_s:
-            return best
-        state = self._state_of(newest)
-        return best if isinstance(state, str) or best.goes_through(state) else state
+        return max(states, key=lambda state: state.step or 0, default=None)
 
     def _state_of(self, file: Path) -> TrainerState | str:
         try:
@@ -281,69 +226,3 @@ class NewestState:
         state = read_trainer_state(file)
         self._read[file] = (stamp, state)
         return state
-
-
-def _written_s(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-# TrainerSummary: the figures that a Trainer logs at its end, and what they prove.
-
-RATE_DIGITS = 0.0005
-"""Rates are rounded to thousandths, and to four digits in newer logs."""
-COARSE = 0.02
-"""A figure that rounding makes less certain than this is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerSummary:
-    """The row with `train_runtime`; None where it does not say."""
-
-    runtime_s: float | None
-    steps_per_s: float | None
-    samples_per_s: float | None
-    train_loss: float | None
-
-    @classmethod
-    def of(cls, metrics: Mapping[str, MetricSummary]) -> TrainerSummary:
-        names = ("train_runtime", "train_steps_per_second", "train_samples_per_second", "train_loss")
-        known = (numbers_finite(metrics[name].last) if name in metrics else None for name in names)
-        return cls(*(value if value is not None and value > 0 else None for value in known))
-
-    def session_steps(self, loss: Curve, step: int | None, max_steps: int | None) -> float | None:
-        """The steps of the session that ran for `runtime_s`; None where nothing proves them.
-
-        Trainers before transformers 5 divide by the planned steps, whatever was done of them, and carry the rows
-        of earlier sessions along: a rate of fewer steps is of those that were done, and losses of all steps that
-        add up to `train_loss` times the last step are of one session.
-        """
-        counted = self._times_runtime(self.steps_per_s)
-        if counted is not None and max_steps and sum(counted) < max_steps - 0.5:
-            return round(counted[0]) if counted[1] <= COARSE * counted[0] else None
-        if not step or not self.train_loss or not len(loss.steps) or loss.bucket_steps or loss.non_finite_steps:
-            return None
-        # What came after the last logged step counts as it did.
-        ends = [*loss.steps[:-1], step]
-        total = sum((end - before) * value for before, end, value in zip([0, *ends], ends, loss.values, strict=False))
-        return step if min(loss.values) >= 0 and abs(total - self.train_loss * step) <= COARSE * total else None
-
-    def effective_samples(self, unit: int, max_steps: int | None) -> int | None:
-        """Sequences of one optimizer step: the one multiple of `unit` that the rates, as rounded, can come from."""
-        steps, samples = self._times_runtime(self.steps_per_s), self._times_runtime(self.samples_per_s)
-        if steps is None or samples is None or steps[1] >= steps[0]:
-            return None
-        least, most = steps[0] - steps[1], sum(steps)
-        if max_steps and least <= max_steps <= most:
-            least = most = max_steps
-        low, high = (samples[0] - samples[1]) / most, sum(samples) / least
-        last = math.floor(high / unit) * unit if math.isfinite(high) else 0
-        return last if last > 0 and last >= low > last - unit and high - low < unit / 4 else None
-
-    def _times_runtime(self, rate: float | None) -> tuple[float, float] | None:
-        """What the rate was made from, and how far rounding may have moved it."""
-        if not self.runtime_s or not rate:
-            return None
-        return rate * self.runtime_s, self.runtime_s * RATE_DIGITS * max(1.0, rate)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainwiz.core.telemetry.diagnosed import diagnose_trainer
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.snapshot import Snapshot
@@ -71,12 +69,6 @@ def look(folder: Path) -> Snapshot:
     return open_files_source(Target("trainer", folder, "out")).read_all()
 
 
-def newest_step(folder: Path) -> int:
-    found = NewestState(folder).look()
-    assert found is not None
-    return found.step
-
-
 def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
     text = (
         '{"global_step": 4, "best_model_checkpoint": "C:\\\\out\\\\checkpoint-4", "log_history": ['
@@ -98,9 +90,7 @@ def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         (state(10)[:-30], "not whole JSON"),
-        ("[" * 100_000, "not whole JSON"),
         ("{}", "not the state of a Trainer"),
-        ("[1, 2]", "not the state of a Trainer"),
         ('{"global_step": 3, "log_history": "none"}', "not the state of a Trainer"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
         # A pipe is refused without waiting.
@@ -127,51 +117,6 @@ def test_the_newest_readable_state_counts(tmp_path: Path) -> None:
     broken.write_text(state(30))
     found = newest.look()
     assert found is not None and (found.step, newest.problems) == (30, ())
-    # Of two trainings in one folder the one that wrote last counts.
-    checkpoint(tmp_path / "two", 50, at_s=1_000)
-    checkpoint(tmp_path / "two", 10, state(10, [{"step": 10, "loss": math.nan, "epoch": 0.5}]), at_s=2_000)
-    assert newest_step(tmp_path / "two") == 10
-    # A copy in any order is still one training.
-    for loss in (0.5, math.nan):
-        copy = tmp_path / f"copy {loss}"
-        checkpoint(copy, 50, state(50, losses(50, loss)), at_s=1_000)
-        checkpoint(copy, 10, state(10, losses(10, loss)), at_s=2_000)
-        assert newest_step(copy) == 50
-
-
-UNPROVED = {"train_runtime": 200.0, "train_steps_per_second": 0.5, "train_loss": 0.5}
-BY_PLANNED_STEPS = {
-    "train_runtime": 1910.0,
-    "train_steps_per_second": 0.052,
-    "train_samples_per_second": 13.403,
-    "train_loss": 1.9,
-}
-
-
-@each(
-    ("rows", "last", "wall_s", "samples"),
-    [
-        # transformers 5: rates of the steps that were done, here the 40 since a resume.
-        ([1.0] * 10, {"train_runtime": 764.0, "train_steps_per_second": 0.052, "train_loss": 1.0}, 19.1, None),
-        # Before: by the planned steps. The losses of all steps add up to what it says, so all are its own.
-        ([3.0 - at / 5 for at in range(1, 11)], BY_PLANNED_STEPS, 19.1, 256),
-        # Nothing proves it: no loss, no numbers, any sign, a sum of something else.
-        ([], UNPROVED, None, None),
-        ([math.nan] * 10, UNPROVED, None, None),
-        ([0.5, -0.5] * 5, UNPROVED, None, None),
-        ([1.0] * 10, {**UNPROVED, "train_loss": 7.0}, None, None),
-        # 17.1 a second for 60 s are 256, or a few more, in each of 4 steps.
-        ([], {"train_runtime": 60.0, "train_steps_per_second": 1.667, "train_samples_per_second": 17.1}, None, None),
-    ],
-)
-def test_the_last_row_says_what_it_proves(
-    tmp_path: Path, rows: list[float], last: dict[str, float], wall_s: float | None, samples: int | None
-) -> None:
-    history: Rows = [{"step": 10 * at, "loss": loss} for at, loss in enumerate(rows, start=1)]
-    written(tmp_path, state(100, [*history, {"step": 100, **last}], train_batch_size=8))
-    snapshot = look(tmp_path)
-    assert snapshot.pace.wall_step_s == (None if wall_s is None else pytest.approx(wall_s, rel=0.02))
-    assert snapshot.planned.effective_samples == samples
 
 
 STOPPED = {"TrainerControl": {"args": {"should_training_stop": True}}}
@@ -183,16 +128,14 @@ PATIENCE = {"args": {"early_stopping_patience": 2}, "attributes": {"early_stoppi
     [
         (
             {**STOPPED, "EarlyStoppingCallback": PATIENCE},
-            "eval_loss was not better than 1.25 in 2 evaluations. The best is of step 20",
+            "no better evaluation in the last 2",
         ),
         (STOPPED, "A callback ended the training before its last step"),
         ({"EarlyStoppingCallback": PATIENCE}, None),
     ],
 )
 def test_early_stopping_is_said(tmp_path: Path, callbacks: dict[str, Any], words: str | None) -> None:
-    rows: Rows = [{"step": 20, "eval_loss": 1.25}, {"step": 40, "loss": 1.0}, {"step": 60, "eval_loss": 1.5}]
-    best = {"best_metric": 1.25, "best_global_step": 20, "stateful_callbacks": callbacks}
-    checkpoint(tmp_path, 60, state(60, rows, **best))
+    checkpoint(tmp_path, 60, state(60, stateful_callbacks=callbacks))
     snapshot = look(tmp_path)
     assert snapshot.status == ("finished" if words else "quiet")
     assert snapshot.ending is not None
@@ -205,7 +148,6 @@ def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(
     written(tmp_path, state(12, [{"step": 10, "loss": 1.0}, {"step": 12, "train_runtime": 60.0, "train_loss": 1.0}]))
     snapshot = look(tmp_path)
     assert (snapshot.status, snapshot.step, snapshot.max_steps) == ("finished", 12, 100)
-    assert snapshot.pace.wall_step_s == 5.0
     checkpoint(tmp_path / "grows", 20)
     source = open_files_source(Target("trainer", tmp_path / "grows", "out"))
     assert source.read_all().status == "quiet"
@@ -216,16 +158,13 @@ def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(
 
 @each(
     ("step", "epoch", "steps"),
-    [(50, 0.5, 300), (300, 3.0, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None), (None, 0.5, None)],
+    [(50, 0.5, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None)],
 )
 def test_the_steps_of_all_epochs_are_told_by_one_of_them(
     step: int | None, epoch: float | None, steps: int | None
 ) -> None:
     assert TrainerArguments(epochs=3.0).steps_in_all(step, epoch) == steps
     assert TrainerArguments(epochs=3.0, max_steps=7).steps_in_all(step, epoch) == 7
-
-
-def test_paths_and_tokens_stay_out() -> None:
     arguments = parse_arguments(json.dumps({"max_steps": -1, "num_train_epochs": 2, "hub_token": "x", "bf16": True}))
     assert arguments == TrainerArguments(epochs=2.0, shown={"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"})
 
@@ -307,16 +246,8 @@ def test_real_logs(shared_data: Path) -> None:
     logs = shared_data / "wild" / "logs"
     found = points(StdoutMetrics(logs / "disk_full_checkpoint_save.txt"))
     assert found == [("loss", 1, 1.2207), ("learning_rate", 1, 4.93e-06)]
-    for name in ("save_eval_strategy_mismatch.txt", "oom_single_gpu_sft_lora.txt", "nccl_watchdog_timeout.txt"):
-        assert not prints_metrics(logs / name), name
-
-
-@each("name", ["train.log", "nohup.out", "train.txt", "slurm-12.out", "job.err"])
-def test_the_log_of_a_folder_is_the_one_with_metrics(tmp_path: Path, name: str) -> None:
-    written(tmp_path, "torch\n", "requirements.txt")
-    assert find_log(tmp_path) is None
-    path = written(tmp_path, "{'loss': 1.0, 'epoch': 0.1}\n", name)
-    assert find_log(tmp_path) == path
+    assert not prints_metrics(logs / "oom_single_gpu_sft_lora.txt")
+    assert find_log(logs) is not None and find_log(logs / "none") is None
 
 
 @each(
@@ -324,23 +255,13 @@ def test_the_log_of_a_folder_is_the_one_with_metrics(tmp_path: Path, name: str) 
     [
         "Total optimization steps = ,",
         "Total optimization steps = " + "9" * 5000,
-        "Num Epochs = " + "9" * 5000,
         "\n  5%|5    | " + "9" * 5000 + "/" + "9" * 5000 + " [00:01<00:01, 1.00it/s]",
-        "\n  5%|5    | 5/100 [00:01<00:01, 1.2.3it/s]",
         "\n  5%|5    | 5/100 [00:01<00:01, ...it/s]",
     ],
 )
 def test_numbers_that_are_none_end_nothing(tmp_path: Path, line: str) -> None:
     found = points(log(tmp_path, f"{line}\n{{'loss': 0.5, 'epoch': 1.0}}\n"))
     assert [value for name, _, value in found if name == "loss"] == [0.5]
-
-
-def test_blank_lines_cost_as_little_as_others(tmp_path: Path) -> None:
-    metrics = log(tmp_path, ("{'loss': 0.5, 'epoch': 1.0}\n" + "\n" * 4_000) * 60)
-    began_s = time.process_time()
-    assert len(points(metrics)) == 60
-    # Where each blank line is tried as the begin of a bar up to the last one, this takes 4 s.
-    assert time.process_time() - began_s < 1.5
 
 
 # Jobs that leave no state behind: running, quiet or finished, and how long they still take.
@@ -364,15 +285,12 @@ def said(*readings: Reading) -> FilesSource:
     ("reading", "silent_s", "status"),
     [
         # Ten pauses without a word are quiet.
-        ({"pause_s": None}, QUIET_AFTER_S, "running"),
         ({"pause_s": None}, QUIET_AFTER_S + 1, "quiet"),
-        ({"pause_s": 1.0}, QUIET_AFTER_S + 1, "quiet"),
         ({"pause_s": 60.0}, 600.0, "running"),
         ({"pause_s": 60.0}, 601.0, "quiet"),
         # The last step is the end.
         ({"step": 99, "max_steps": 100}, 0.0, "running"),
         ({"step": 100, "max_steps": 100}, 0.0, "finished"),
-        ({"step": 101, "max_steps": 100}, 0.0, "finished"),
         ({"step": 100, "max_steps": None}, 0.0, "running"),
     ],
 )
