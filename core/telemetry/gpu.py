@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -64,6 +63,40 @@ def _throttling(handle: Any) -> list[str]:
     return [word for bit, word in THROTTLE_WORDS.items() if bits & bit]
 
 
+def running_processes(handle: Any) -> list[dict[str, Any]]:
+    """Each process on the card; one that both computes and draws computes.
+
+    The pids are those of the machine: in a container they name none of its own processes.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    compute = call("nvmlDeviceGetComputeRunningProcesses", handle)
+    for kind, processes in (("compute", compute), ("graphics", _graphics(handle))):
+        for process in processes:
+            pid, used = int(process.pid), process.usedGpuMemory
+            if pid not in found:
+                used = None if used is None else int(used)
+                found[pid] = {"pid": pid, "name": _process_name(pid), "kind": kind, "memory_used_bytes": used}
+    return list(found.values())
+
+
+def _graphics(handle: Any) -> list[Any]:
+    """Processes that draw. Servers' drivers may not know the question; no answer is then no desktop."""
+    try:
+        return list(call("nvmlDeviceGetGraphicsRunningProcesses", handle))
+    except Unreadable as error:
+        if error.lost:
+            raise
+        return []
+
+
+def _process_name(pid: int) -> str | None:
+    """None where this user or container cannot see it."""
+    try:
+        return psutil.Process(pid).name()
+    except (psutil.Error, OSError):
+        return None
+
+
 READS: Mapping[str, Callable[[Any], Any]] = {
     "memory_total_bytes": lambda handle: device_memory(handle)[0],
     # Without what the driver keeps for itself.
@@ -78,52 +111,16 @@ READS: Mapping[str, Callable[[Any], Any]] = {
     "clock_mhz": lambda handle: int(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM)),
     "clock_limit_mhz": lambda handle: int(call("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM)),
     "throttle_reasons": _throttling,
+    "processes": running_processes,
 }
 
 FIXED = frozenset({"memory_total_bytes", "clock_limit_mhz"})
 """Read once for each card."""
 
-SENSORS = (*READS, "processes")
-
-
-def running_processes(handle: Any) -> list[tuple[int, str, int | None]]:
-    """(pid, "compute" or "graphics", bytes or None) of each process on the card. One that does both computes.
-
-    The pids are those of the machine: in a container they name none of its own processes.
-    """
-    found: dict[int, tuple[int, str, int | None]] = {}
-    compute = call("nvmlDeviceGetComputeRunningProcesses", handle)
-    for kind, processes in (("compute", compute), ("graphics", _graphics(handle))):
-        for process in processes:
-            pid, used = int(process.pid), process.usedGpuMemory
-            found.setdefault(pid, (pid, kind, None if used is None else int(used)))
-    return list(found.values())
-
-
-def _graphics(handle: Any) -> list[Any]:
-    """Processes that draw. Servers' drivers may not know the question; no answer is then no desktop."""
-    try:
-        return list(call("nvmlDeviceGetGraphicsRunningProcesses", handle))
-    except Unreadable as error:
-        if error.lost:
-            raise
-        return []
-
-
 # One reading of every GPU, cheap enough for once a second: the `gpus` of a line of system.jsonl.
 
 RETRY_S = 10.0
 """How long to wait before NVML is initialised again, where it failed or found no GPU."""
-
-DRIVER_FOLDER = Path("/proc/driver/nvidia/gpus")
-"""Linux's driver keeps one folder here for each card that it serves.
-
-NVML counts its devices when it is initialised: a card that comes later is seen only by a new start,
-and this folder tells when that is worth it.
-"""
-
-NAME_LASTS_S = 60.0
-"""How long the name of a process is believed: numbers are reused."""
 
 
 @dataclass
@@ -148,18 +145,14 @@ class GpuSampler:
         *,
         retry_s: float = RETRY_S,
         clock: Callable[[], float] = time.monotonic,
-        driver_folder: Path = DRIVER_FOLDER,
     ) -> None:
         self._retry_s = retry_s
         self._clock = clock
-        self._driver_folder = driver_folder
-        self._driver_cards: int | None = None
         self._session = NvmlSession()
         self._devices: list[_Device] = []
         self._count: int | None = None
         self._next_open_s: float | None = None
         self._known: dict[int, tuple[str | None, str | None]] = {}
-        self._process_names: dict[int, tuple[float, str | None]] = {}
 
     def sample(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """(one dict for each card or MIG slice, reasons for what is None).
@@ -188,10 +181,6 @@ class GpuSampler:
         A lost card is no cause for a new start: NVML may then fail as a whole and blank the others.
         """
         now_s = self._clock()
-        cards = self._count_driver_cards()
-        if self._driver_cards is not None and cards > self._driver_cards:
-            self._next_open_s = now_s
-        self._driver_cards = cards
         if self._next_open_s is not None and now_s >= self._next_open_s:
             self.close()
             self._next_open_s = None
@@ -201,12 +190,6 @@ class GpuSampler:
         if reason is not None and self._next_open_s is None:
             self._next_open_s = now_s + self._retry_s
         return reason
-
-    def _count_driver_cards(self) -> int:
-        try:
-            return sum(1 for _ in self._driver_folder.iterdir())
-        except OSError:
-            return 0
 
     def _list_devices(self) -> str | None:
         try:
@@ -251,16 +234,16 @@ class GpuSampler:
             "uuid": device.uuid,
             "name": device.name,
             "mig": device.mig,
-        } | dict.fromkeys(SENSORS)
+        } | dict.fromkeys(READS)
         where = f"gpus.{device.index}" + (f".{device.uuid}" if device.is_slice else "")
         try:
             if device.handle is None:
                 raise Unreadable(device.permanent["gpu"])
-            for sensor in SENSORS:
+            for sensor in READS:
                 line[sensor] = self._read(device, sensor, unavailable, where)
         except Unreadable as error:
             # The whole card is gone: half a reading of it would look like a quiet card.
-            line |= dict.fromkeys(SENSORS)
+            line |= dict.fromkeys(READS)
             unavailable[f"gpus.{device.index}"] = error.reason
         return line
 
@@ -271,7 +254,7 @@ class GpuSampler:
         reason = device.permanent.get(sensor)
         if reason is None:
             try:
-                value = self._processes(device.handle) if sensor == "processes" else READS[sensor](device.handle)
+                value = READS[sensor](device.handle)
                 if sensor in FIXED:
                     device.fixed[sensor] = value
                 return value
@@ -283,26 +266,6 @@ class GpuSampler:
                     device.permanent[sensor] = reason
         unavailable[f"{where}.{sensor}"] = reason
         return None
-
-    def _processes(self, handle: Any) -> list[dict[str, Any]]:
-        return [
-            {"pid": pid, "name": self._process_name(pid), "kind": kind, "memory_used_bytes": used}
-            for pid, kind, used in running_processes(handle)
-        ]
-
-    def _process_name(self, pid: int) -> str | None:
-        """Of the process, None where this user or container cannot see it. NAME_LASTS_S old at most."""
-        now_s = self._clock()
-        known = self._process_names.get(pid)
-        if known is not None and now_s - known[0] < NAME_LASTS_S:
-            return known[1]
-        try:
-            name = psutil.Process(pid).name()
-        except (psutil.Error, OSError):
-            name = None
-        self._process_names = {one: at for one, at in self._process_names.items() if now_s - at[0] < NAME_LASTS_S}
-        self._process_names[pid] = now_s, name
-        return name
 
 
 # GpuLoads: what each GPU of this computer does now, to choose by: free memory, how busy it is, who holds it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,6 @@ from trainwiz.core.telemetry.processes import (
 from trainwiz.core.telemetry.target import Target
 
 EVENT_FILE_RANK = 0
-WRITES_EVENTS = mark("the event files that it writes")
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 ENDS = ("file", "pipe")
 MOST_UNPROVED = 20
@@ -78,8 +77,6 @@ class Unproved:
 @dataclass(frozen=True, slots=True)
 class FoundMetrics:
     target: Target
-    why: str
-    """How it was found, in a few words: "the event file that it has open"."""
     rank: int
     """The lower the better."""
     event_files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
@@ -162,72 +159,46 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recogni
     if found is not None:
         return found
     unproved: Unproved | None = None
-    for rank, why, paths in (
-        (1, mark("the output folder of its command"), clues.outputs),
-        (2, mark("the log that it writes"), [clues.log] if clues.log is not None else []),
-    ):
-        for path in paths:
-            if rank == 1 and not records(path, since_s, is_record):
-                continue
-            target = recognise(path)
-            if not isinstance(target, Target):
-                continue
-            other = _claimed_by(path, clues, table) if rank == 1 else _also_writes(clues, table)
-            if other is None and not (rank == 1 and _others_events(path, files, since_s)):
-                return FoundMetrics(target, why, rank)
-            unproved = unproved or Unproved(path, _WHY_CLAIMED if other is None else tr(_WHY_OTHER, pid=other))
+    outputs = [output for output in clues.outputs if records(output, since_s, is_record)]
+    for path in (*outputs, *([clues.log] if clues.log is not None else [])):
+        target = recognise(path)
+        if not isinstance(target, Target):
+            continue
+        is_output = path in outputs
+        other = _claimed_by(path if is_output else None, clues, table)
+        if other is None and not (is_output and _others_events(path, files, since_s)):
+            return FoundMetrics(target, 1 if is_output else 2)
+        why = tr("process {pid} writes there as well", pid=other)
+        unproved = unproved or Unproved(path, tr("another process writes event files there") if other is None else why)
     return unproved or _newest_below(clues, since_s, recognise)
 
 
-_WHY_CLAIMED = mark("another process writes event files there")
-_WHY_OTHER = mark("process {pid} writes there as well")
-
-
 def _newest_below(clues: Clues, since_s: float, recognise: Recognise) -> Unproved | None:
-    """What was written last below the working folder: it may be anybody's."""
-    if clues.cwd is None:
-        return None
-    files = records(clues.cwd, since_s, is_record)[:MOST_UNPROVED]
-    # What nobody is known to write is more likely to be its own than what another process writes.
-    for file in sorted(files, key=lambda file: began(file) is not None):
-        writer = began(file)
-        why = tr("nothing proves that this process writes it")
-        if writer is not None and writer not in clues.pids:
-            why = tr("process {pid} writes it", pid=writer)
-        for home in _homes_of(file):
-            if isinstance(recognise(home), Target):
-                return Unproved(home, why)
+    """What was written last below the working folder, and is not named after another process: it may be anybody's."""
+    for file in records(clues.cwd, since_s, is_record)[:MOST_UNPROVED] if clues.cwd is not None else ():
+        # The folder of checkpoints is read as a whole.
+        home = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
+        if began(file) is None and isinstance(recognise(home), Target):
+            return Unproved(home, tr("nothing proves that this process writes it"))
     return None
 
 
-def _other_trainings(clues: Clues, table: ProcessTable) -> Iterator[int]:
-    """The Python programs with a framework loaded that are not of this job."""
-    for pid in table.members:
-        if pid not in clues.pids and pid != os.getpid() and loads_framework(pid, table):
-            yield pid
+def _claimed_by(output: Path | None, clues: Clues, table: ProcessTable) -> int | None:
+    """Another training whose arguments name the same output folder, one above it, or one in it; where none is given,
+    whose own output goes to the same log, or through the same pipe."""
 
+    def claims(pid: int) -> bool:
+        if output is None:
+            return any(file.descriptor in (1, 2) and file.name in clues.log_ends for file in open_files(pid) or ())
+        return any(named.is_relative_to(output) or output.is_relative_to(named) for named in outputs_of(pid, table))
 
-def _claimed_by(output: Path, clues: Clues, table: ProcessTable) -> int | None:
-    """Another training whose arguments or environment name the same folder, one above it, or one in it."""
-    for pid in _other_trainings(clues, table):
-        for named in outputs_of(pid, table):
-            if named.is_relative_to(output) or output.is_relative_to(named):
-                return pid
-    return None
-
-
-def _also_writes(clues: Clues, table: ProcessTable) -> int | None:
-    """Another training whose output goes to the same log, or through the same pipe."""
-    for pid in _other_trainings(clues, table):
-        if any(file.descriptor in (1, 2) and file.name in clues.log_ends for file in open_files(pid) or ()):
-            return pid
-    return None
+    others = (pid for pid in table.members if pid not in clues.pids and pid != os.getpid())
+    return next((pid for pid in others if loads_framework(pid, table) and claims(pid)), None)
 
 
 def _others_events(place: Path, own: Iterable[Path], since_s: float) -> bool:
     """Whether event files that are not `own` were written below `place` since the job began."""
-    own = set(own)
-    return any(file not in own for file in records(place, since_s, is_event_file))
+    return not set(records(place, since_s, is_event_file)) <= set(own)
 
 
 def own_event_files(clues: Clues, since_s: float) -> list[Path]:
@@ -252,20 +223,20 @@ def _from_event_files(files: list[Path], clues: Clues, since_s: float, recognise
             continue
         target = recognise(home)
         if isinstance(target, Target) and target.kind == "trainer" and target.path == home:
-            return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK)
+            return FoundMetrics(target, EVENT_FILE_RANK)
     if len(folders) == 1:
         if not any(map(_says_something, files)):
             # A Trainer names its arguments next: then its folder is known as one, and its metrics by their own names.
             return None
         if not _others_events(folders[0], files, since_s):
             target = recognise(folders[0])
-            return FoundMetrics(target, WRITES_EVENTS, EVENT_FILE_RANK) if isinstance(target, Target) else None
+            return FoundMetrics(target, EVENT_FILE_RANK) if isinstance(target, Target) else None
     root = Path(os.path.commonpath(folders))
     runs = {
         folder.relative_to(root).as_posix(): tuple(sorted(file for file in files if file.parent == folder))
         for folder in folders
     }
-    return FoundMetrics(Target("tensorboard", root, root.name), WRITES_EVENTS, EVENT_FILE_RANK, runs)
+    return FoundMetrics(Target("tensorboard", root, root.name), EVENT_FILE_RANK, runs)
 
 
 def _says_something(event_file: Path) -> bool:
@@ -273,9 +244,3 @@ def _says_something(event_file: Path) -> bool:
     tail = EventFileTail(event_file)
     tail.read_new()
     return tail.records > 1 or tail.behind
-
-
-def _homes_of(file: Path) -> list[Path]:
-    """The folders to read for a file of metrics, the widest first."""
-    folder = file.parent
-    return [folder.parent, folder] if folder.name.startswith("checkpoint-") else [folder]

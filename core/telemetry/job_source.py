@@ -44,10 +44,6 @@ from trainwiz.core.telemetry.words import NEVER, is_python, program_of, step_wor
 LOOK_EVERY_S = 5.0
 """How often a job, or its files, are looked for: an event file appears with the first logged step."""
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003
-LOOK_EVERY_S_WHILE_NEW = 1.0
-SHARE_OF_A_CORE_WHILE_NEW = 0.02
-NEW_S = 180.0
-"""A job this young is about to write its first metrics."""
 FIRST_LOAD_S = 0.3
 """`read_all` waits this long between two samples: CPU load is what happened in between."""
 CPU_ENGINE = {"device": "cpu"}
@@ -110,10 +106,9 @@ class JobSource(Source):
         snapshot = self._diagnosis.add_to(while_it_runs(snapshot), runs=True)
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu, checkpoint_bytes=checkpoint_bytes)
 
-    def _look_again_after(self, cost_s: float, *, is_new: bool = False) -> None:
+    def _look_again_after(self, cost_s: float) -> None:
         """As often as keeps it cheap."""
-        dear_s = cost_s / (SHARE_OF_A_CORE_WHILE_NEW if is_new else SHARE_OF_A_CORE_FOR_LOOKS)
-        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S_WHILE_NEW if is_new else LOOK_EVERY_S, dear_s)
+        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
 
 
 def while_it_runs(snapshot: Snapshot) -> Snapshot:
@@ -234,8 +229,7 @@ class ProcessSource(JobSource):
             self._follow(job, table)
         if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
             self._take(find_metrics(job, self._clues, table, recognised))
-        is_new = self._found is None and self._clock() - job.started_s < NEW_S
-        self._look_again_after(time.thread_time() - started_s, is_new=is_new)
+        self._look_again_after(time.thread_time() - started_s)
 
     def _take(self, found: FoundMetrics | Unproved | None) -> None:
         """Read from a better place than before; the same one goes on, until somebody else claims it."""
@@ -322,7 +316,6 @@ class FolderSource(JobSource):
         self._checkpoint_size = CheckpointSize(target.path, clock=clock)
         self._writer_gone = False
         """The process that wrote was seen, or named by a file, and has ended."""
-        self._last_step: int | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         """One look at the files, and at the job where there is one."""
@@ -344,22 +337,14 @@ class FolderSource(JobSource):
         self._drop()
 
     def _once_its_writer_is_gone(self, snapshot: Snapshot) -> Snapshot:
-        """Files that were written just now look alive; not where their writer is known to have ended.
-
-        When they grow all the same, somebody else writes.
-        """
+        """Files that were written just now look alive; not where their writer is known to have ended."""
         if not self._writer_gone or snapshot.status != "running" or snapshot.behind:
             return snapshot
-        if self._last_step is not None and snapshot.step != self._last_step:
-            self._writer_gone, self._last_step = False, None
-            return snapshot
-        self._last_step = snapshot.step
         said = tr("The process that wrote it has ended; how it ended is not known.")
         if snapshot.step is not None:
             place = step_words(snapshot.step, None)
             said = tr("The process that wrote it has ended at {place}; how it ended is not known.", place=place)
-        ending = Ending(said)
-        return replace(snapshot, status="quiet", eta_s=None, ending=ending)
+        return replace(snapshot, status="quiet", eta_s=None, ending=Ending(said))
 
     def _look(self, files: Iterable[Path]) -> None:
         """Look for the job, or at what a known one has open now."""
@@ -368,7 +353,7 @@ class FolderSource(JobSource):
         if self._job is None:
             self._job = job_writing_to(self.target.path, files, table)
             if self._job is not None:
-                self._writer_gone, self._last_step = False, None
+                self._writer_gone = False
             else:
                 self._writer_gone = self._writer_gone or any(named_writer(file) is not None for file in files)
         if self._job is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -79,12 +79,8 @@ _REWRITTEN = re.compile(r"\r|\x1b\[\d*A")
 
 def split_rank(text: str) -> tuple[str, str]:
     """What a launcher of several ranks put before the line ("[rank1]: ", "[default0]:", "1: "), and the line."""
-    # Cheap first: nearly all lines begin with something else.
-    if text[:1] in "[(0123456789" and text:
-        found = _RANK.match(text)
-        if found:
-            return found.group(), text[found.end() :]
-    return "", text
+    found = _RANK.match(text)
+    return (found.group(), text[found.end() :]) if found else ("", text)
 
 
 def level_of(text: str) -> LogLevel:
@@ -98,16 +94,15 @@ def level_of(text: str) -> LogLevel:
             return "error"
         if _WARNING.search(text):
             return "warning"
-    # Nothing else begins like a line of glog.
-    glog = _GLOG.match(text) if text[:1] in ("[", "W", "E", "F") else None
+    glog = _GLOG.match(text)
     return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
 
 
 class Levels:
     """Levels of lines in file order: a traceback is an error from its head to its exception, for each rank."""
 
-    def __init__(self) -> None:
-        self.open: set[str] = set()
+    def __init__(self, opened: Iterable[str] = ()) -> None:
+        self.open = set(opened)
         """Ranks inside of a traceback."""
 
     def level(self, text: str) -> LogLevel:
@@ -174,18 +169,59 @@ def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
 
 
-# LogLines: the last lines of a log that arrives in pieces, progress bars folded into one line each.
+# Folded: lines in the order in which they are shown, each progress bar once.
 
 KEPT_LINES = 1_000
 MOST_BARS = 64
 
 
-class LogLines:
-    """The newest `kept` lines. `version` changes with the content.
+@dataclass(frozen=True, slots=True)
+class PlacedLine:
+    """A line and the bytes of the file that hold it. Parts of one written line share them."""
 
-    A newer version of a progress bar takes the place of the older one; where something was logged
-    between the two, the bar moves down to the end, and one that had reached its end stays as it was.
-    """
+    start: int
+    end: int
+    line: LogLine
+
+
+class Folded:
+    """A newer version of a progress bar takes the place of the older one at the end; where something was logged
+    between the two, one that had reached its end stays as it was."""
+
+    def __init__(self, kept: int) -> None:
+        self.lines: dict[int, PlacedLine] = {}
+        self._kept = kept
+        self._number = self._last_text = 0
+        self._bars: dict[str, tuple[int, bool]] = {}
+        """Key -> (number of the line that shows the bar, whether it has reached its end)."""
+        self._levels = Levels()
+
+    def add(self, written: str, start: int = 0, end: int = 0) -> None:
+        for text, bar in parts_of(written):
+            self._number += 1
+            if bar is None:
+                line = LogLine(text, self._levels.level(text))
+                self._last_text = self._number
+            else:
+                line = LogLine(text, "progress")
+                before, done = self._bars.pop(bar.key, (0, True))
+                if before > self._last_text or bar.done or not done:
+                    self.lines.pop(before, None)
+                self._bars[bar.key] = (self._number, bar.done)
+            self.lines[self._number] = PlacedLine(start, end, line)
+            if len(self.lines) > self._kept:
+                del self.lines[next(iter(self.lines))]
+            if len(self._bars) > MOST_BARS:
+                del self._bars[next(iter(self._bars))]
+
+    def copy(self) -> Folded:
+        other = copy(self)
+        other.lines, other._bars, other._levels = dict(self.lines), dict(self._bars), Levels(self._levels.open)
+        return other
+
+
+class LogLines:
+    """The newest `kept` lines of a log that arrives in pieces. `version` changes with the content."""
 
     def __init__(self, kept: int = KEPT_LINES) -> None:
         self._kept = kept
@@ -193,12 +229,7 @@ class LogLines:
         self._begin()
 
     def _begin(self) -> None:
-        self._lines: deque[LogLine | None] = deque(maxlen=self._kept)
-        self._fed = 0
-        self._last_text = 0
-        self._bars: dict[str, tuple[int, bool]] = {}
-        """Key -> (number of the line that shows the bar, whether it has reached its end)."""
-        self._levels = Levels()
+        self._folded = Folded(self._kept)
         self._half = ""
         self._shown: tuple[LogLine, ...] | None = None
 
@@ -212,8 +243,7 @@ class LogLines:
         # Of a line that is still being rewritten, only the last versions can matter.
         self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
         for line in lines[-2 * self._kept :]:
-            for part, bar in parts_of(line):
-                self._add(part, bar)
+            self._folded.add(line)
 
     def clear(self) -> None:
         """Begin again, as with another file."""
@@ -223,41 +253,13 @@ class LogLines:
     def lines(self) -> tuple[LogLine, ...]:
         """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""
         if self._shown is None:
-            whole = self._lines.copy(), self._fed, self._last_text, dict(self._bars), set(self._levels.open)
-            for part, bar in parts_of(self._half) if self._half else ():
-                if part:
-                    self._add(part, bar)
-            self._shown = tuple(line for line in self._lines if line is not None)
-            # The unfinished line comes again when it is whole.
-            self._lines, self._fed, self._last_text, self._bars, self._levels.open = whole
+            folded = self._folded
+            if plain_text(self._half).strip():
+                # It comes again when it is whole.
+                folded = folded.copy()
+                folded.add(self._half)
+            self._shown = tuple(placed.line for placed in folded.lines.values())
         return self._shown
-
-    def _add(self, text: str, bar: Bar | None) -> None:
-        if bar is not None:
-            self._add_bar(bar, LogLine(text, "progress"))
-            return
-        self._append(LogLine(text, self._levels.level(text)))
-        self._last_text = self._fed
-
-    def _add_bar(self, bar: Bar, line: LogLine) -> None:
-        number, done = self._bars.get(bar.key, (0, True))
-        place = number - 1 - (self._fed - len(self._lines))
-        if number and place >= 0:
-            if number > self._last_text:
-                self._lines[place] = line
-                self._bars[bar.key] = (number, bar.done)
-                return
-            if not done or bar.done:
-                self._lines[place] = None
-        self._append(line)
-        self._bars.pop(bar.key, None)
-        self._bars[bar.key] = (self._fed, bar.done)
-        if len(self._bars) > MOST_BARS:
-            del self._bars[next(iter(self._bars))]
-
-    def _append(self, line: LogLine) -> None:
-        self._lines.append(line)
-        self._fed += 1
 
 
 # LogFile: parts of a log of any size, searched and filtered.
@@ -269,16 +271,7 @@ LONGEST_LINE_BYTES = 4 * CHUNK_BYTES
 """A longer line is cut, so that a file without line ends is read in bounded memory."""
 SEARCH_S = 0.25
 LEVEL_WORDS = tuple(word.encode() for word in TELLING_WORDS)
-GLOG_STARTS = (b"\nE", b"\nF", b"\nW", b"[E", b"[F", b"[W")
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedLine:
-    """A line and the bytes of the file that hold it. Parts of one written line share them."""
-
-    start: int
-    end: int
-    line: LogLine
+_GLOG_START = re.compile(rb"^\[?[EWF]\d", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,11 +359,9 @@ class _Wanted:
         if self.everything:
             return True
         lower = data.lower()
-        if self.level in ("error", "warning"):
-            levels = any(word in lower for word in LEVEL_WORDS) or any(start in data for start in GLOG_STARTS)
-            # The first byte has no line end before it.
-            if not levels and data[:1] not in (b"E", b"F", b"W"):
-                return False
+        telling = self.level not in ("error", "warning") or any(word in lower for word in LEVEL_WORDS)
+        if not telling and not _GLOG_START.search(data):
+            return False
         # Escape codes may part what is seen as one word.
         return not self._needle or self._needle in lower or b"\x1b" in data
 
@@ -457,31 +448,9 @@ def _lines_of(data: bytes, start: int, wanted: _Wanted) -> list[PlacedLine]:
     """The wanted lines of `data`; of each progress bar the newest version, and those that reached their end."""
     if not wanted.may_be_in(data):
         return []
-    lines: list[PlacedLine | None] = []
-    bars: dict[str, tuple[int, bool]] = {}
-    last_text = -1
-    levels = Levels()
-    for at, raw in _written_lines(data, start):
-        for text, bar in parts_of(raw.decode("utf-8", errors="replace")):
-            if bar is None:
-                last_text = len(lines)
-                line = LogLine(text, levels.level(text))
-            else:
-                place, done = bars.get(bar.key, (-1, True))
-                if place >= 0 and (place > last_text or bar.done or not done):
-                    lines[place] = None
-                bars[bar.key] = (len(lines), bar.done)
-                line = LogLine(text, "progress")
-            lines.append(PlacedLine(at, min(at + len(raw) + 1, start + len(data)), line))
-    return [placed for placed in lines if placed is not None and (wanted.everything or wanted.takes(placed.line))]
-
-
-def _written_lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of `data` and where each begins."""
-    at = start
+    folded, at = Folded(len(data)), start
     lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for line in lines:
-        yield at, line
-        at += len(line) + 1
+    for raw in lines if lines[-1] else lines[:-1]:
+        folded.add(raw.decode("utf-8", errors="replace"), at, min(at + len(raw) + 1, start + len(data)))
+        at += len(raw) + 1
+    return [placed for placed in folded.lines.values() if wanted.everything or wanted.takes(placed.line)]
