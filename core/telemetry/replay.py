@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import threading
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail, TextTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
@@ -101,11 +99,13 @@ class ReplayClock:
 
 # The files of an ended run, read as far as they had grown at a moment.
 
-HELD_LINES = 2_000
-"""Of lines without a time of their own, the newest that wait for one: a viewer keeps no more."""
+HELD_TEXT = 512 * 1024
+"""Of text without a time of its own, the newest that waits for one: a viewer keeps no more."""
 
-_STEP = re.compile(r"step (\d[\d,]{0,23})/[\d,]+\s+(evaluation)?")
-_ATTEMPT = re.compile(r"=== trainwiz: attempt (\d{1,9}),")
+_MARK = re.compile(
+    r"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s+(?P<evaluation>evaluation)?).*\n",
+    re.MULTILINE,
+)
 
 
 class TimedRows(JsonLinesTail):
@@ -157,50 +157,33 @@ class TimedLog(TextTail):
         """`has_passed` tells whether a mark's moment has come; None stands for the end of the run."""
         super().__init__(path, window_bytes=0)
         self._has_passed = has_passed
-        self._half = ""
         self._attempt = 1
-        self._blocks: deque[tuple[list[str], Mark]] = deque()
-        self._open: deque[str] = deque(maxlen=HELD_LINES)
+        self._blocks: deque[tuple[str, Mark]] = deque()
+        self._open = ""
 
     def read_new(self) -> str:
         """What became visible since the last call."""
-        shown = self._pass_blocks()
-        while not self._blocks:
-            text = super().read_new()
+        shown = ""
+        while True:
+            while self._blocks and self._has_passed(self._blocks[0][1]):
+                shown += self._blocks.popleft()[0]
+            text = "" if self._blocks else super().read_new()
             if not text:
                 break
-            self._take(text)
-            shown += self._pass_blocks()
+            self._take(self._open + text)
         if not self._blocks and self._has_passed(None):
-            shown += [*self._open, self._half]
-            self._open.clear()
-            self._half = ""
-        return "".join(shown)
-
-    def _pass_blocks(self) -> list[str]:
-        shown: list[str] = []
-        while self._blocks and self._has_passed(self._blocks[0][1]):
-            shown += self._blocks.popleft()[0]
-        return shown[-HELD_LINES:]
+            shown += self._open
+            self._open = ""
+        return shown[-HELD_TEXT:]
 
     def _take(self, text: str) -> None:
-        *lines, self._half = (self._half + text).split("\n")
-        for line in lines:
-            self._open.append(line + "\n")
-            mark = self._mark(line)
-            if mark is not None:
-                self._blocks.append(([*self._open], mark))
-                self._open.clear()
-
-    def _mark(self, line: str) -> Mark | None:
-        attempt = _ATTEMPT.match(line)
-        if attempt:
-            self._attempt = int(attempt[1])
-            return Mark(self._attempt)
-        step = _STEP.match(line)
-        if step:
-            return Mark(self._attempt, int(step[1].replace(",", "")), evaluation=step[2] is not None)
-        return None
+        start = 0
+        for found in _MARK.finditer(text):
+            self._attempt = int(found["attempt"] or self._attempt)
+            step = int(found["step"].replace(",", "")) if found["step"] else None
+            self._blocks.append((text[start : found.end()], Mark(self._attempt, step, bool(found["evaluation"]))))
+            start = found.end()
+        self._open = text[start:][-HELD_TEXT:]
 
 
 # ReplaySource: an ended run as a monitor would have seen it, faster; what lies ahead is not shown.
@@ -297,8 +280,7 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
             status=tr(state.status),
         )
         raise usage_error("still_running", "--replay", message)
-    files = (folder.metrics_jsonl, folder.system_jsonl)
-    seen = [time_s for path in files for time_s in edge_times(path)]
+    seen = edge_times(folder.metrics_jsonl) + edge_times(folder.system_jsonl)
     if not seen:
         message = tr(
             "{name} cannot be replayed: neither its metrics nor its samples of the machine carry a time.", name=name
@@ -308,9 +290,6 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
     end = max([*seen, state.ended_s or 0.0])
     starts = sorted({attempt.started_s for attempt in state.attempts[1:] if begin < attempt.started_s < end})
     ends = [attempt.ended_s for attempt in state.attempts if attempt.ended_s is not None]
-    if len(ends) < len(state.attempts):
-        # An attempt that was lost says nothing of its end; what it wrote does.
-        ends += [time_s for path in files for time_s in last_times(path, starts)]
     spans, at = [], begin
     for start in starts:
         spans.append((at, max((one for one in ends if at < one <= start), default=start)))
@@ -318,39 +297,7 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
     return [*spans, (at, end)]
 
 
-def last_times(path: Path, before: Sequence[float]) -> list[float]:
-    """For each moment, the time of the last row of a JSON-lines file before it; reads the file once, in order."""
-    left = [*before]
-    found: list[float | None] = []
-    last: float | None = None
-    try:
-        with open_file(path) as file:
-            for line in file:
-                time_s = _time_in(line)
-                while left and time_s is not None and time_s >= left[0]:
-                    found.append(last)
-                    left.pop(0)
-                last = last if time_s is None else time_s
-    except OSError:
-        return []
-    return [time_s for time_s in (*found, last if left else None) if time_s is not None]
-
-
 def edge_times(path: Path) -> list[float]:
     """The times of the first and the last rows of a JSON-lines file; empty where there are none."""
-    try:
-        with open_file(path) as file:
-            head = file.read(EDGE_BYTES).splitlines()[:3]
-            file.seek(max(0, path.stat().st_size - EDGE_BYTES))
-            tail = file.read().splitlines()[-3:]
-    except OSError:
-        return []
-    return [time_s for line in (*head, *tail) if (time_s := _time_in(line)) is not None]
-
-
-def _time_in(line: bytes) -> float | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return numbers_finite(row.get("time_s")) if isinstance(row, dict) else None
+    rows = JsonLinesTail(path).read_new()[:3] + JsonLinesTail(path, window_bytes=EDGE_BYTES).read_new()[-3:]
+    return [time_s for row in rows if (time_s := numbers_finite(row.get("time_s"))) is not None]

@@ -161,47 +161,41 @@ class CheckpointSize:
         self._clock = clock
         self._ticks = ticks
         self._next_look = 0.0
-        self._measured: tuple[str, int] | None = None
-        self._settled = False
-        self._usual: tuple[str, int] | None = None
+        self._whole = ""
+        """The newest checkpoint, where it was measured and is whole."""
+        self._next: int | None = None
+        self._usual: int | None = None
         self.present = 0
         """Checkpoints that lie there, as of the last look."""
 
     def next_bytes(self) -> int | None:
         """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
         self._look_now_and_then()
-        return self._measured[1] if self._measured is not None and self._settled else None
+        return self._next
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
         self._look_now_and_then()
-        return self._usual[1] if self._usual is not None else None
+        return self._usual
 
     def _look_now_and_then(self) -> None:
         now = self._ticks()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_EVERY_S
-            self._look()
-
-    def _look(self) -> None:
-        checkpoints = _checkpoints(self.folder)
-        self.present = len(checkpoints)
-        newest = Path(max(checkpoints)[1]) if checkpoints else None
-        if newest is None:
-            self._measured = None
+        if now < self._next_look:
             return
-        if self._settled and self._measured is not None and self._measured[0] == newest.name:
+        self._next_look = now + LOOK_EVERY_S
+        paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
+        self.present = len(paths)
+        if paths and paths[0] == self._whole:
             return
-        size, changed_s = _size_of(newest)
-        self._measured = newest.name, size
-        self._settled = self._clock() - changed_s > SETTLED_AFTER_S
-        if self._settled:
-            self._usual = self._measured
-        elif len(checkpoints) > 1:
-            before = Path(sorted(checkpoints)[-2][1])
-            if self._usual is None or self._usual[0] != before.name:
+        self._whole, self._next = "", None
+        for path in paths[:2]:
+            size, changed_s = _size_of(Path(path))
+            if path != paths[0]:
                 # The one before was whole when the newest was begun.
-                self._usual = before.name, _size_of(before)[0]
+                self._usual = size
+            elif self._clock() - changed_s > SETTLED_AFTER_S:
+                self._whole, self._next, self._usual = path, size, size
+                return
 
 
 def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Saves | None:

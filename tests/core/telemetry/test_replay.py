@@ -115,13 +115,6 @@ def test_the_day_between_two_attempts_is_left_out(run: RunFolder) -> None:
     clock.now_s = 116.0
     again = source.read_all()
     assert (again.step, again.status, again.metrics["loss"].count) == (9, "running", 9)
-    # Also the night after a lost attempt.
-    attempts = json.loads(run.state_json.read_text())["attempts"]
-    attempts[0].update(ended_s=None, status="lost")
-    update(run, attempts=attempts)
-    source, clock = replay(run)
-    for clock.now_s, moment in ((103.9, BEGIN_S + 103.9), (106.0, BEGIN_S + 86_402)):
-        assert source.read_all().replayed_s == moment
 
 
 def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
@@ -168,7 +161,7 @@ def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
     assert played.over
 
 
-@each("text", ["0", "-1", "nan", "inf", "fast", "", "x", "1e30"])
+@each("text", ["0", "nan", "fast", "1e30"])
 def test_wrong_speeds_are_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="--replay takes a speed"):
         parse_speed(text)
