@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 
 from trainwiz.core.language import tr
 from trainwiz.core.telemetry.event_file import RECENT_POINTS, Scalar, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, MetricSummary, summary_of
+from trainwiz.core.telemetry.metrics import MOST_NAMES
 from trainwiz.core.telemetry.series import Series
 from trainwiz.core.text import step_of
 
@@ -18,28 +17,19 @@ from trainwiz.core.text import step_of
 
 class TagSeries:
     """One tag. Where a writer goes back to an earlier step without saying that it starts again (two
-    launches into one folder), the curve shows the newest pass, while the counts and extremes are
-    over everything that the files hold, as TensorBoard counts."""
+    launches into one folder), the newest pass is shown."""
 
     def __init__(self) -> None:
         self.series = Series()
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
         """Step and Unix time of the newest points, all of one session."""
         self._session: object = None
-        self._superseded: list[MetricSummary] = []
-        """What earlier passes had beyond the step that the next one went back to."""
 
     def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
-        if session is not self._session:
+        last = self.series.last_step
+        if session is not self._session or (last is not None and step < last):
             # The night between two launches is no step that took long.
             self._session = session
-            self.recent.clear()
-        last = self.series.last_step
-        if last is not None and step < last:
-            before = summary_of(self.series)
-            self.series.rewind(step, keep_equal=False)
-            count, non_finite = before.count - self.series.count, before.non_finite - self.series.non_finite
-            self._superseded.append(replace(before, last_step=step, count=count, non_finite=non_finite))
             self.recent.clear()
         self.series.add(step, value)
         self.recent.append((step, time_s))
@@ -48,18 +38,6 @@ class TagSeries:
         """Forget `step` and all later ones: the writer starts again there."""
         self.series.rewind(step, keep_equal=False)
         self.recent.clear()
-        self._superseded = [past for past in self._superseded if (past.last_step or 0.0) < step]
-
-    def summary(self) -> MetricSummary:
-        now = summary_of(self.series)
-        every = [now, *self._superseded]
-        return replace(
-            now,
-            count=sum(past.count for past in every),
-            non_finite=sum(past.non_finite for past in every),
-            minimum=min((past.minimum for past in every if past.minimum is not None), default=None),
-            maximum=max((past.maximum for past in every if past.maximum is not None), default=None),
-        )
 
 
 class Scalars:
@@ -89,7 +67,7 @@ class Scalars:
     def purge(self, step: float) -> None:
         for series in self.tags.values():
             series.purge(step)
-        for tag in [tag for tag, series in self.tags.items() if not series.summary().count]:
+        for tag in [tag for tag, series in self.tags.items() if not series.series.count]:
             del self.tags[tag]
 
     @property

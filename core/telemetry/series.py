@@ -6,7 +6,6 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -231,8 +230,8 @@ class Series:
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
         if self._curve is None:
-            kept = (self._bucket_steps, self._lows, self._highs, self._sums, self._steps, self._values)
-            self._curve = Curve(self._bucket_points, *map(copy, kept), non_finite_steps=self.non_finite_steps)
+            buckets = self._bucket_steps[:], self._lows[:], self._highs[:], self._sums[:]
+            self._curve = Curve(self._bucket_points, *buckets, self._steps[:], self._values[:], self.non_finite_steps)
         return self._curve
 
     def _take_last(self) -> None:

@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from trainwiz.core.files import is_file, read_small
+from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import EventFileTail, Scalar, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Pace, loss_name, wall_step_s
+from trainwiz.core.telemetry.event_file import EventFileTail, ScalarTail
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Pace, loss_name, summary_of, wall_step_s
 from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
 from trainwiz.core.telemetry.target import Reading
-from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, as_text, parse_arguments
-from trainwiz.core.telemetry.words import shown_words
+from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, parse_arguments
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
@@ -29,7 +27,7 @@ SAME_TIME_S = 120.0
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 
-_BEGUN = re.compile(r"tfevents\.(\d+)(?:\.(?P<writer>.+\.\d+)\.\d+)?")
+_BEGUN = re.compile(r"tfevents\.(\d+)")
 
 FindFiles = Callable[[], dict[str, list[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
@@ -71,12 +69,6 @@ def _begun_s(path: Path) -> float:
         return 0.0
 
 
-def _writer_of(path: Path) -> str | None:
-    """Host and process, where the name of the file says them."""
-    found = _BEGUN.search(path.name)
-    return found["writer"] if found else None
-
-
 def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
     for count, (folder, subfolders, names) in enumerate(os.walk(root)):
         path = Path(folder)
@@ -96,46 +88,27 @@ class EventRun:
         self.scalars = scalars
         self.was_rewritten = False
         """A file turned out to be another one: what was read no longer holds."""
-        self.is_mixed = False
-        """Several jobs write to the folder at the same time: its files are no series together."""
         self.tails: list[ScalarTail] = []
         self.behind = False
-        self._spans: dict[ScalarTail, tuple[set[str | None], float, float]] = {}
+        self._tags: dict[ScalarTail, set[str | None]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
 
     def update_files(self, files: list[Path]) -> None:
         known = {tail.path for tail in self.tails}
-        new = [
-            CsvTail(path) if path.name == METRICS_CSV else EventFileTail(path) for path in files if path not in known
-        ]
-        self.tails.extend(new)
+        new = (path for path in files if path not in known)
+        self.tails += [CsvTail(path) if path.name == METRICS_CSV else EventFileTail(path) for path in new]
 
     @property
     def began_s(self) -> float | None:
-        """When the launch that wrote last began: of the first file of that process."""
+        """When the file that was written to last began."""
         newest = max(self.tails, key=lambda tail: tail.last_time_s or 0.0, default=None)
-        writer = newest and _writer_of(newest.path)
-        own = [tail for tail in self.tails if tail is newest or (writer and _writer_of(tail.path) == writer)]
-        return min((tail.first_time_s for tail in own if tail.first_time_s is not None), default=None)
+        return newest.first_time_s if newest else None
 
     @property
     def launches(self) -> int:
         """How many files, one after another, have values of the same tags."""
-        tags = [tags for tags, *_ in self._spans.values()]
-        return sum(any(some & others for others in tags if others is not some) for some in tags)
-
-    def _mixes(self, tail: ScalarTail, scalars: list[Scalar]) -> bool:
-        """Whether another file has values of the same tags that were written before and after those of this one."""
-        if any(tag is None for tag, *_ in scalars):
-            # It says itself that it goes on from another.
-            self._spans.clear()
-        tags, began_s, last_s = self._spans.get(tail, (set(), scalars[0][3], 0.0))
-        mine = self._spans[tail] = (tags | {tag for tag, *_ in scalars}, began_s, max(last_s, scalars[-1][3]))
-        return any(
-            mine[0] & other[0] and mine[1] < other[2] and other[1] < mine[2]
-            for file, other in self._spans.items()
-            if file is not tail
-        )
+        every = self._tags.values()
+        return sum(any(tags & others for others in every if others is not tags) for tags in every)
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether anything was new."""
@@ -147,9 +120,11 @@ class EventRun:
                 if tail.began_anew:
                     self.was_rewritten = self.behind = True
                     return True
-                if scalars and self._mixes(tail, scalars):
-                    self.is_mixed = self.was_rewritten = self.behind = True
-                    return True
+                tags = {tag for tag, *_ in scalars}
+                if None in tags:
+                    # It says itself that it goes on from another.
+                    self._tags.clear()
+                self._tags.setdefault(tail, set()).update(tags)
                 grew = grew or bool(scalars)
                 self.scalars.add_all(scalars, session=tail)
                 if time.monotonic() > deadline:
@@ -204,8 +179,6 @@ class EventRuns:
         self.root = root
         self._new_scalars = new_scalars
         self._find = find or (lambda: find_scalar_files(root, skip))
-        self._mixed: set[str] = set()
-        """Folders whose files are runs of their own."""
         self.rewritten = 0
         """How often everything was read anew, because a file turned out to be another one."""
         self._forget()
@@ -223,7 +196,6 @@ class EventRuns:
         for run in self.runs.values():
             self.grew = run.read(deadline) or self.grew
             if run.was_rewritten:
-                self._mixed |= {run.name} if run.is_mixed else set()
                 self.rewritten += 1
                 self._forget()
                 self.grew = self.behind = True
@@ -235,20 +207,12 @@ class EventRuns:
 
     def _look_for_files(self) -> None:
         started_s = time.thread_time()
-        for name, files in self._runs_of_files():
+        for name, files in self._find().items():
             if name not in self.runs:
                 self.runs[name] = EventRun(name, self._new_scalars())
             self.runs[name].update_files(files)
         cost_s = time.thread_time() - started_s
         self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
-
-    def _runs_of_files(self) -> Iterator[tuple[str, list[Path]]]:
-        for name, files in self._find().items():
-            if name in self._mixed:
-                for file in files:
-                    yield Path(name, file.name.rpartition("tfevents.")[2]).as_posix(), [file]
-            else:
-                yield name, files
 
     @property
     def tails(self) -> list[ScalarTail]:
@@ -280,10 +244,7 @@ class EventRuns:
 
 # All of them as one reading.
 
-MOST_HPARAMS = 200
 EPOCH_TAGS = ("epoch", "train/epoch")
-HPARAMS_YAML = "hparams.yaml"
-LARGEST_HPARAMS_BYTES = 256 * 1024
 
 
 class ScalarsReader:
@@ -296,7 +257,6 @@ class ScalarsReader:
         self._runs = EventRuns(path, find=find)
         self._several = False
         self._left_out = 0
-        self._hparams: tuple[Path, dict[str, str]] | None = None
 
     def read(self, deadline: float) -> Reading:
         runs = self._runs
@@ -308,7 +268,7 @@ class ScalarsReader:
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
-        metrics = {name: tag.summary() for name, tag in series.items()}
+        metrics = {name: summary_of(tag.series) for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
         recent = (newest.tails[0].times if newest and newest.is_table else ()) or (series[loss].recent if loss else ())
         problems = runs.problems()
@@ -327,7 +287,7 @@ class ScalarsReader:
             written_s=newest.last_time_s if newest else None,
             written_by_file_time=bool(newest and newest.is_table),
             grew=runs.grew,
-            hyperparameters=arguments.shown or self._read_hparams(newest),
+            hyperparameters=arguments.shown,
             files=tuple(tail.path for tail in runs.tails),
             notes=self._notes(bool(metrics), newest.launches if newest else 0),
             problems=tuple(problems),
@@ -365,33 +325,6 @@ class ScalarsReader:
         elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.tails):
             notes.append(tr("The event files hold the settings of the training, and no metrics yet."))
         return tuple(notes)
-
-    def _read_hparams(self, run: EventRun | None) -> dict[str, str]:
-        """Lightning's hparams.yaml beside the newest run's files, read once."""
-        if run is None or not run.tails:
-            return {}
-        path = run.tails[0].path.with_name(HPARAMS_YAML)
-        if self._hparams is None or self._hparams[0] != path:
-            self._hparams = (path, read_hparams(path))
-        return self._hparams[1]
-
-
-def read_hparams(path: Path) -> dict[str, str]:
-    """The values of an hparams.yaml as text; empty where there is none, or one that is no plain mapping."""
-    import yaml
-    from trainwiz.core.config.yaml_text import load_yaml
-
-    try:
-        if path.stat().st_size > LARGEST_HPARAMS_BYTES:
-            return {}
-        document: Any = load_yaml(read_small(path).decode(errors="replace"))
-    except (OSError, yaml.YAMLError, RecursionError, ValueError):
-        return {}
-    if not isinstance(document, dict):
-        return {}
-    plain = [(str(key), as_text(value)) for key, value in document.items() if isinstance(value, str | int | float)]
-    # Scripts save all their arguments: tokens and keys among them are not shown, as in a command line.
-    return {key: shown_words([f"{key}={value}"])[0][len(key) + 1 :] for key, value in plain[:MOST_HPARAMS]}
 
 
 def joined_words(launches: int) -> str:

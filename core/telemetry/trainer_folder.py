@@ -14,7 +14,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace, wall_step_s
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, summary_of, wall_step_s
 from trainwiz.core.telemetry.scalars import Scalars
 from trainwiz.core.telemetry.target import Reading
 from trainwiz.core.telemetry.tensorboard import (
@@ -158,7 +158,7 @@ class TrainerReader:
         self._last_state = state
         chosen, arguments, log = self._choose(state), self._arguments(), self._log
         tags, step = chosen.scalars.tags, chosen.step
-        metrics = {name: tag.summary() for name, tag in tags.items() if name != EPOCH}
+        metrics = {name: summary_of(tag.series) for name, tag in tags.items() if name != EPOCH}
         loss = tags.get("loss")
         max_steps = self._max_steps(chosen, state, arguments)
         has_ended = _has_ended(metrics)

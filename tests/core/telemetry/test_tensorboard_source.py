@@ -47,31 +47,14 @@ def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None
     kept = {tag: points for tag, points in accumulated(tmp_path).items() if points}
     assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in kept.items()}
     assert (counts(snapshot), snapshot.step) == ({"loss": (45, 44)}, 44)
-    # What two launches wrote is counted until then.
-    folder = tmp_path / "two"
-    write_points(folder, {"loss": [(1, 1.0), (2, math.nan), (3, 9.0)]}, suffix=".a")
-    write_points(folder, {"loss": [(2, 0.5)]}, suffix=".b", later_s=9.0)
-    both = look(folder).metrics["loss"]
-    assert (both.count, both.non_finite, both.maximum) == (4, 1, 9.0)
-    write_points(folder, {"loss": [(2, 0.25)]}, purge_step=2, suffix=".c")
-    again = look(folder).metrics["loss"]
-    assert (again.count, again.non_finite, again.maximum, again.last) == (2, 0, 1.0, 0.25)
 
 
-def test_two_launches_into_one_folder_count_together_and_the_newer_is_drawn(tmp_path: Path) -> None:
+def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": every(100, 9.0)}, suffix=".a")
     write_points(tmp_path, {"loss": every(30, 1.0)}, suffix=".b", later_s=200.0)
     snapshot = source_of(tmp_path).read_all(["loss"])
-    assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in accumulated(tmp_path).items()}
-    assert snapshot.metrics["loss"].maximum == 9.0
     curve = snapshot.curve("loss")
     assert (list(curve.steps), set(curve.values)) == (list(range(30)), {1.0})
-    # Two jobs that write at once are told apart.
-    write_points(tmp_path / "at once", {"loss": every(20, 9.0, 5)}, suffix=".a")
-    write_points(tmp_path / "at once", {"loss": every(10, 1.0, 5)}, suffix=".b")
-    metrics = source_of(tmp_path / "at once").read_all().metrics
-    assert [(one.count, one.minimum, one.maximum) for one in metrics.values()] == [(20, 9.0, 9.0), (10, 1.0, 1.0)]
-    assert [name.rpartition(".")[2] for name in metrics] == ["a/loss", "b/loss"]
     # One after another they keep their own times: the night between them is no step.
     write_points(tmp_path / "night", {"loss": every(50, 1.0)}, suffix=".a")
     second = {"loss": [(step, 1.0) for step in range(50, 60)]}
@@ -146,27 +129,18 @@ def test_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Pa
 LIGHTNING_ROWS = "epoch,step,train_loss,val_loss\n0,4,0.5,\n0,9,nan,\n0,9,,0.25\n"
 
 
-def test_lightnings_table_and_hyperparameters(tmp_path: Path) -> None:
+def test_lightnings_table(tmp_path: Path) -> None:
     version = tmp_path / "lightning_logs" / "version_0"
     version.mkdir(parents=True)
     (version / "metrics.csv").write_text(LIGHTNING_ROWS)
-    (version / "hparams.yaml").write_text("lr: 0.1\nname: x\nlayers: [1, 2]\nwandb_api_key: abc123\nnum_tokens: 5\n")
     source = source_of(tmp_path)
     snapshot = source.read_all()
     assert counts(snapshot) == {"epoch": (3, 9), "train_loss": (2, 9), "val_loss": (1, 9)}
     assert snapshot.metrics["train_loss"].non_finite == 1
     assert (snapshot.step, snapshot.epoch) == (9, 0.0)
-    assert snapshot.hyperparameters == {"lr": "0.1", "name": "x", "wandb_api_key": "***", "num_tokens": "5"}
     # A new metric makes the logger write the whole file again.
     (version / "metrics.csv").write_text("epoch,step,acc,train_loss\n0,4,0.9,0.5\n1,14,0.95,0.25\n")
     assert counts(source.read_all()) == {"epoch": (2, 14), "acc": (2, 14), "train_loss": (2, 14)}
-
-
-def test_hyperparameters_with_yaml_tags_run_nothing(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": LOSSES})
-    (tmp_path / "hparams.yaml").write_text("a: !!python/object/apply:os.system ['touch pwned']\n")
-    assert look(tmp_path).hyperparameters == {}
-    assert not (tmp_path / "pwned").exists()
 
 
 def test_the_rows_of_a_table_have_the_time_at_which_they_were_written(tmp_path: Path) -> None:
