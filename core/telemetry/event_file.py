@@ -206,7 +206,6 @@ LONGEST_CHECKED_BYTES = 4096
 """Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
 LARGE_RECORDS = mark("large records")
 LONGEST_KEPT_BYTES = 1024 * 1024
-MOST_LENGTHS = 4096
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
 RECENT_POINTS = 50
@@ -254,8 +253,6 @@ class EventFileTail(ScalarTail):
     def _forget(self) -> None:
         super()._forget()
         self._scalar_tensors: set[str] = set()
-        self._lengths: dict[bytes, int] = {}
-        """Headers that were checked: records of scalars come in few lengths."""
         self._rest = b""
         self._passing_bytes = 0
 
@@ -291,17 +288,11 @@ class EventFileTail(ScalarTail):
     def _read_records(self, data: bytes, scalars: list[Scalar]) -> int:
         """Read the whole records of `data`; the position where the rest begins."""
         position, size = 0, len(data)
-        lengths = self._lengths
         while size - position >= HEADER_BYTES:
-            header = data[position : position + HEADER_BYTES]
-            length = lengths.get(header)
+            length = _length_of(data[position : position + HEADER_BYTES])
             if length is None:
-                length = _length_of(header)
-                if length is None:
-                    position = self._next_record(data, position + 1, position)
-                    continue
-                if len(lengths) < MOST_LENGTHS:
-                    lengths[header] = length
+                position = self._next_record(data, position + 1, position)
+                continue
             start = position + HEADER_BYTES
             end = start + length
             if end + FOOTER_BYTES > size:

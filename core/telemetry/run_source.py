@@ -18,6 +18,7 @@ from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import LossTrend, Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
+from trainwiz.core.telemetry.series import Series
 from trainwiz.core.telemetry.snapshot import (
     Ending,
     Planned,
@@ -245,26 +246,27 @@ class RunSource(Source):
 # How a run ended: one sentence, and the command that goes on from there.
 
 
+OUTCOMES = {
+    "stopped": (mark("Stopped."), mark("Stopped at {place}.")),
+    "lost": (
+        mark("Lost: its processes are gone without a last word."),
+        mark("Lost at {place}: its processes are gone without a last word."),
+    ),
+}
+
+
 def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: int | None, metrics: Metrics) -> Ending:
     """The supervisor's own words where it left some; for a finished run what came out of it."""
     place = None if step is None else step_words(step, max_steps)
     resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     if state.status == "finished":
-        loss = metrics.series.get("loss")
-        said = finished_words(place, loss.first, loss.last) if loss is not None else finished_words(place, None, None)
+        loss = metrics.series.get("loss", Series())
+        said = finished_words(place, loss.first, loss.last)
         if folder.final_model.is_dir():
             said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)
-        return Ending(said, remedy=None, command=None, cause=None)
-    message = state.exit.message if state.exit else ""
-    remedy = state.exit.remedy if state.exit else None
-    cause = state.exit.cause if state.exit else None
-    if state.status == "stopped":
-        said = tr("Stopped.") if place is None else tr("Stopped at {place}.", place=place)
-        return Ending(message or said, remedy or resume, resume, cause)
-    if state.status == "lost":
-        said = tr("Lost: its processes are gone without a last word.")
-        if place is not None:
-            said = tr("Lost at {place}: its processes are gone without a last word.", place=place)
-        return Ending(message or said, remedy or resume, resume, cause)
-    said = tr("Failed.") if place is None else tr("Failed at {place}.", place=place)
-    return Ending(message or said, remedy or tr("Read why in {path}.", path=folder.train_log), resume, cause)
+        return Ending(said)
+    exit_ = state.exit or RunExit(1, None, "", None)
+    said, said_at = OUTCOMES.get(state.status, (mark("Failed."), mark("Failed at {place}.")))
+    read_why = None if state.status in OUTCOMES else tr("Read why in {path}.", path=folder.train_log)
+    said = tr(said) if place is None else tr(said_at, place=place)
+    return Ending(exit_.message or said, exit_.remedy or read_why or resume, resume, exit_.cause)

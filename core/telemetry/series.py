@@ -109,47 +109,31 @@ class Curve:
     def extremes(self, first: float, last: float, *, positive: bool = False) -> tuple[float, float] | None:
         """The lowest and the highest value in [first, last], of values above 0 only where `positive`."""
         buckets = slice(bisect_left(self.bucket_steps, first), bisect_right(self.bucket_steps, last))
-        points = slice(bisect_left(self.steps, first), bisect_right(self.steps, last))
-        values = self.values[points]
-        low_parts, high_parts = [self.bucket_lows[buckets], values], [self.bucket_highs[buckets], values]
-        lows = [min(part) for part in low_parts if part]
-        highs = [max(part) for part in high_parts if part]
-        if positive and lows and min(lows) <= 0:
-            lows = [low for part in low_parts for low in part if low > 0]
-        if not lows or (positive and max(highs) <= 0):
+        values = self.values[bisect_left(self.steps, first) : bisect_right(self.steps, last)]
+        lows, highs = list(self.bucket_lows[buckets] + values), self.bucket_highs[buckets] + values
+        if positive:
+            lows = [low for low in lows if low > 0]
+        if not highs or (positive and max(highs) <= 0):
             return None
         return min(lows, default=max(highs)), max(highs)
 
     def columns(self, first: float, last: float, count: int) -> Columns:
         """Lowest, highest and mean value in each of `count` equal parts of [first, last]."""
-        low: list[float | None] = [None] * count
-        high: list[float | None] = [None] * count
-        mean: list[float | None] = [None] * count
-        span = last - first
-        start_bucket = bisect_left(self.bucket_steps, first)
-        start = bisect_left(self.steps, first)
+        parts: list[tuple[float | None, float | None, float | None]] = []
+        start_bucket, start = bisect_left(self.bucket_steps, first), bisect_left(self.steps, first)
         for column in range(count):
-            edge = first + span * (column + 1) / count if column < count - 1 else last
-            find = bisect_right if column == count - 1 else bisect_left
-            stop_bucket = find(self.bucket_steps, edge, start_bucket)
-            stop = find(self.steps, edge, start)
-            if stop_bucket > start_bucket:
-                low[column] = min(self.bucket_lows[start_bucket:stop_bucket])
-                high[column] = max(self.bucket_highs[start_bucket:stop_bucket])
-                total = sum(self.bucket_sums[start_bucket:stop_bucket])
-                points = (stop_bucket - start_bucket) * self.bucket_points
-            else:
-                total, points = 0.0, 0
-            if stop > start:
-                values = self.values[start:stop]
-                low[column] = _least(low[column], min(values))
-                high[column] = _most(high[column], max(values))
-                total += sum(values)
-                points += stop - start
-            if points:
-                mean[column] = total / points
+            is_last = column == count - 1
+            edge, find = last if is_last else first + (last - first) * (column + 1) / count, bisect_left
+            if is_last:
+                find = bisect_right
+            stop_bucket, stop = find(self.bucket_steps, edge, start_bucket), find(self.steps, edge, start)
+            buckets, values = slice(start_bucket, stop_bucket), self.values[start:stop]
+            lows, highs = self.bucket_lows[buckets] + values, self.bucket_highs[buckets] + values
+            points = len(values) + (stop_bucket - start_bucket) * self.bucket_points
+            total = sum(self.bucket_sums[buckets]) + sum(values)
+            parts.append((min(lows), max(highs), total / points) if points else (None, None, None))
             start_bucket, start = stop_bucket, stop
-        return Columns(tuple(low), tuple(high), tuple(mean))
+        return Columns(*zip(*parts, strict=True))
 
 
 EMPTY_CURVE = Curve(

@@ -154,7 +154,7 @@ class TrainerReader:
     def read(self, deadline: float) -> Reading:
         grew = self._read_events(deadline)
         state = self._state.look() if self._state else None
-        grew = self._read_log(state, deadline) or grew or state is not self._last_state
+        grew = self._read_log(deadline) or grew or state is not self._last_state
         self._last_state = state
         chosen, arguments, log = self._choose(state), self._arguments(), self._log
         tags, step = chosen.scalars.tags, chosen.step
@@ -200,14 +200,14 @@ class TrainerReader:
             return True
         return self._events.grew
 
-    def _read_log(self, state: TrainerState | None, deadline: float) -> bool:
+    def _read_log(self, deadline: float) -> bool:
         if self._log is None and self._folder is not None and time.monotonic() >= self._next_look_for_log:
             started_s = time.thread_time()
             found = find_log(self._folder)
             cost_s = time.thread_time() - started_s
             self._next_look_for_log = time.monotonic() + max(LOOK_FOR_LOG_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
             self._log = TrainerLog(found) if found is not None else None
-        return self._log is not None and self._log.read(deadline, state.logging_steps if state else None)
+        return self._log is not None and self._log.read(deadline)
 
     def _choose(self, state: TrainerState | None) -> _Chosen:
         scalars, log, places = self._scalars, self._log, list[_Chosen]()
@@ -301,21 +301,13 @@ def _last(metrics: Mapping[str, MetricSummary], name: str) -> float | None:
 
 
 def model_name(folder: Path) -> str | None:
-    """The base model by its hub id or path, else its architecture; None where nothing says."""
-    places = [folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]]
-    configs = [dict(read_json(place / "config.json") or {}) for place in places]
-    adapters = [dict(read_json(place / "adapter_config.json") or {}) for place in places]
-    names = [adapter.get("base_model_name_or_path") for adapter in adapters]
-    names += [config.get("_name_or_path") for config in configs]
-    for name in names:
-        if isinstance(name, str) and name:
-            # A hub id as it is; of a path of any system its last part.
-            if name.count("/") <= 1 and "\\" not in name and not name.startswith((".", "/", "~")):
-                return name
-            return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or name
-    for config in configs:
-        architectures = config.get("architectures")
-        name = architectures[0] if isinstance(architectures, list) and architectures else config.get("model_type")
-        if isinstance(name, str):
-            return name
+    """The base model by its hub id, or the last part of its path, else its kind; None where nothing says."""
+    keys = {"adapter_config.json": ("base_model_name_or_path",), "config.json": ("_name_or_path", "model_type")}
+    for place in (folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]):
+        for file, names in keys.items():
+            config = read_json(place / file) or {}
+            for name in (config.get(key) for key in names):
+                if isinstance(name, str) and name:
+                    is_id = name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+                    return name if is_id else Path(name).name or name
     return None

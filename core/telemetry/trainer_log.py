@@ -38,29 +38,22 @@ _BAR = re.compile(
     rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
 )
 _CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
-# What transformers logs before the first step, at log level "info".
-_TOTAL = re.compile(rb"Total optimization steps\s*=\s*(\d[\d,]{0,23})\b")
-_EPOCHS = re.compile(rb"Num Epochs\s*=\s*(\d[\d,]{0,23})\b")
 STEP_NAMES = ("step", "global_step")
 
 
 class StdoutMetrics:
     """Scalars of a log, as it grows. A dict counts that names its epoch or step, as the Trainer's do.
 
-    Steps, in this order: what the dict says; the training's progress bar right after or before it; its
-    epoch, where the log says how many steps and epochs there are; every `logging_steps`; else the
-    dicts are counted, and `counted` is true.
+    Steps, in this order: what the dict says; the training's progress bar right after or before it; else
+    the dicts are counted, and `counted` is true.
     """
 
-    def __init__(self, path: Path, logging_steps: int | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.tail = ByteTail(path)
-        self.logging_steps = logging_steps
         self._forget()
 
     def _forget(self) -> None:
         self.rows = 0
-        self._epochs: int | None = None
-        self._total: int | None = None
         self.counted = False
         self.max_steps: int | None = None
         self.epoch: float | None = None
@@ -94,19 +87,11 @@ class StdoutMetrics:
         if not end and len(data) > 2 * LARGEST_DICT_BYTES:
             end = len(data) - LARGEST_DICT_BYTES
         scalars: list[Scalar] = []
-        self._read_plan(data[:end])
         for found in _DICT.finditer(data, 0, end):
             scalars += self._read_dict(data, found)
         self._look_for_bar(data[max(0, len(data) - BEFORE_BYTES) :])
         self._rest = data[end:]
         return scalars
-
-    def _read_plan(self, data: bytes) -> None:
-        total, epochs = _TOTAL.search(data), _EPOCHS.search(data)
-        if total:
-            self._total = self.max_steps = int(total[1].replace(b",", b"")) or None
-        if epochs:
-            self._epochs = int(epochs[1].replace(b",", b"")) or None
 
     def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
         values = _pairs_of(found.group().decode("utf-8", "replace"))
@@ -131,13 +116,7 @@ class StdoutMetrics:
             after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
             bar = _BAR.search(after)
             at = (self._take_bar(bar) if bar else None) or self._look_for_bar(before)
-        epoch = numbers_finite(values.get("epoch"))
-        if at is None and epoch is not None and self._total and self._epochs:
-            at = step_of(epoch / self._epochs * self._total + 0.5)
-        if at is None and self.max_steps is not None and self._total is None:
-            at = self.step
-        if at is None and self.logging_steps:
-            at = self.logging_steps * max(1, self._training_rows)
+        at = self.step if at is None else at
         if at is None:
             self.counted = True
             return max(1, self._training_rows)
@@ -235,10 +214,9 @@ class TrainerLog:
         except OSError:
             return None
 
-    def read(self, deadline: float, logging_steps: int | None = None) -> bool:
+    def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
         self._read_lines()
-        self.printed.logging_steps = logging_steps
         grew = False
         while True:
             scalars = self.printed.read_new()

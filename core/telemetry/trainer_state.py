@@ -91,7 +91,6 @@ class TrainerState:
     step: int | None
     max_steps: int | None
     epoch: float | None
-    logging_steps: int | None
     rows: tuple[Mapping[str, Any], ...]
     written_s: float
     """Time of the file, Unix seconds."""
@@ -146,7 +145,6 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         step=_count(document.get("global_step"), 0),
         max_steps=_count(document.get("max_steps")),
         epoch=numbers_finite(document.get("epoch")),
-        logging_steps=_count(document.get("logging_steps"), 0),
         rows=tuple(row for row in rows if isinstance(row, dict)),
         written_s=written_s,
         stopped_early=_stopped_early(document),
