@@ -13,7 +13,6 @@ from trainwiz.core.telemetry.job import (
     CLOCK_SLACK_S,
     GRAPHICS,
     Job,
-    began,
     is_event_file,
     is_record,
     loads_framework,
@@ -36,7 +35,6 @@ from trainwiz.core.telemetry.target import Target
 EVENT_FILE_RANK = 0
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 ENDS = ("file", "pipe")
-MOST_UNPROVED = 20
 
 Recognise = Callable[[Path], Target | str]
 
@@ -64,14 +62,6 @@ class Clues:
     """Why its open files are not known."""
     uses_gpu: bool | None = None
     """Whether it has a graphics card open; None where that is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unproved:
-    """A record that may be the job's, and is not shown: nothing proves that it writes it."""
-
-    path: Path
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,40 +136,23 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     return None, tr(reason) if reason else tr("There is no log: where its output goes is not known.")
 
 
-def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | Unproved | None:
+def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
     """The best place that holds metrics of which it is proved that this very job writes them.
 
     Proved is an event file that is open for writing or named after one of its processes, the output folder that its
-    arguments name, and the log that it writes; the last two where no other training claims them. Else what was found
-    and why it is not shown; None where nothing was written since the job began.
+    arguments name, and the log that it writes; the last two where no other training claims them.
     """
     since_s = job.started_s - CLOCK_SLACK_S
     files = own_event_files(clues, since_s)
     found = _from_event_files(files, clues, since_s, recognise) if files else None
     if found is not None:
         return found
-    unproved: Unproved | None = None
-    outputs = [output for output in clues.outputs if records(output, since_s, is_record)]
-    for path in (*outputs, *([clues.log] if clues.log is not None else [])):
-        target = recognise(path)
-        if not isinstance(target, Target):
-            continue
-        is_output = path in outputs
-        other = _claimed_by(path if is_output else None, clues, table)
-        if other is None and not (is_output and _others_events(path, files, since_s)):
-            return FoundMetrics(target, 1 if is_output else 2)
-        why = tr("process {pid} writes there as well", pid=other)
-        unproved = unproved or Unproved(path, tr("another process writes event files there") if other is None else why)
-    return unproved or _newest_below(clues, since_s, recognise)
-
-
-def _newest_below(clues: Clues, since_s: float, recognise: Recognise) -> Unproved | None:
-    """What was written last below the working folder, and is not named after another process: it may be anybody's."""
-    for file in records(clues.cwd, since_s, is_record)[:MOST_UNPROVED] if clues.cwd is not None else ():
-        # The folder of checkpoints is read as a whole.
-        home = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
-        if began(file) is None and isinstance(recognise(home), Target):
-            return Unproved(home, tr("nothing proves that this process writes it"))
+    for path in clues.outputs:
+        if records(path, since_s, is_record) and isinstance(target := recognise(path), Target):
+            if _claimed_by(path, clues, table) is None and not _others_events(path, files, since_s):
+                return FoundMetrics(target, 1)
+    if clues.log is not None and isinstance(target := recognise(clues.log), Target):
+        return FoundMetrics(target, 2) if _claimed_by(None, clues, table) is None else None
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -28,7 +27,6 @@ from trainwiz.core.telemetry.job_metrics import (
     EVENT_FILE_RANK,
     Clues,
     FoundMetrics,
-    Unproved,
     clues_of,
     find_metrics,
     outputs_of,
@@ -166,7 +164,6 @@ class ProcessSource(JobSource):
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(target, clock=clock)
         self._found: FoundMetrics | None = None
-        self._unproved: Unproved | None = None
         self._metrics: Source | None = None
         self._ended_s: float | None = None
 
@@ -231,29 +228,27 @@ class ProcessSource(JobSource):
             self._take(find_metrics(job, self._clues, table, recognised))
         self._look_again_after(time.thread_time() - started_s)
 
-    def _take(self, found: FoundMetrics | Unproved | None) -> None:
+    def _take(self, found: FoundMetrics | None) -> None:
         """Read from a better place than before; the same one goes on, until somebody else claims it."""
         before = self._found
-        self._unproved = found if isinstance(found, Unproved) else None
-        if isinstance(found, Unproved):
-            if before is not None and found.path == before.target.path and self._metrics is not None:
-                self._metrics.close()
-                self._found, self._metrics = None, None
-            return
-        if found is None or (before is not None and found.rank > before.rank):
+        if found is None:
+            if before is not None and before.rank > EVENT_FILE_RANK:
+                self._let_go()
             return
         if before is not None and before.target == found.target:
             # More files of the same place are taken up by the source that reads it.
             self._found = found
-            return
-        if before is not None and found.rank == before.rank and not found.event_files:
-            return
+        elif before is None or found.rank < before.rank or (found.rank == before.rank and found.event_files):
+            self._let_go()
+            # Beside event files a log adds nothing; beside states it tells what came since the last checkpoint.
+            log = self._clues.log if found.rank > EVENT_FILE_RANK else None
+            find = self._own_event_files if found.event_files else None
+            self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, log=log, find=find)
+
+    def _let_go(self) -> None:
         if self._metrics is not None:
             self._metrics.close()
-        # Beside event files a log adds nothing; beside states it tells what came since the last checkpoint.
-        log = self._clues.log if found.rank > EVENT_FILE_RANK else None
-        find = self._own_event_files if found.event_files else None
-        self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, log=log, find=find)
+        self._found, self._metrics = None, None
 
     def _own_event_files(self) -> dict[str, list[Path]]:
         runs = self._found.event_files if self._found is not None else {}
@@ -264,22 +259,11 @@ class ProcessSource(JobSource):
         clues, reasons = self._clues, {}
         if clues.unreadable is not None:
             reasons["metrics"] = clues.unreadable
-        elif not snapshot.metrics and self._unproved is not None:
-            reasons["metrics"] = tr(
-                "{path} was written since this process began, but {why}, so its figures are not shown. "
-                "Open it by hand: `{command}`",
-                path=self._unproved.path,
-                why=self._unproved.why,
-                command=shlex.join(["trainwiz", "monitor", str(self._unproved.path)]),
-            )
         elif not snapshot.metrics:
             looked = [str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None]
-            reasons["metrics"] = tr("It has not written metrics that are known here.")
-            if looked:
-                places = ", ".join(looked[:3])
-                reasons["metrics"] = tr(
-                    "It has not written metrics that are known here (looked in {places}).", places=places
-                )
+            reasons["metrics"] = tr(
+                "It has not written metrics that are known here (looked in {places}).", places=", ".join(looked[:3])
+            )
         if not snapshot.log and clues.unreadable is None and clues.log_reason is not None:
             reasons["log"] = clues.log_reason
         return reasons

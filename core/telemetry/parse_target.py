@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
 _PID = re.compile(r"[0-9]+")
 LARGEST_PID = 2**31 - 1
-SHORTEST_YEAR = 4
 NAMES_SHOWN = 5
 LONGEST_SHOWN = 80
 
@@ -157,15 +156,12 @@ def _named_run(text: str) -> RunFolder | None:
 
 
 def _numbered(text: str) -> Target:
-    """A process by its number; where there is none, a folder or a run of that name."""
+    """A process by its number; where there is none, a folder of that name."""
     try:
         return of_process(int(text))
     except UsageError:
         if _exists(Path(text)):
             return at_path(Path(text))
-        # "2" begins the name of every run of this millennium; who names a process that has ended means no run.
-        if len(text) >= SHORTEST_YEAR and any(name.startswith(text) for name in _run_names()):
-            return _by_part_of_a_name(text)
         raise
 
 
@@ -182,20 +178,19 @@ def _by_part_of_a_name(text: str) -> Target:
             "{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(matches), names=shown
         )
         raise usage_error("ambiguous_run", text, message)
-    named = repr(plain_text(text, LONGEST_SHOWN))
-    if not plain:
-        near = difflib.get_close_matches(Path(text).name, _entries(Path(text).parent), n=3, cutoff=0.6)
-        message = tr("There is no file or folder {path}.", path=named)
-        if near:
-            guess = tr(" or ").join(str(Path(text).parent / name) for name in near)
-            message = tr("{message} Did you mean {guess}?", message=message, guess=guess)
-        raise usage_error("no_such_path", text, message)
-    near = difflib.get_close_matches(text, [*runs, *_entries(Path())], n=3, cutoff=0.5)
-    message = tr("There is no run, file or process {name}.", name=named)
-    if not near:
-        raise usage_error("no_such_target", text, _with_jobs(message))
-    message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
-    raise usage_error("no_such_target", text, message)
+    name = repr(plain_text(text, LONGEST_SHOWN))
+    folder = Path() if plain else Path(text).parent
+    known, cutoff = ([*runs, *_entries(folder)], 0.5) if plain else (_entries(folder), 0.6)
+    near = [str(folder / one) for one in difflib.get_close_matches(Path(text).name, known, n=3, cutoff=cutoff)]
+    if plain:
+        message = tr("There is no run, file or process {name}.", name=name)
+    else:
+        message = tr("There is no file or folder {path}.", path=name)
+    if near:
+        message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
+    elif plain:
+        message = _with_jobs(message)
+    raise usage_error("no_such_target" if plain else "no_such_path", text, message)
 
 
 def _run_names() -> dict[str, RunFolder]:

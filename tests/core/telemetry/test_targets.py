@@ -71,7 +71,7 @@ def said(text: str) -> str:
 
 def test_a_run_by_name_by_part_of_it_by_path_and_by_a_file_of_it(here: Path, tmp_path: Path) -> None:
     run = make_run(here / "runs" / "2026-11-22_0240-protein")
-    for text in ("2026-11-22_0240-protein", "2026-11-22", "2026", "protein", "runs/2026-11-22_0240-protein"):
+    for text in ("2026-11-22_0240-protein", "2026-11-22", "protein", "runs/2026-11-22_0240-protein"):
         target = find_target(text)
         assert (target.kind, target.name) == ("run", "2026-11-22_0240-protein")
     # "2" begins the name of every run; kthreadd, or nothing, has that number.
