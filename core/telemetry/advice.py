@@ -59,7 +59,6 @@ SEVERITIES: Mapping[str, AdviceLevel] = {
 """By code; all others are warnings. What is outside of the plan is never "ok"."""
 SAYINGS: Mapping[str, str] = {
     "nan_loss.never": mark("The loss was never a number."),
-    "nan_loss.now": mark("The loss is not a number now."),
     "nan_loss.since": mark("The loss is not a number now, first at step {step}."),
     "gradient_not_finite": mark(
         "The gradient was not finite in {share} % of the logged steps; fp16 leaves such steps out."
@@ -178,7 +177,7 @@ def loss_advice(
     """Only what is certain: no number, higher than it began, an evaluation that rises and rises."""
     loss, norm = metrics.get(name), metrics.get("grad_norm")
     if loss is not None and loss.non_finite:
-        yield _not_a_number(loss, f"{non_finite_steps[0]:,.0f}" if non_finite_steps else None)
+        yield _not_a_number(loss, f"{non_finite_steps[0]:,.0f}" if non_finite_steps else "?")
     # A few are usual with fp16, whose scaler tries too large a scale now and then.
     if norm is not None and norm.non_finite > 2 and norm.non_finite > GRADIENT_SHARE * norm.count:
         yield _say("gradient_not_finite", share=f"{100 * norm.non_finite / norm.count:.0f}")
@@ -190,21 +189,18 @@ def loss_advice(
         yield _say("evaluation_rises", n=RISING_EVALUATIONS, first=f"{newest[0]:.4g}", last=f"{newest[-1]:.4g}")
 
 
-def _not_a_number(loss: MetricSummary, first: str | None) -> Advice:
+def _not_a_number(loss: MetricSummary, first: str) -> Advice:
     if loss.count == loss.non_finite:
         return _say("nan_loss.never")
     if loss.last is not None and loss.last != loss.last:
-        return _say("nan_loss.now") if first is None else _say("nan_loss.since", step=first)
-    count, n = loss.non_finite, f"{loss.non_finite:,}"
-    text = trn("The loss was not a number once.", "The loss was not a number {n} times.", count, n=n)
-    if first is not None:
-        text = trn(
-            "The loss was not a number once, at step {step}.",
-            "The loss was not a number {n} times, first at step {step}.",
-            count,
-            n=n,
-            step=first,
-        )
+        return _say("nan_loss.since", step=first)
+    text = trn(
+        "The loss was not a number once, at step {step}.",
+        "The loss was not a number {n} times, first at step {step}.",
+        loss.non_finite,
+        n=f"{loss.non_finite:,}",
+        step=first,
+    )
     return Advice("nan_loss", "warning", text)
 
 

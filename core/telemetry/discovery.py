@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.files import is_file, is_folder, open_file
+from trainwiz.core.files import is_file, is_folder
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
 from trainwiz.core.run.state import ACTIVE, read_state
-from trainwiz.core.telemetry.event_file import HEADER_BYTES, LFS_MARK, EventFileTail
+from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.scalars import METRICS_CSV
@@ -146,8 +146,6 @@ def _subfolders(path: Path) -> list[Path]:
 
 
 def _file(path: Path) -> Target | str:
-    if _is_pointer(path):
-        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if path.suffix == ".json":
         state = read_trainer_state(path)
         return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
@@ -187,13 +185,6 @@ def _refusal_of_scalars(path: Path) -> str | None:
     if tail.offset and not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
         return tr("{path} is not a TensorBoard event file: no record in it is whole.", path=path)
     return None
-
-
-def _is_pointer(path: Path) -> bool:
-    if path.stat().st_size > 1024:
-        return False
-    with open_file(path) as file:
-        return file.read(len(LFS_MARK)) == LFS_MARK
 
 
 def _name(path: Path) -> str:
@@ -289,12 +280,12 @@ def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
 
     A job of a run of ours stands as that run. `active_runs`: runs whose own record names their processes.
     """
-    from trainwiz.core.telemetry.gpu import cards
+    from trainwiz.core.telemetry.gpu import read_loads
 
     computing: dict[int, list[int]] = {}
-    for card in cards()[0]:
-        for pid in card.pids:
-            computing.setdefault(pid, []).append(card.index)
+    for load in read_loads().gpus:
+        for pid in load.computing:
+            computing.setdefault(pid, []).append(load.index)
     table = ProcessTable()
     keepers = _keepers(active_runs)
     rows, seen = [], set[int]()

@@ -282,6 +282,8 @@ class GpuHolder:
     name: str | None
     """None where it cannot be seen from here: of another container."""
     memory_bytes: int | None
+    kind: str = "compute"
+    """Or "graphics"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,14 @@ class GpuLoad:
     """Who holds most comes first."""
     problem: str = ""
     """Why nothing of it can be read: it is lost."""
+    name: str | None = None
+    unseen: str = ""
+    """Why its processes are not known."""
+
+    @property
+    def computing(self) -> list[int]:
+        """The processes that compute on it."""
+        return [holder.pid for holder in self.holders if holder.kind == "compute"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +341,15 @@ class LoadReader:
             self._sampler.close()
 
 
+def read_loads() -> GpuLoads:
+    """Once."""
+    reader = LoadReader()
+    try:
+        return reader.read()
+    finally:
+        reader.close()
+
+
 def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:
     """Memory of `gpu` that is free now: what was free when the machine was read, less what came to be used since.
 
@@ -357,44 +376,17 @@ def _has_moved(gpu: Gpu, load: GpuLoad | None) -> bool:
 
 
 def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
-    holders = [GpuHolder(one["pid"], one["name"], one["memory_used_bytes"]) for one in row["processes"] or ()]
+    holders = [
+        GpuHolder(one["pid"], one["name"], one["memory_used_bytes"], one["kind"]) for one in row["processes"] or ()
+    ]
+    problem = unavailable.get(f"gpus.{row['index']}", "")
     return GpuLoad(
         index=int(row["index"]),
         uuid=row["uuid"],
         used_bytes=row["memory_used_bytes"],
         utilization_percent=row["utilization_percent"],
         holders=tuple(sorted(holders, key=lambda one: -(one.memory_bytes or 0))),
-        problem=unavailable.get(f"gpus.{row['index']}", ""),
+        problem=problem,
+        name=row["name"],
+        unseen=problem or unavailable.get(f"gpus.{row['index']}.processes", ""),
     )
-
-
-# What computes on which card, by NVML.
-
-
-@dataclass(slots=True)
-class Card:
-    """One GPU with the processes that compute on it; MIG slices are counted to their card."""
-
-    index: int
-    uuid: str | None
-    name: str | None
-    pids: list[int] = field(default_factory=list)
-    problem: str | None = None
-    """Why its processes are not known."""
-
-
-def cards() -> tuple[list[Card], str | None]:
-    """(all cards, why there is none). Never raises."""
-    sampler = GpuSampler()
-    try:
-        rows, unavailable = sampler.sample()
-    finally:
-        sampler.close()
-    found: dict[int, Card] = {}
-    for row in rows:
-        index = int(row["index"])
-        card = found.setdefault(index, Card(index, row["uuid"], row["name"]))
-        card.problem = card.problem or unavailable.get(f"gpus.{index}") or unavailable.get(f"gpus.{index}.processes")
-        computing = [process["pid"] for process in row["processes"] or () if process["kind"] == "compute"]
-        card.pids += [pid for pid in computing if pid not in card.pids]
-    return list(found.values()), None if found else unavailable.get("gpus", tr("no GPU was found"))

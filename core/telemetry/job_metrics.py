@@ -148,10 +148,12 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recogni
     if found is not None:
         return found
     for path in clues.outputs:
-        if records(path, since_s, is_record) and isinstance(target := recognise(path), Target):
-            if _claimed_by(path, clues, table) is None and not _others_events(path, files, since_s):
-                return FoundMetrics(target, 1)
-    if clues.log is not None and isinstance(target := recognise(clues.log), Target):
+        target = recognise(path) if records(path, since_s, is_record) else None
+        is_others = _others_events(path, files, since_s) or _claimed_by(path, clues, table) is not None
+        if isinstance(target, Target) and not is_others:
+            return FoundMetrics(target, 1)
+    target = recognise(clues.log) if clues.log is not None else None
+    if isinstance(target, Target):
         return FoundMetrics(target, 2) if _claimed_by(None, clues, table) is None else None
     return None
 

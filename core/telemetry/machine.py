@@ -259,24 +259,22 @@ class LiveMachine:
         disk_path: Path,
         *,
         clock: Callable[[], float] = time.time,
-        every_s: float = EVERY_S,
     ) -> None:
         """`root_pids`: the tops of the job's process trees. `disk_path`: a folder on the disk that it fills."""
         from trainwiz.core.telemetry.processes import ProcessSampler
 
         self.disk_path = disk_path
         self._clock = clock
-        self._every_s = every_s
         self._samplers = [ProcessSampler(pid) for pid in root_pids]
         self._next_s = 0.0
         self._machine: MachineSampler | None = None
 
     def sample(self) -> dict[str, Any] | None:
-        """A row of system.jsonl; None where the last one is younger than `every_s`."""
+        """A row of system.jsonl; None where the last one is younger than EVERY_S."""
         now = time.monotonic()
         if now < self._next_s:
             return None
-        self._next_s = now + self._every_s
+        self._next_s = now + EVERY_S
         if self._machine is None:
             # NVML and psutil are loaded by the first sample, which comes after the first frame.
             self._machine = MachineSampler(self.disk_path, clock=self._clock)

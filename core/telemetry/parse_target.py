@@ -20,7 +20,7 @@ from trainwiz.core.telemetry.target import Target
 from trainwiz.core.text import plain_text
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.gpu import Card
+    from trainwiz.core.telemetry.gpu import GpuLoad
 
 
 _GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
@@ -102,19 +102,21 @@ def of_process(pid: int) -> Target:
 def on_gpu(card: str | None) -> Target:
     """The job that computes on a card ("0", or the beginning of its UUID), or on any. Raises UsageError."""
     # Reading cards loads much that no other word needs.
-    from trainwiz.core.telemetry.gpu import cards
+    from trainwiz.core.telemetry.gpu import read_loads
 
-    found, reason = cards()
-    if reason is not None:
+    loads = read_loads()
+    found = loads.gpus
+    if not found:
+        reason = loads.problem or tr("no GPU was found")
         raise usage_error("no_gpu", "gpu", tr("There is no GPU to look at: {reason}.", reason=reason))
-    chosen = found if not card else [one for one in found if _is_called(one, card)]
+    chosen = [one for one in found if not card or _is_called(one, card)]
     if not chosen:
         known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in found)
         message = tr("There is no GPU {name} here; there are: {names}.", name=repr(card), names=known)
         raise usage_error("no_such_gpu", f"gpu:{card}", message)
-    where = tr("GPU {number}", number=chosen[0].index) if len(chosen) == 1 else tr("the GPUs")
+    where = tr("GPU {number}", number=chosen[0].index) if len({one.index for one in chosen}) == 1 else tr("the GPUs")
     table = ProcessTable()
-    pids = [pid for one in chosen for pid in one.pids]
+    pids = list(dict.fromkeys(pid for one in chosen for pid in one.computing))
     jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
     if len(jobs) > 1:
         raise _several(tr("on {place}", place=where), list(jobs.values()))
@@ -128,14 +130,14 @@ def on_gpu(card: str | None) -> Target:
             place=where,
         )
         raise usage_error("unseen_process", where, message)
-    problem = next((one.problem for one in chosen if one.problem), None)
+    problem = next((one.unseen for one in chosen if one.unseen), None)
     message = tr("Nothing computes on {place} now.", place=where)
     if problem:
         message = tr("What computes on {place} cannot be read: {reason}.", place=where, reason=problem)
     raise usage_error("idle_gpu", where, _with_jobs(message))
 
 
-def _is_called(card: Card, text: str) -> bool:
+def _is_called(card: GpuLoad, text: str) -> bool:
     if _PID.fullmatch(text):
         return card.index == int(text)
     uuid = (card.uuid or "").lower()

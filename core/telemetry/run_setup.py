@@ -73,13 +73,8 @@ class Cure:
     """What allows no more, "cores" or "ram"; None where all that are needed are possible."""
 
 
-def workers_that_cure(
-    setup: RunSetup, step_s: float, wait_s: float, *, worker_bytes: int = WORKER_BYTES, free_bytes: int | None = None
-) -> Cure:
-    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio).
-
-    `worker_bytes` is what one more takes of the RAM: not its resident memory, most of which its parent holds too.
-    """
+def workers_that_cure(setup: RunSetup, step_s: float, wait_s: float, *, free_bytes: int | None = None) -> Cure:
+    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio)."""
     workers = setup.workers or 0
     ratio = loading_ratio(step_s, wait_s, workers, setup.accumulation, setup.prefetch or USUAL_PREFETCH)
     needed = max(workers + 1, workers_for(ratio))
@@ -88,7 +83,7 @@ def workers_that_cure(
         # Each training process keeps a core for itself.
         bounds["cores"] = max(1, setup.cpu_cores // setup.processes - 1)
     if free_bytes is not None:
-        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / max(1, worker_bytes) / setup.processes)
+        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / WORKER_BYTES / setup.processes)
     bound = min(bounds, key=lambda name: bounds[name], default=None)
     if bound is None or bounds[bound] >= needed:
         return Cure(needed, needed)

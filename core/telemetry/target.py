@@ -13,7 +13,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary, Pace, loss_name
+from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary, Pace
 from trainwiz.core.telemetry.scalars import TagSeries
 from trainwiz.core.telemetry.snapshot import Ending, Planned, Snapshot, SourceKind, finished_words, time_left_s
 from trainwiz.core.telemetry.words import rough_words, step_words
@@ -110,7 +110,6 @@ class Reading:
     """Usual time between two points."""
     grew: bool = False
     """Files gained something since the look before."""
-    effective_samples: int | None = None
     model: str | None = None
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
@@ -149,7 +148,7 @@ class FilesSource(Source):
         self._has_read = self._has_read or not reading.behind
         written_s = max((t for t in (reading.written_s, self._grew_s) if t is not None), default=None)
         status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
-        runs, loss = status == "running", loss_name(reading.metrics)
+        runs, loss = status == "running", reading.series.get(reading.loss or "")
         step_s = reading.pace.wall_step_s or reading.pace.step_s
         snapshot = Snapshot(
             source=self.target.kind,
@@ -167,8 +166,8 @@ class FilesSource(Source):
             pace=reading.pace,
             metrics=reading.metrics,
             curves={name: tag.series.curve() for name in curves if (tag := reading.series.get(name))},
-            non_finite_steps=reading.series[loss].series.non_finite_steps if loss and loss in reading.series else (),
-            planned=Planned(effective_samples=reading.effective_samples, model=reading.model),
+            non_finite_steps=loss.series.non_finite_steps if loss else (),
+            planned=Planned(model=reading.model),
             ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
             log=reading.log,
             log_version=reading.log_version,
