@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -12,10 +12,8 @@ from typing import Protocol
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary, Pace
 from trainwiz.core.telemetry.scalars import TagSeries
-from trainwiz.core.telemetry.snapshot import Ending, Planned, Snapshot, SourceKind, finished_words, time_left_s
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words, time_left_s
 from trainwiz.core.telemetry.words import rough_words, step_words
 from trainwiz.core.text import moment_words
 
@@ -85,41 +83,29 @@ QUIET_AFTER_S = 120.0
 QUIET_AFTER_PAUSES = 10.0
 
 
+NOTHING = Snapshot("trainer", path="", name="", status="quiet", time_s=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the files of a job say. Times are Unix seconds."""
+    """What the files of a job say."""
 
-    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    shown: Snapshot = NOTHING
+    """With what the files themselves tell; the moment, the status and what follows from them are left open."""
     series: Mapping[str, TagSeries] = field(default_factory=dict)
     loss: str | None = None
     """The metric that is logged as the training's loss."""
-    step: int | None = None
-    max_steps: int | None = None
-    epoch: float | None = None
-    pace: Pace = NO_PACE
-    started_s: float | None = None
-    written_s: float | None = None
-    """When something was last written."""
+    recent: Sequence[tuple[float, float]] = ()
+    """Step and Unix time of its newest points."""
     written_by_file_time: bool = False
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
     ended: bool = False
     """The job itself wrote that its training ended."""
     ended_early: str | None = None
     """Why it ended before its last step, in one sentence, where it wrote that."""
-    pause_s: float | None = None
-    """Usual time between two points."""
     grew: bool = False
     """Files gained something since the look before."""
-    model: str | None = None
-    hyperparameters: Mapping[str, str] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()
-    log: tuple[LogLine, ...] = ()
-    log_version: int = 0
-    log_path: Path | None = None
     notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    behind: bool = False
-    read_share: float = 1.0
 
 
 class Reader(Protocol):
@@ -141,42 +127,28 @@ class FilesSource(Source):
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         reading = self._reader.read(time.monotonic() + POLL_S)
-        now = self._clock()
-        if reading.grew and self._has_read and not reading.behind:
+        now, shown = self._clock(), reading.shown
+        if reading.grew and self._has_read and not shown.behind:
             # What the first looks find was there before; whatever comes later is being written.
             self._grew_s = now
-        self._has_read = self._has_read or not reading.behind
-        written_s = max((t for t in (reading.written_s, self._grew_s) if t is not None), default=None)
+        self._has_read = self._has_read or not shown.behind
+        written_s = max((t for t in (shown.written_s, self._grew_s) if t is not None), default=None)
         status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
         runs, loss = status == "running", reading.series.get(reading.loss or "")
-        step_s = reading.pace.wall_step_s or reading.pace.step_s
-        snapshot = Snapshot(
+        step_s = shown.pace.wall_step_s or shown.pace.step_s
+        snapshot = replace(
+            shown,
             source=self.target.kind,
             path=str(self.target.path),
             name=self.target.name,
             status=status,
             time_s=now,
-            step=reading.step,
-            max_steps=reading.max_steps,
-            epoch=reading.epoch,
-            eta_s=time_left_s(reading.step, reading.max_steps, step_s) if runs else None,
-            started_s=reading.started_s,
+            eta_s=time_left_s(shown.step, shown.max_steps, step_s) if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
-            pace=reading.pace,
-            metrics=reading.metrics,
             curves={name: tag.series.curve() for name in curves if (tag := reading.series.get(name))},
             non_finite_steps=loss.series.non_finite_steps if loss else (),
-            planned=Planned(model=reading.model),
-            ending=None if runs or reading.behind else _ending(status, reading, now, written_s),
-            log=reading.log,
-            log_version=reading.log_version,
-            log_path=str(reading.log_path) if reading.log_path else None,
-            read_from=tuple(str(file) for file in reading.files),
-            hyperparameters=reading.hyperparameters,
-            problems=reading.problems,
-            behind=reading.behind,
-            read_share=reading.read_share,
+            ending=None if runs or shown.behind else _ending(status, reading, now, written_s),
         )
         notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
         return replace(snapshot, advice=advise(snapshot, notes))
@@ -189,16 +161,20 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     or the time of QUIET_AFTER_PAUSES pauses between two points, whichever is longer. "quiet":
     anything else; where the process that writes is seen (job_source), that is "running" as well.
     """
-    if reading.ended or (reading.step is not None and reading.max_steps and reading.step >= reading.max_steps):
+    step, max_steps, recent = reading.shown.step, reading.shown.max_steps, reading.recent
+    if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
-    if written_s is None:
-        return "quiet"
-    limit = max(QUIET_AFTER_S, (reading.pause_s or 0.0) * QUIET_AFTER_PAUSES)
-    return "running" if now - written_s <= limit else "quiet"
+    pause_s = (recent[-1][1] - recent[0][1]) / (len(recent) - 1) if len(recent) > 1 else 0.0
+    return (
+        "running"
+        if written_s is not None and now - written_s <= max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
+        else "quiet"
+    )
 
 
 def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
-    place = None if reading.step is None else step_words(reading.step, reading.max_steps)
+    shown = reading.shown
+    place = None if shown.step is None else step_words(shown.step, shown.max_steps)
     if status == "finished":
         loss = reading.series.get(reading.loss or "")
         said = finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None)

@@ -14,9 +14,9 @@ from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_file import EventFileTail, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Pace, loss_name, summary_of, wall_step_s
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, loss_name, summary_of, wall_step_s
 from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
-from trainwiz.core.telemetry.target import Reading
+from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, parse_arguments
 
 EVENT_MARK = "tfevents"
@@ -270,30 +270,30 @@ class ScalarsReader:
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
         metrics = {name: summary_of(tag.series) for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
-        recent = (newest.tails[0].times if newest and newest.is_table else ()) or (series[loss].recent if loss else ())
+        recent: Sequence[tuple[float, float]] = (newest.tails[0].times if newest and newest.is_table else ()) or (
+            series[loss].recent if loss else ()
+        )
         problems = runs.problems()
         if not runs.tails:
             problems.append(tr("{path} holds no event files any more.", path=self._path))
-        return Reading(
+        shown = replace(
+            NOTHING,
             metrics=metrics,
-            series=series,
-            loss=loss,
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,
-            pace=pace_of(recent),
-            pause_s=pause_of(recent),
+            pace=replace(NO_PACE, wall_step_s=wall_step_s(recent)),
             started_s=newest.began_s if newest else None,
             written_s=newest.last_time_s if newest else None,
-            written_by_file_time=bool(newest and newest.is_table),
-            grew=runs.grew,
             hyperparameters=arguments.shown,
-            files=tuple(tail.path for tail in runs.tails),
-            notes=self._notes(bool(metrics), newest.launches if newest else 0),
+            read_from=tuple(str(tail.path) for tail in runs.tails),
             problems=tuple(problems),
             behind=runs.behind,
             read_share=share_read(runs.tails) if runs.behind else 1.0,
         )
+        notes = self._notes(bool(metrics), newest.launches if newest else 0)
+        by_file_time = bool(newest and newest.is_table)
+        return Reading(shown, series, loss, recent, by_file_time, grew=runs.grew, notes=notes)
 
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
@@ -333,15 +333,3 @@ def joined_words(launches: int) -> str:
         "time and pace are of the last.",
         n=f"{launches:,}",
     )
-
-
-def pace_of(recent: Sequence[tuple[float, float]]) -> Pace:
-    """By step and time of the newest points."""
-    return replace(NO_PACE, wall_step_s=wall_step_s(recent))
-
-
-def pause_of(recent: Sequence[tuple[float, float]]) -> float | None:
-    """Mean seconds between two of the newest points."""
-    if len(recent) < 2:
-        return None
-    return max(0.0, recent[-1][1] - recent[0][1]) / (len(recent) - 1)

@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.files import is_file
@@ -16,13 +16,13 @@ from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, summary_of, wall_step_s
 from trainwiz.core.telemetry.scalars import Scalars
-from trainwiz.core.telemetry.target import Reading
+from trainwiz.core.telemetry.snapshot import Planned, Snapshot
+from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import (
     SHARE_OF_A_CORE_FOR_LOOKS,
     EventRun,
     EventRuns,
     joined_words,
-    pause_of,
 )
 from trainwiz.core.telemetry.trainer_log import TrainerLog, find_log
 from trainwiz.core.telemetry.trainer_state import (
@@ -38,19 +38,6 @@ from trainwiz.core.text import numbers_finite
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
 NOTHING_LOGGED = mark("The job has begun and logged nothing yet.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The one place that the metrics are taken from."""
-
-    scalars: Scalars
-    step: int | None
-    epoch: float | None
-    files: tuple[Path, ...]
-    written_s: float | None
-    by_file_time: bool
-    started_s: float | None = None
 
 
 # TrainerScalars: what the TensorBoard callback of a Trainer wrote, over all its sessions, under the Trainer's own names.
@@ -157,38 +144,34 @@ class TrainerReader:
         grew = self._read_log(deadline) or grew or state is not self._last_state
         self._last_state = state
         chosen, arguments, log = self._choose(state), self._arguments(), self._log
-        tags, step = chosen.scalars.tags, chosen.step
+        tags, shown = chosen.series, chosen.shown
         metrics = {name: summary_of(tag.series) for name, tag in tags.items() if name != EPOCH}
-        loss = tags.get("loss")
-        max_steps = self._max_steps(chosen, state, arguments)
         has_ended = _has_ended(metrics)
-        early = state.stopped_early if state is not None and (state.step or 0) >= (step or 0) else None
+        early = state.stopped_early if state is not None and (state.step or 0) >= (shown.step or 0) else None
         behind = self._events.behind or bool(log and log.printed.behind)
-        return Reading(
+        shown = replace(
+            shown,
             metrics=metrics,
-            series=tags,
-            loss="loss",
-            step=step,
-            max_steps=max_steps,
-            epoch=chosen.epoch,
+            max_steps=self._max_steps(shown, state, arguments),
             pace=self._pace(chosen, metrics, has_ended),
-            ended=has_ended or early is not None,
-            ended_early=early,
-            pause_s=pause_of(loss.recent if loss else ()),
-            started_s=chosen.started_s,
-            written_s=chosen.written_s,
-            written_by_file_time=chosen.by_file_time,
-            grew=grew,
-            model=self._model_name(),
+            planned=Planned(model=self._model_name()),
             hyperparameters=arguments.shown,
-            files=chosen.files,
             log=log.lines.lines() if log else (),
             log_version=log.lines.version if log else 0,
-            log_path=log.path if log else None,
-            notes=self._notes(chosen),
+            log_path=str(log.path) if log else None,
             problems=self._problems(bool(metrics) or behind),
             behind=behind,
             read_share=share_read([*self._events.tails, *([log.printed.tail] if log else ())]) if behind else 1.0,
+        )
+        return replace(
+            chosen,
+            shown=shown,
+            loss="loss",
+            recent=tags["loss"].recent if "loss" in tags else (),
+            ended=has_ended or early is not None,
+            ended_early=early,
+            grew=grew,
+            notes=self._notes(chosen),
         )
 
     def _read_events(self, deadline: float) -> bool:
@@ -209,18 +192,20 @@ class TrainerReader:
             self._log = TrainerLog(found) if found is not None else None
         return self._log is not None and self._log.read(deadline)
 
-    def _choose(self, state: TrainerState | None) -> _Chosen:
-        scalars, log, places = self._scalars, self._log, list[_Chosen]()
+    def _choose(self, state: TrainerState | None) -> Reading:
+        """The one place that the metrics are taken from."""
+        scalars, log, places = self._scalars, self._log, list[tuple[Scalars, Reading]]()
         newest = self._events.newest
-        # A job that has begun its event file and logged nothing.
-        nothing = _Chosen(Scalars(), None, None, (), None, by_file_time=True)
+        nothing = Reading(written_by_file_time=True)
         if newest is not None:
-            files, began_s = tuple(tail.path for tail in newest.tails), newest.first_time_s
-            nothing = _Chosen(Scalars(), None, None, files, newest.last_time_s, by_file_time=False, started_s=began_s)
-        if scalars.tags and newest is not None:
-            files, began_s = tuple(tail.path for tail in self._events.tails), (self._current_run or newest).began_s
-            epoch = scalars.last(EPOCH)
-            places.append(_Chosen(scalars, scalars.step, epoch, files, newest.last_time_s, False, began_s))
+            # Where a job has begun its event file and logged nothing, these are its files.
+            began_s = (self._current_run or newest).began_s
+            files = tuple(str(tail.path) for tail in (self._events if scalars.tags else newest).tails)
+            shown = replace(NOTHING, read_from=files, written_s=newest.last_time_s, started_s=began_s)
+            nothing = Reading(shown)
+            if scalars.tags:
+                shown = replace(shown, step=scalars.step, epoch=scalars.last(EPOCH))
+                places.append((scalars, Reading(shown, scalars.tags)))
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
             if self._state_scalars is None or self._state_scalars[0] is not state:
@@ -228,12 +213,13 @@ class TrainerReader:
                 self._state_scalars[1].add_all(state.scalars())
             of_state = self._state_scalars[1]
             step = state.step if state.step is not None else of_state.step
-            places.append(_Chosen(of_state, step, state.epoch, (state.path,), state.written_s, by_file_time=True))
+            places.append((of_state, _of_file(of_state, step, state.epoch, state.path, state.written_s)))
         if log is not None and log.printed.rows:
-            step, epoch = log.printed.step, log.printed.epoch
-            places.append(_Chosen(log.scalars, step, epoch, (log.path,), log.written_s, by_file_time=True))
+            printed = log.printed
+            places.append((log.scalars, _of_file(log.scalars, printed.step, printed.epoch, log.path, log.written_s)))
         # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
-        return max(places, key=lambda place: -1 if place.scalars.step is None else place.scalars.step, default=nothing)
+        steps = [-1 if of.step is None else of.step for of, _ in places]
+        return places[steps.index(max(steps))][1] if places else nothing
 
     @property
     def _current_run(self) -> EventRun | None:
@@ -246,19 +232,19 @@ class TrainerReader:
         texts = [run.text(ARGUMENTS_TAG) for run in (*self._events.runs.values(), *([newest] if newest else ()))]
         return parse_arguments(next((text for text in reversed(texts) if text), ""))
 
-    def _max_steps(self, chosen: _Chosen, state: TrainerState | None, arguments: TrainerArguments) -> int | None:
+    def _max_steps(self, shown: Snapshot, state: TrainerState | None, arguments: TrainerArguments) -> int | None:
         for planned in (arguments.max_steps, state.max_steps if state else None):
-            if planned and (chosen.step is None or chosen.step <= planned):
+            if planned and (shown.step is None or shown.step <= planned):
                 return planned
         if self._log is not None and self._log.printed.max_steps:
             return self._log.printed.max_steps
-        return arguments.steps_in_all(chosen.step, chosen.epoch)
+        return arguments.steps_in_all(shown.step, shown.epoch)
 
-    def _pace(self, chosen: _Chosen, metrics: Mapping[str, MetricSummary], has_ended: bool) -> Pace:
-        loss, wall = chosen.scalars.tags.get("loss"), None
-        if chosen.scalars is self._scalars:
-            wall = wall_step_s(loss.recent if loss else ())
-        elif self._log is not None and chosen.scalars is self._log.scalars:
+    def _pace(self, chosen: Reading, metrics: Mapping[str, MetricSummary], has_ended: bool) -> Pace:
+        wall = None
+        if chosen.series is self._scalars.tags:
+            wall = wall_step_s(chosen.series["loss"].recent) if "loss" in chosen.series else None
+        elif self._log is not None and chosen.series is self._log.scalars.tags:
             wall = self._log.printed.step_s
         # At its end a Trainer may divide by the planned steps, whatever was done of them.
         tokens_per_s = None if has_ended else _last(metrics, "train_tokens_per_second")
@@ -269,13 +255,13 @@ class TrainerReader:
             self._model, self._asked_for_model = model_name(self._folder), True
         return self._model
 
-    def _notes(self, chosen: _Chosen) -> tuple[str, ...]:
+    def _notes(self, chosen: Reading) -> tuple[str, ...]:
         log = self._log
-        if not chosen.scalars.tags and chosen.files:
+        if not chosen.series and chosen.shown.read_from:
             return (tr(NOTHING_LOGGED),)
-        if chosen.scalars is self._scalars and self._scalars.joined > 1:
+        if chosen.series is self._scalars.tags and self._scalars.joined > 1:
             return (joined_words(self._scalars.joined),)
-        return (tr(COUNTED),) if log is not None and chosen.scalars is log.scalars and log.printed.counted else ()
+        return (tr(COUNTED),) if log is not None and chosen.series is log.scalars.tags and log.printed.counted else ()
 
     def _problems(self, has_metrics: bool) -> tuple[str, ...]:
         problems = [*(self._state.problems if self._state else ()), *self._events.problems()]
@@ -283,6 +269,11 @@ class TrainerReader:
         if has_metrics or problems or self._events.tails:
             return tuple(problems)
         return (tr("{path} holds no metrics yet: event files, states and logs have none.", path=self._path),)
+
+
+def _of_file(scalars: Scalars, step: int | None, epoch: float | None, path: Path, written_s: float | None) -> Reading:
+    shown = replace(NOTHING, step=step, epoch=epoch, read_from=(str(path),), written_s=written_s)
+    return Reading(shown, scalars.tags, written_by_file_time=True)
 
 
 def _has_ended(metrics: Mapping[str, MetricSummary]) -> bool:

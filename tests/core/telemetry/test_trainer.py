@@ -13,6 +13,7 @@ from trainwiz.core.telemetry.diagnosed import diagnose_trainer
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import (
+    NOTHING,
     QUIET_AFTER_S,
     FilesSource,
     Reading,
@@ -275,31 +276,34 @@ def said(*readings: Reading) -> FilesSource:
 
 
 @each(
-    ("reading", "silent_s", "status"),
+    ("shown", "pause_s", "silent_s", "status"),
     [
         # Ten pauses without a word are quiet.
-        ({"pause_s": None}, QUIET_AFTER_S + 1, "quiet"),
-        ({"pause_s": 60.0}, 600.0, "running"),
-        ({"pause_s": 60.0}, 601.0, "quiet"),
+        ({}, None, QUIET_AFTER_S + 1, "quiet"),
+        ({}, 60.0, 600.0, "running"),
+        ({}, 60.0, 601.0, "quiet"),
         # The last step is the end.
-        ({"step": 99, "max_steps": 100}, 0.0, "running"),
-        ({"step": 100, "max_steps": 100}, 0.0, "finished"),
-        ({"step": 100, "max_steps": None}, 0.0, "running"),
+        ({"step": 99, "max_steps": 100}, None, 0.0, "running"),
+        ({"step": 100, "max_steps": 100}, None, 0.0, "finished"),
+        ({"step": 100, "max_steps": None}, None, 0.0, "running"),
     ],
 )
-def test_the_status_of_a_job_that_says_none(reading: dict[str, Any], silent_s: float, status: str) -> None:
-    assert status_of(Reading(**reading), NOW_S, NOW_S - silent_s) == status
+def test_the_status_of_a_job_that_says_none(
+    shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str
+) -> None:
+    recent = [] if pause_s is None else [(1.0, 0.0), (2.0, pause_s)]
+    assert status_of(Reading(replace(NOTHING, **shown), recent=recent), NOW_S, NOW_S - silent_s) == status
 
 
 def test_what_the_first_looks_find_was_there_before() -> None:
-    there = Reading(grew=True, behind=True)
-    source = said(there, there, replace(there, behind=False), replace(there, behind=False))
+    there, then = Reading(replace(NOTHING, behind=True), grew=True), Reading(grew=True)
+    source = said(there, there, then, then)
     assert [source.poll().status for _ in range(4)] == ["quiet", "quiet", "quiet", "running"]
 
 
 def test_the_time_left_is_that_of_the_wall_clock() -> None:
     pace = Pace(step_s=2.0, wall_step_s=3.0, tokens_per_s=None, real_tokens_per_s=None, data_wait=None)
-    reading = Reading(step=90, max_steps=100, pace=pace, written_s=NOW_S)
-    assert said(reading).poll().eta_s == 30.0
-    assert said(replace(reading, pace=replace(pace, wall_step_s=None))).poll().eta_s == 20.0
-    assert said(replace(reading, max_steps=None)).poll().eta_s is None
+    shown = replace(NOTHING, step=90, max_steps=100, pace=pace, written_s=NOW_S)
+    assert said(Reading(shown)).poll().eta_s == 30.0
+    assert said(Reading(replace(shown, pace=replace(pace, wall_step_s=None)))).poll().eta_s == 20.0
+    assert said(Reading(replace(shown, max_steps=None))).poll().eta_s is None
