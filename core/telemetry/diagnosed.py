@@ -21,7 +21,7 @@ from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.trainer_state import TRAINER_STATE, NewestState, TrainerState, state_files, value_of
+from trainwiz.core.telemetry.trainer_files import TRAINER_STATE, NewestState, TrainerState, state_files, value_of
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import plain_text
 

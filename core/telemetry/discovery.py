@@ -16,17 +16,18 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
 from trainwiz.core.run.state import ACTIVE, read_state
-from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
+from trainwiz.core.telemetry.event_file import HEADER_BYTES, METRICS_CSV, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
-from trainwiz.core.telemetry.scalars import METRICS_CSV
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.tensorboard import EVENT_MARK, find_scalar_files
-from trainwiz.core.telemetry.trainer_log import LOG_ENDINGS, find_log, prints_metrics
-from trainwiz.core.telemetry.trainer_state import (
+from trainwiz.core.telemetry.trainer_files import (
     ARGUMENTS_TAG,
     CHECKPOINT,
+    LOG_ENDINGS,
     TRAINER_STATE,
+    find_log,
+    prints_metrics,
     read_trainer_state,
     state_files,
 )

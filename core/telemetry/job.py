@@ -226,7 +226,7 @@ def is_training(pid: int, table: ProcessTable) -> bool:
 
 def works(pid: int, table: ProcessTable) -> bool:
     """Whether it has a graphics card open, writes records, weights or a log with metrics, or began an event file."""
-    from trainwiz.core.telemetry.trainer_log import prints_metrics
+    from trainwiz.core.telemetry.trainer_files import prints_metrics
 
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainwiz.core.telemetry.event_file import RECENT_POINTS, Scalar
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
@@ -256,3 +257,72 @@ class LossTrend:
 
 def _median_loss(points: Iterable[Point]) -> float:
     return statistics.median(loss for _, loss in points)
+
+
+# Scalars: the series of one TensorBoard run, one for each tag. Tags keep steps of their own.
+
+
+class TagSeries:
+    """One tag. Where a writer goes back to an earlier step without saying that it starts again (two
+    launches into one folder), the newest pass is shown."""
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
+        """Step and Unix time of the newest points, all of one session."""
+        self._session: object = None
+
+    def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
+        last = self.series.last_step
+        if session is not self._session or (last is not None and step < last):
+            # The night between two launches is no step that took long.
+            self._session = session
+            self.recent.clear()
+        self.series.add(step, value)
+        self.recent.append((step, time_s))
+
+    def purge(self, step: float) -> None:
+        """Forget `step` and all later ones: the writer starts again there."""
+        self.series.rewind(step, keep_equal=False)
+        self.recent.clear()
+
+
+class Scalars:
+    """By tag, in the order of first appearance; at most MOST_NAMES tags."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, TagSeries] = {}
+        self.left_out: set[str] = set()
+        """Names that came after MOST_NAMES others, at most as many."""
+
+    def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
+        """`session` is another object for each launch."""
+        tags = self.tags
+        for tag, step, value, time_s in scalars:
+            if tag is None:
+                self.purge(step)
+                continue
+            series = tags.get(tag)
+            if series is None:
+                if len(tags) >= MOST_NAMES:
+                    if len(self.left_out) < MOST_NAMES:
+                        self.left_out.add(tag)
+                    continue
+                series = tags[tag] = TagSeries()
+            series.add(step, value, time_s, session)
+
+    def purge(self, step: float) -> None:
+        for series in self.tags.values():
+            series.purge(step)
+        for tag in [tag for tag, series in self.tags.items() if not series.series.count]:
+            del self.tags[tag]
+
+    @property
+    def step(self) -> int | None:
+        """The highest last step of any tag."""
+        steps = [tag.series.last_step for tag in self.tags.values() if tag.series.last_step is not None]
+        return int(max(steps)) if steps else None
+
+    def last(self, tag: str) -> float | None:
+        series = self.tags.get(tag)
+        return series.series.last if series else None

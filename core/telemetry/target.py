@@ -12,7 +12,7 @@ from typing import Protocol
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.scalars import TagSeries
+from trainwiz.core.telemetry.metrics import TagSeries
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words, time_left_s
 from trainwiz.core.telemetry.words import rough_words, step_words
 from trainwiz.core.text import moment_words

@@ -13,11 +13,10 @@ from pathlib import Path
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import EventFileTail, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, loss_name, summary_of, wall_step_s
-from trainwiz.core.telemetry.scalars import METRICS_CSV, CsvTail, Scalars, TagSeries
+from trainwiz.core.telemetry.event_file import METRICS_CSV, CsvTail, EventFileTail, ScalarTail
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, summary_of, wall_step_s
 from trainwiz.core.telemetry.target import NOTHING, Reading
-from trainwiz.core.telemetry.trainer_state import ARGUMENTS_TAG, parse_arguments
+from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0

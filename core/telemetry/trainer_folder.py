@@ -14,8 +14,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace, summary_of, wall_step_s
-from trainwiz.core.telemetry.scalars import Scalars
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, summary_of, wall_step_s
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import (
@@ -24,13 +23,14 @@ from trainwiz.core.telemetry.tensorboard import (
     EventRuns,
     joined_words,
 )
-from trainwiz.core.telemetry.trainer_log import TrainerLog, find_log
-from trainwiz.core.telemetry.trainer_state import (
+from trainwiz.core.telemetry.trainer_files import (
     ARGUMENTS_TAG,
     CHECKPOINT,
     NewestState,
     TrainerArguments,
+    TrainerLog,
     TrainerState,
+    find_log,
     parse_arguments,
 )
 from trainwiz.core.text import numbers_finite

@@ -21,12 +21,14 @@ from trainwiz.core.telemetry.target import (
     open_files_source,
     status_of,
 )
-from trainwiz.core.telemetry.trainer_log import StdoutMetrics, find_log, prints_metrics
-from trainwiz.core.telemetry.trainer_state import (
+from trainwiz.core.telemetry.trainer_files import (
     NewestState,
+    StdoutMetrics,
     TrainerArguments,
     TrainerState,
+    find_log,
     parse_arguments,
+    prints_metrics,
     read_trainer_state,
 )
 

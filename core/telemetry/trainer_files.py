@@ -1,0 +1,446 @@
+"""What transformers' Trainer leaves: trainer_state.json, its arguments, and the log that it prints to."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import os_reason
+from trainwiz.core.files import is_folder, may_be_there, open_file, read_small
+from trainwiz.core.language import tr
+from trainwiz.core.lines import ByteTail, TextTail
+from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
+from trainwiz.core.telemetry.log import LogLines
+from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
+from trainwiz.core.text import number, numbers_finite, parse_json, step_of
+
+# TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
+
+ARGUMENTS_TAG = "args/text_summary"
+SHOWN = (
+    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
+    "lr_scheduler_type", "warmup_ratio", "warmup_steps", "weight_decay", "optim", "fp16", "bf16", "tf32",
+    "gradient_checkpointing", "activation_checkpointing", "deepspeed", "fsdp", "seed", "logging_steps", "save_steps",
+)  # fmt: skip
+"""Keys that are shown; others (paths, tokens of the hub) stay out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerArguments:
+    """None where they do not say."""
+
+    max_steps: int | None = None
+    epochs: float | None = None
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
+        """The planned steps; without a number of its own, by how far in the epochs `step` is (a guess within 1 %)."""
+        if self.max_steps:
+            return self.max_steps
+        if not step or not epoch or not self.epochs or self.epochs < 0:
+            return None
+        whole = step_of(step / epoch * self.epochs + 0.5)
+        return None if whole is None else max(step, whole)
+
+
+def parse_arguments(text: str) -> TrainerArguments:
+    """From the JSON text that the callback writes; empty for anything else."""
+    try:
+        document = parse_json(text)
+    except ValueError:
+        return TrainerArguments()
+    if not isinstance(document, dict):
+        return TrainerArguments()
+    return TrainerArguments(
+        max_steps=_count(document.get("max_steps")),
+        epochs=numbers_finite(document.get("num_train_epochs")),
+        shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
+    )
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:200]
+
+
+def _count(value: Any, least: int = 1) -> int | None:
+    known = step_of(value)
+    return known if known is not None and known >= least else None
+
+
+# TrainerState: what transformers' Trainer leaves in trainer_state.json, in checkpoints and sometimes beside them.
+
+TRAINER_STATE = "trainer_state.json"
+CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+LARGEST_BYTES = 512 * 1024 * 1024
+MOST_CHECKPOINTS_READ = 8
+"""Of the newest checkpoints this many are tried before the others are given up."""
+
+STOPPER = ("stateful_callbacks", "EarlyStoppingCallback")
+NON_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerState:
+    """None where the file does not say."""
+
+    path: Path
+    step: int | None
+    max_steps: int | None
+    epoch: float | None
+    rows: tuple[Mapping[str, Any], ...]
+    written_s: float
+    """Time of the file, Unix seconds."""
+    stopped_early: str | None = None
+    """One sentence, where it says that the training ended itself before its last step."""
+
+    def scalars(self) -> Iterator[Scalar]:
+        """Every number of every row; rows without a step stand at the step before."""
+        step = 0
+        for row in self.rows:
+            known = step_of(row.get("step"))
+            step = step if known is None else known
+            for name, raw in row.items():
+                value = value_of(raw)
+                if name not in NOT_METRICS and value is not None:
+                    yield str(name), step, value, 0.0
+
+
+def value_of(raw: Any) -> float | None:
+    """A number, also one that was written as text ("NaN", "2.5"); None for anything else."""
+    if not isinstance(raw, str):
+        return number(raw)
+    text = raw.strip().lower()
+    if text in NON_FINITE:
+        return NON_FINITE[text]
+    try:
+        return float(text) if text[:1] in "+-.0123456789" and "_" not in text else None
+    except ValueError:
+        return None
+
+
+def read_trainer_state(path: Path) -> TrainerState | str:
+    """The state, or one sentence that says why it cannot be read."""
+    try:
+        data = read_small(path, LARGEST_BYTES)
+        written_s = path.stat().st_mtime
+    except OSError as error:
+        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+    if data.startswith(LFS_MARK):
+        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
+    if not data.strip():
+        return tr("{path} is empty: it is being written, or its writing was cut off.", path=path)
+    try:
+        document = parse_json(data.decode("utf-8-sig", errors="replace"))
+    except ValueError as error:
+        return tr("{path} is not whole JSON: {reason}.", path=path, reason=error)
+    rows = document.get("log_history", []) if isinstance(document, dict) else None
+    if not isinstance(rows, list) or not ("global_step" in document or "log_history" in document):
+        return tr("{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`.", path=path)
+    return TrainerState(
+        path=path,
+        step=_count(document.get("global_step"), 0),
+        max_steps=_count(document.get("max_steps")),
+        epoch=numbers_finite(document.get("epoch")),
+        rows=tuple(row for row in rows if isinstance(row, dict)),
+        written_s=written_s,
+        stopped_early=_stopped_early(document),
+    )
+
+
+def _stopped_early(document: Mapping[str, Any]) -> str | None:
+    step, max_steps = _count(document.get("global_step"), 0), _count(document.get("max_steps"), 0)
+    if step is None or max_steps is None or step >= max_steps:
+        return None
+    if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
+        return None
+    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"), 0)
+    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"), 0)
+    if not failed or patience is None or failed < patience:
+        return tr("A callback ended the training before its last step.")
+    return tr("Early stopping: no better evaluation in the last {n}.", n=f"{failed:,}")
+
+
+def _within(document: Any, *keys: str) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def state_files(folder: Path) -> list[Path]:
+    """The states of a folder: its own, then those of its checkpoints, the highest number first. [] where it cannot be listed."""
+    found: list[tuple[int, Path]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                # There may be 100,000 other files, and this is asked at each look.
+                if not entry.name.startswith("checkpoint-"):
+                    continue
+                checkpoint = CHECKPOINT.match(entry.name)
+                if checkpoint and may_be_there(path := Path(entry.path, TRAINER_STATE)):
+                    found.append((int(checkpoint[1]), path))
+    except OSError:
+        return []
+    own = folder / TRAINER_STATE
+    found.sort(reverse=True)
+    return [*([own] if may_be_there(own) else []), *(path for _, path in found)]
+
+
+class NewestState:
+    """The readable state with the highest step below a folder (or of one file). A file is read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: tuple[str, ...] = ()
+        self._read: dict[Path, tuple[tuple[int, int], TrainerState | str]] = {}
+
+    def look(self) -> TrainerState | None:
+        states, problems = list[TrainerState](), list[str]()
+        files = state_files(self.path) if is_folder(self.path) else [self.path]
+        for file in files[: MOST_CHECKPOINTS_READ + 1]:
+            state = self._state_of(file)
+            if isinstance(state, str):
+                problems.append(state)
+                continue
+            states.append(state)
+            if file.parent != self.path:
+                break
+        self.problems = tuple(problems)
+        self._read = {file: read for file, read in self._read.items() if file in files}
+        return max(states, key=lambda state: state.step or 0, default=None)
+
+    def _state_of(self, file: Path) -> TrainerState | str:
+        try:
+            status = file.stat()
+        except OSError as error:
+            return tr("{path} cannot be read: {reason}.", path=file, reason=os_reason(error))
+        stamp = (status.st_size, status.st_mtime_ns)
+        known = self._read.get(file)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        state = read_trainer_state(file)
+        self._read[file] = (stamp, state)
+        return state
+
+
+# StdoutMetrics: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.
+
+LOG_ENDINGS = (".log", ".out", ".txt", ".err")
+LARGEST_DICT_BYTES = 16 * 1024
+CLOCK_TELLS_S = 10
+"""The clock of a bar has whole seconds."""
+CLOCK_POINTS = 50
+BEFORE_BYTES, AFTER_BYTES = 4096, 1024
+"""Where a progress bar is looked for around a dict."""
+
+_DICT = re.compile(rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES)
+_PAIR = re.compile(
+    r"""['"](?P<name>[^'"]{1,200})['"]\s*:\s*['"]?(?P<value>[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\b"""
+)
+# A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
+_BAR = re.compile(
+    rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
+)
+_CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
+STEP_NAMES = ("step", "global_step")
+
+
+class StdoutMetrics:
+    """Scalars of a log, as it grows. A dict counts that names its epoch or step, as the Trainer's do.
+
+    Steps, in this order: what the dict says; the training's progress bar right after or before it; else
+    the dicts are counted, and `counted` is true.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.tail = ByteTail(path)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.rows = 0
+        self.counted = False
+        self.max_steps: int | None = None
+        self.epoch: float | None = None
+        self.step: int | None = None
+        self._training_rows = 0
+        self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
+        """Step and seconds of the newest bars of this launch."""
+        self._rest = b""
+
+    @property
+    def behind(self) -> bool:
+        return self.tail.behind
+
+    @property
+    def step_s(self) -> float | None:
+        """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
+        its step, and its bar takes the jump for speed, at its end too."""
+        tells = len(self._clock) > 1 and self._clock[-1][1] - self._clock[0][1] >= CLOCK_TELLS_S
+        return wall_step_s(self._clock) if tells else None
+
+    def read_new(self) -> list[Scalar]:
+        """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
+        data = self.tail.read_bytes()
+        if self.tail.began_anew:
+            self._forget()
+        if not data:
+            return []
+        data = self._rest + data
+        # A dict is printed whole; one without its end of line is waited for, but not for ever.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end and len(data) > 2 * LARGEST_DICT_BYTES:
+            end = len(data) - LARGEST_DICT_BYTES
+        scalars: list[Scalar] = []
+        for found in _DICT.finditer(data, 0, end):
+            scalars += self._read_dict(data, found)
+        self._look_for_bar(data[max(0, len(data) - BEFORE_BYTES) :])
+        self._rest = data[end:]
+        return scalars
+
+    def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
+        values = _pairs_of(found.group().decode("utf-8", "replace"))
+        names = _metrics_of(values)
+        if not names:
+            return []
+        self.rows += 1
+        training = "loss" in values
+        self._training_rows += training
+        step = self._step_of(values, data, found, training)
+        self.epoch = numbers_finite(values.get("epoch"), self.epoch)
+        return [(name, step, values[name], 0.0) for name in names]
+
+    def _step_of(self, values: dict[str, float], data: bytes, found: re.Match[bytes], training: bool) -> int:
+        at = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
+        before = data[max(0, found.start() - BEFORE_BYTES) : found.start()]
+        if at is None and self.max_steps is None:
+            # The first bar is the training's: it stands before the dict where an evaluation's follows.
+            self._look_for_bar(before)
+        if at is None:
+            # The bar before a dict may lag behind.
+            after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
+            bar = _BAR.search(after)
+            at = (self._take_bar(bar) if bar else None) or self._look_for_bar(before)
+        at = self.step if at is None else at
+        if at is None:
+            self.counted = True
+            return max(1, self._training_rows)
+        self.step = at
+        return at
+
+    def _look_for_bar(self, text: bytes) -> int | None:
+        taken = [at for bar in _BAR.finditer(text) if (at := self._take_bar(bar)) is not None]
+        return taken[-1] if taken else None
+
+    def _take_bar(self, bar: re.Match[bytes]) -> int | None:
+        """Where the bar stands, if it is the training's: the first one with a length; those of evaluations have another."""
+        at, total = int(bar["at"]), int(bar["total"])
+        if self.max_steps is None:
+            self.max_steps = total
+        if total != self.max_steps:
+            return None
+        clock = _CLOCK.match(bar["times"])
+        if clock is not None and at:
+            elapsed_s = sum(int(part) * 60**n for n, part in enumerate(reversed(clock[1].split(b":"))))
+            if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
+                self._clock.clear()
+            if not self._clock or elapsed_s > self._clock[-1][1]:
+                self._clock.append((at, elapsed_s))
+        if self.step is None or at >= self.step:
+            self.step = at
+        return at
+
+
+def _pairs_of(text: str) -> dict[str, float]:
+    """The numbers of a printed dict by name, also those printed as text, nan and inf."""
+    pairs = ((found["name"], value_of(found["value"])) for found in _PAIR.finditer(text))
+    return {name: value for name, value in pairs if value is not None}
+
+
+def _metrics_of(values: Mapping[str, float]) -> list[str]:
+    """The names in a dict that are metrics; [] for one that names neither an epoch nor a step: no Trainer printed it."""
+    if not values.keys() & {"epoch", *STEP_NAMES}:
+        return []
+    return [name for name in values if name not in NOT_METRICS and name not in STEP_NAMES]
+
+
+def find_log(folder: Path) -> Path | None:
+    """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
+    try:
+        with os.scandir(folder) as entries:
+            # There may be 100,000 files: no more is asked of one that is not called like a log.
+            named = (one for one in entries if one.name.endswith(LOG_ENDINGS) and not one.name.startswith("."))
+            logs = [(one.stat().st_mtime, Path(one.path)) for one in named if one.is_file()]
+    except OSError:
+        return None
+    return next((path for _, path in heapq.nlargest(50, logs) if prints_metrics(path)), None)
+
+
+def prints_metrics(path: Path) -> bool:
+    """Whether the first or the last MiB of the file holds a dict that a Trainer printed."""
+    size = 1024 * 1024
+    try:
+        with open_file(path) as file:
+            head = file.read(size)
+            length = file.seek(0, 2)
+            file.seek(max(size, length - size))
+            texts = (head, file.read(size))
+    except OSError:
+        return False
+    return any(
+        _metrics_of(_pairs_of(found.group().decode("utf-8", "replace")))
+        for text in texts
+        for found in _DICT.finditer(text)
+    )
+
+
+# TrainerLog: the file that a Trainer's standard output goes to: its last lines and the metrics printed in it.
+
+
+class TrainerLog:
+    """Not thread-safe. Each read costs what is new."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.printed = StdoutMetrics(path)
+        self.scalars = Scalars()
+        self.lines = LogLines()
+        self._text = TextTail(path)
+
+    @property
+    def problem(self) -> str | None:
+        return self._text.problem
+
+    @property
+    def written_s(self) -> float | None:
+        """Time of the file."""
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return None
+
+    def read(self, deadline: float) -> bool:
+        """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
+        self._read_lines()
+        grew = False
+        while True:
+            scalars = self.printed.read_new()
+            if self.printed.tail.began_anew:
+                self.scalars = Scalars()
+            self.scalars.add_all(scalars)
+            grew = grew or bool(scalars)
+            if not self.printed.behind or time.monotonic() > deadline:
+                return grew
+
+    def _read_lines(self) -> None:
+        text = self._text.read_new()
+        if self._text.began_anew:
+            self.lines.clear()
+        self.lines.feed(text)
