@@ -125,7 +125,6 @@ START = [3.0 + 0.01 * index for index in range(20)]
         ("gpu_memory_full", on(memory_total_bytes=1000, memory_used_bytes=951), "GPU 0 is nearly"),
         ("gpu_idle", on(idle_since_s=NOW_S - 240), "GPU 0 has done nothing for 4 min."),
         ("gpu_idle", on(idle_since_s=NOW_S - 30), None),
-        ("gpu_idle", {**on(idle_since_s=NOW_S - 240), "status": "starting"}, None),
         # Another's card; the only card, on which nobody is known; one of two.
         ("gpu_idle", on(idle_since_s=NOW_S - 240, job_memory_bytes=None), None),
         ("gpu_idle", {"gpus": [IN_CONTAINER]}, "GPU 0"),
@@ -141,17 +140,14 @@ START = [3.0 + 0.01 * index for index in range(20)]
             "62.0 GiB of 64.0 GiB, and 5.0 GiB are swapped out",
         ),
         ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
-        ("ram_short", host(ram_lasts_s=30 * HOUR, ram_span_s=9 * HOUR), None),
         ("disk_short", host(**SHRINKS), "The disk is full in 5 h at the pace of the last 60 min."),
         # A trend is believed for a while, and what ends before it does not matter.
         ("disk_short", host(disk_lasts_s=5 * HOUR, disk_span_s=300.0), None),
-        ("disk_short", host(disk_lasts_s=40 * HOUR, disk_span_s=12 * HOUR), None),
         ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "pace": pace_of()}, None),
         ("disk_short", host(disk_free_bytes=2 * GIB), None),
         ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk are free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB + 1}, "100.0 GiB of disk are free"),
-        ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 200 * GIB, "status": "finished"}, None),
         # fp16 finds its scale.
         ("gradient_not_finite", norms(5), None),
         ("gradient_not_finite", norms(30), "30 %"),
@@ -165,13 +161,9 @@ START = [3.0 + 0.01 * index for index in range(20)]
         # This attempt has just begun; no usual pause is known; slow steps are no stall.
         ("stalled", stood(600, attempts=(Attempt(1, NOW_S + 580),)), None),
         ("stalled", stood(600, trend_of([2.0] * 3)), None),
-        ("stalled", stood(3_000, SLOW), None),
         ("stalled", stood(3_600, SLOW), "No step was logged"),
         ("loss_rises", losses([*START, *[2.5] * 100, *[3.6] * 20]), "3.6 now"),
         ("loss_rises", losses([*START, *[2.5] * 100, *[3.15] * 20]), None),
-        ("loss_rises", losses([*START, 9.0, 9.0]), None),
-        ("loss_rises", losses([-5.0] * 20 + [-4.0] * 20), "-4 now"),
-        ("evaluation_rises", losses([2.6, 2.5, 2.55, 2.6], "eval_loss"), None),
         ("evaluation_rises", losses([2.6, 2.5, 2.55, 2.6, 2.7], "eval_loss"), "2.5 to 2.7"),
         ("evaluation_rises", losses([2.5, 2.6, 2.6, 2.7], "eval_loss"), None),
     ],
@@ -185,12 +177,10 @@ def test_each_side_of_a_limit(code: str, facts: dict[str, Any], text: str | None
     ("peak", "stepped", "code", "level"),
     [
         (120, True, "memory_as_planned", "ok"),
-        (80, True, "memory_as_planned", "ok"),
         (121, True, "memory_above_plan", "warning"),
         (121, False, "memory_above_plan", "warning"),
         # Outside of the planned interval nothing is praised.
         (62, True, "memory_below_plan", "note"),
-        (78, False, None, None),
         (100, False, None, None),
     ],
 )
@@ -207,9 +197,7 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, lev
     ("reason", "code", "level"),
     [
         ("heat (hardware)", "heat", "warning"),
-        ("heat (software)", "heat", "warning"),
         ("power limit", "power_limit", "note"),
-        ("power brake", "power_brake", "warning"),
         ("hardware slowdown", "power_brake", "warning"),
         ("clock setting", None, None),
     ],
@@ -305,9 +293,9 @@ def simulated_peak(saves: Saves) -> int:
     return max(peak, lies * saves.checkpoint_bytes + saves.model_bytes - have)
 
 
-@each("kept", [None, 1, 2, 3, 20])
-@each("present", [1, 2, 3])
-@each(("step", "max_steps"), [(150, 1_000), (900, 1_000), (950, 1_000), (1_000, 1_000), (0, 50), (0, 250)])
+@each("kept", [None, 1, 3, 20])
+@each("present", [1, 3])
+@each(("step", "max_steps"), [(150, 1_000), (950, 1_000), (1_000, 1_000), (0, 50)])
 def test_it_needs_what_a_run_step_by_step_would_take(kept: int | None, present: int, step: int, max_steps: int) -> None:
     saves = replace(SAVES, kept=kept, present=min(present, kept or present), step=step, max_steps=max_steps)
     assert saves.needed_bytes == simulated_peak(saves)
@@ -349,10 +337,7 @@ def test_a_resumed_run_forgets_what_it_went_back_over_and_a_clock_set_back_is_no
         (RunSetup(workers=2), 6.0, None, Cure(6, 6)),
         # Without workers the process loads for 6 s what it computes in 4: two workers.
         (RunSetup(workers=0), 6.0, None, Cure(2, 2)),
-        (RunSetup(workers=0), 3.0, None, Cure(1, 1)),
-        (RunSetup(workers=4), 5.0, None, Cure(9, 9)),
         (RunSetup(workers=2, processes=2, cpu_cores=8), 6.0, None, Cure(6, 3, "cores")),
-        (RunSetup(workers=2), 6.0, 8 * WORKER_BYTES, Cure(6, 6)),
         (RunSetup(workers=2), 6.0, 7 * WORKER_BYTES, Cure(6, 5, "ram")),
         # Never fewer than there are.
         (RunSetup(workers=4, cpu_cores=4), 6.0, None, Cure(12, 4, "cores")),
@@ -363,17 +348,6 @@ def test_as_many_workers_as_load_a_step_while_the_one_before_is_computed(
 ) -> None:
     found = workers_that_cure(setup, 10.0, wait_s, free_bytes=free_bytes)
     assert found == cure or (setup.workers == 4 and (found.possible, found.bound) == (cure.possible, cure.bound))
-
-
-@each("workers", [0, 1, 2, 3])
-def test_that_many_workers_would_really_have_cured_it(workers: int) -> None:
-    """A loader is simulated: 7 s of loading and 2 s of computing a step."""
-
-    def wait_of(workers: int) -> float:
-        return max(0.0, 7.0 / workers - 2.0) if workers else 7.0
-
-    cure = workers_that_cure(RunSetup(workers=workers), 2.0 + wait_of(workers), wait_of(workers))
-    assert wait_of(cure.needed) == 0.0 and cure.needed <= 4 + 1
 
 
 def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> None:
@@ -396,7 +370,6 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
     ("setup", "used_gib", "remedy"),
     [
         (RunSetup(workers=2, cpu_cores=32), 4, "6 instead of 2 loader workers would cure it: --set data.workers=6"),
-        (RunSetup(workers=2, cpu_cores=32), 62, "6 instead of 2 loader workers would cure it: --set data.workers=6"),
         (RunSetup(workers=2, cpu_cores=4), 4, "CPU cores allow 3"),
         (RunSetup(workers=2, cpu_cores=3), 4, "allow no more than there are"),
         # An engine that does not say it is no guess.

@@ -6,13 +6,11 @@ import math
 import random
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.tensor_pb2 import TensorProto
-from trainwiz.core.telemetry.event_file import EventFileTail, Scalar, tensor_scalar
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
 from tests.each import each
@@ -175,20 +173,3 @@ def test_a_number_of_more_than_64_bits_ends_nothing(tmp_path: Path, event: bytes
     with path.open("ab") as file:
         file.write(record(event) + record(scalar_event("loss", 2, 0.25).SerializeToString()))
     assert [step for tag, step, *_ in EventFileTail(path).read_new() if tag == "loss"] == [1, 2]
-
-
-@each(
-    ("values", "expected"),
-    [
-        ({"dtype": "DT_FLOAT", "float_val": [0.0]}, 0.0),
-        ({"dtype": "DT_FLOAT", "tensor_content": struct.pack("<f", -2.5)}, -2.5),
-        ({"dtype": "DT_DOUBLE", "double_val": [-5.5]}, -5.5),
-        ({"dtype": "DT_DOUBLE", "tensor_content": struct.pack("<d", 0.1)}, 0.1),
-        # No writer of scalars makes these.
-        ({"dtype": "DT_FLOAT", "float_val": [1.0, 2.0]}, None),
-        ({"dtype": "DT_INT32", "tensor_content": b"abcd"}, None),
-        ({"dtype": "DT_FLOAT"}, None),
-    ],
-)
-def test_a_scalar_as_a_tensor(values: dict[str, Any], expected: float | None) -> None:
-    assert tensor_scalar(TensorProto(**values).SerializeToString()) == expected

@@ -25,7 +25,6 @@ from trainwiz.core.telemetry.processes import (
     open_files,
     roles_of,
     tree_of,
-    written_through,
 )
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
@@ -114,9 +113,6 @@ def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
     [
         (PORT, PORT, [], True),
         (PORT, "29513", [], False),
-        (PORT, PORT, ["--other"], False),
-        # Nothing names it.
-        (None, None, [], False),
     ],
 )
 def test_ranks_without_a_launcher_are_told_by_what_names_their_job(
@@ -180,13 +176,6 @@ def test_output_folders_by_options(tmp_path: Path, command: str, named: list[str
     assert output_paths(shlex.split(command), tmp_path) == [tmp_path / name for name in named]
 
 
-@each("text", ["{", "[" * 1_100, "a: *b", "- !!python/object/apply:os.system [true]", "\x00\xff", "output_dir: 3", ""])
-def test_broken_config_files_name_nothing(tmp_path: Path, text: str) -> None:
-    for name in ("c.json", "c.yaml"):
-        (tmp_path / name).write_text(text, encoding="latin-1")
-        assert output_paths(["python", "t.py", name, "missing.json", "."], tmp_path) == []
-
-
 @each(("is_trainer", "kind"), [(True, "trainer"), (False, "tensorboard")])
 def test_whose_event_file_it_is_shows_with_its_first_event(is_trainer: bool, kind: str, tmp_path: Path) -> None:
     """A Trainer names its arguments in its event file a moment after it began it; its metrics have other names."""
@@ -232,16 +221,3 @@ def test_files_and_how_they_were_opened(tmp_path: Path) -> None:
         assert is_written(os.getpid(), written.fileno())
         assert {file.kind for file in files.values() if file.descriptor == null.fileno()} <= {"null"}
         assert not any("gone" in name for name in files), "a deleted file is left out"
-
-
-def test_the_file_behind_tee_is_found(tmp_path: Path) -> None:
-    with started(["bash", "-c", "sleep 600 | tee log.txt > /dev/null"], tmp_path) as shell:
-        children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
-        wait_for(lambda: children.read_text().split())
-        sleeper = int(children.read_text().split()[0])
-
-        def pipes() -> list[str]:
-            files = open_files(sleeper) or ()
-            return [file.name for file in files if file.descriptor == 1 and file.kind == "pipe"]
-
-        wait_for(lambda: pipes() and written_through(pipes()[0]) == [tmp_path / "log.txt"])

@@ -20,7 +20,7 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target, open_source
 
 from tests.core.telemetry.event_writers import write_points
-from tests.core.telemetry.foreign_jobs import FAKE_TRAINER, look, python, started, wait_for, write_scripts
+from tests.core.telemetry.foreign_jobs import look, python, started, wait_for, write_scripts
 from tests.each import each
 
 pytestmark = [
@@ -250,23 +250,6 @@ def test_two_writers_in_one_working_folder_keep_their_figures(folders: tuple[str
         assert {one.pid, two.pid} <= {found.target.pid for found in list_targets(tmp_path)}
         folder = look(tmp_path / folders[0])
         assert folder.status == "running" and folder.processes
-
-
-def test_a_trainer_beside_another_job_and_its_folder_that_lives(work: Path) -> None:
-    """The Trainer's output folder stands on its command line, as its default, and its script is called hf_plain.py."""
-    named = FAKE_TRAINER.replace('"--output_dir"', '"--output_dir", default="trainer_output"')
-    (work / "hf_plain.py").write_text(named)
-    with (
-        started(python("go.py", "-3.0", "plain"), work) as other,
-        started(python("hf_plain.py", "--max_steps", str(STEPS)), work) as trainer,
-    ):
-        snapshot = with_steps(opened(trainer.pid), 2)
-        assert (snapshot.max_steps, snapshot.status) == (STEPS, "running")
-        assert all(f".{trainer.pid}." in file for file in snapshot.read_from if "tfevents" in file)
-        wait_for(lambda: last(other.pid) == -3.0)
-        folder = look(work / "trainer_output")
-        assert folder.status == "running"
-        assert trainer.pid in [process.pid for process in folder.processes]
 
 
 def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path) -> None:

@@ -130,14 +130,6 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     assert ended.actions == {"plan", "command"}
 
 
-def test_many_rows_are_read_in_pieces(run: RunFolder) -> None:
-    long = [{"time_s": BEGIN_S + n / 1000, "step": n, "loss": 1.0, "text": "x" * 100} for n in range(20_000)]
-    write_lines(run.metrics_jsonl, long)
-    source, clock = replay(run)
-    for clock.now_s, step in ((10.0, 10_000), (1e6, 19_999)):
-        assert source.read_all().step == step
-
-
 def test_a_run_without_times_or_that_goes_on_is_refused(run: RunFolder) -> None:
     update(run, status="running", heartbeat_s=9e9)
     with pytest.raises(UsageError, match="without --replay"):
