@@ -14,7 +14,7 @@ from trainwiz.core.hardware import host
 from trainwiz.core.history.measurement import Measurement, cpu_key, measurement_of, steps_of
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
-from trainwiz.core.telemetry.peaks import Peaks
+from trainwiz.core.telemetry.machine import Peaks
 from trainwiz.core.text import numbers_finite, parse_json
 
 # The measurement that a finished run is: from what its folder says. Reads files only; no training library.

@@ -18,7 +18,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.supervise.ties import log
-from trainwiz.core.telemetry.peaks import Peaks
+from trainwiz.core.telemetry.machine import Peaks
 from trainwiz.core.telemetry.processes import ProcessSampler
 
 # SampleFile: system.jsonl, which stays small however long a run takes.

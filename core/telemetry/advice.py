@@ -13,8 +13,8 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S
 from trainwiz.core.run.state import ENDED
+from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.metrics import LossTrend, MetricSummary, Pace, loss_name
-from trainwiz.core.telemetry.peaks import limited_by_heat, real_throttling
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves, workers_that_cure
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, Snapshot, without_parents
 from trainwiz.core.telemetry.words import span_words

@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -21,11 +20,17 @@ from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.trainer_files import TRAINER_STATE, NewestState, TrainerState, state_files, value_of
+from trainwiz.core.telemetry.trainer_files import (
+    LOG_ENDINGS,
+    TRAINER_STATE,
+    NewestState,
+    TrainerState,
+    state_files,
+    value_of,
+)
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import plain_text
 
-LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 MOST_LOGS = 64
 DEEPEST = 3
 """Folders below the named one: torchrun keeps the output of rank 0 in <id>/attempt_0/0/stderr.log."""
@@ -67,29 +72,26 @@ def diagnose_trainer(path: Path) -> Diagnosis:
 
 
 def _of_state(state: TrainerState) -> Diagnosis:
-    losses = [row.get("loss") for row in state.rows if "loss" in row]
-    last: Mapping[str, object] = next((row for row in reversed(state.rows) if "loss" in row), {})
+    rows = [row for row in state.rows if "loss" in row]
     name, step = state.path.name, state.step
-    loss, norm = value_of(last.get("loss")), value_of(last.get("grad_norm"))
+    loss, norm = (value_of(rows[-1].get(key)) if rows else None for key in ("loss", "grad_norm"))
     if loss is not None and not math.isfinite(norm if loss == 0 and norm is not None else loss):
-        proof = Proof(None, tr("the last of {n} logged losses: {loss}", n=len(losses), loss=str(last)[:200]), name)
-        return Diagnosis(
-            "nan_loss", "high", of_cause("nan_loss", "", step), (proof,), remedies_for("nan_loss", _nowhere()), step
-        )
+        said = tr("the last of {n} logged losses: {loss}", n=len(rows), loss=str(rows[-1])[:200])
+        return _not_a_number(said, name, step)
+    message = tr("The record says neither that the training finished nor why it ended.")
+    proofs: tuple[Proof, ...] = ()
     if step is not None and state.max_steps is not None:
         said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
+        message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=said)
+        proofs = (Proof(None, said, name),)
         if step >= state.max_steps or state.stopped_early:
-            finished = state.stopped_early or tr("The training finished.")
-            return Diagnosis(None, "high", finished, (Proof(None, said, name),), (), step)
-        message = tr(
-            "The log ends at {place} with no error, and no training log was found next to it.",
-            place=said,
-        )
-        return Diagnosis(
-            "unknown", "low", message, (Proof(None, said, name),), remedies_for("unknown", _nowhere()), step
-        )
-    message = tr("The record says neither that the training finished nor why it ended.")
-    return Diagnosis("unknown", "low", message, (), remedies_for("unknown", _nowhere()), step)
+            return Diagnosis(None, "high", state.stopped_early or tr("The training finished."), proofs, (), step)
+    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", _nowhere()), step)
+
+
+def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
+    remedies, message = remedies_for("nan_loss", _nowhere()), of_cause("nan_loss", "", step)
+    return Diagnosis("nan_loss", "high", message, (Proof(None, said, source),), remedies, step)
 
 
 def _nowhere() -> Place:
@@ -263,6 +265,4 @@ def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
     if last is None or math.isfinite(last):
         return None
     source = Path(snapshot.read_from[-1]).name if snapshot.read_from else ""
-    proof = Proof(None, f"{plain_text(name)} {last}", source)
-    message, remedies = of_cause("nan_loss", "", snapshot.step), remedies_for("nan_loss", _nowhere())
-    return Diagnosis("nan_loss", "high", message, (proof,), remedies, snapshot.step)
+    return _not_a_number(f"{plain_text(name)} {last}", source, snapshot.step)

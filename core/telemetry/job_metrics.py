@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,6 @@ from trainwiz.core.telemetry.target import Target
 EVENT_FILE_RANK = 0
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 ENDS = ("file", "pipe")
-
-Recognise = Callable[[Path], Target | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +134,17 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     return None, tr(reason) if reason else tr("There is no log: where its output goes is not known.")
 
 
-def find_metrics(job: Job, clues: Clues, table: ProcessTable, recognise: Recognise) -> FoundMetrics | None:
+def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> FoundMetrics | None:
     """The best place that holds metrics of which it is proved that this very job writes them.
 
     Proved is an event file that is open for writing or named after one of its processes, the output folder that its
     arguments name, and the log that it writes; the last two where no other training claims them.
     """
+    from trainwiz.core.telemetry.discovery import recognise
+
     since_s = job.started_s - CLOCK_SLACK_S
     files = own_event_files(clues, since_s)
-    found = _from_event_files(files, clues, since_s, recognise) if files else None
+    found = _from_event_files(files, clues, since_s) if files else None
     if found is not None:
         return found
     for path in clues.outputs:
@@ -185,9 +185,11 @@ def own_event_files(clues: Clues, since_s: float) -> list[Path]:
     return list(dict.fromkeys((*clues.event_files, *(path for path in found if named_writer(path) in clues.pids))))
 
 
-def _from_event_files(files: list[Path], clues: Clues, since_s: float, recognise: Recognise) -> FoundMetrics | None:
+def _from_event_files(files: list[Path], clues: Clues, since_s: float) -> FoundMetrics | None:
     """As the output of a Trainer where they lie in one; else their folder where it is one; these files alone where
     others are written beside them."""
+    from trainwiz.core.telemetry.discovery import recognise
+
     folders = list(dict.fromkeys(file.parent for file in files))
     homes = [output for output in clues.outputs if all(folder.is_relative_to(output) for folder in folders)]
     if len(folders) == 1 and folders[0].parent.name == "runs":

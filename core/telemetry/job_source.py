@@ -225,7 +225,7 @@ class ProcessSource(JobSource):
         if any(table.is_alive(root.pid) for root in job.roots):
             self._follow(job, table)
         if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
-            self._take(find_metrics(job, self._clues, table, recognised))
+            self._take(find_metrics(job, self._clues, table))
         self._look_again_after(time.thread_time() - started_s)
 
     def _take(self, found: FoundMetrics | None) -> None:
@@ -281,13 +281,6 @@ class ProcessSource(JobSource):
             ),
             remedy=tr("Read why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
         )
-
-
-def recognised(path: Path) -> Target | str:
-    """What a file or folder is, or why nothing that is known here."""
-    from trainwiz.core.telemetry.discovery import recognise
-
-    return recognise(path)
 
 
 # A folder: its files, and the job of this machine that writes to it while there is one.

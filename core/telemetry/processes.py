@@ -163,23 +163,16 @@ def roles_of(members: list[Member]) -> dict[int, Role]:
     ones are orphans that came to the keeper.
     """
     commands = {member.pid: command_of(member.pid) for member in members}
+    first: dict[int, int] = {}
+    for member in sorted(members, key=lambda member: (member.started_ticks, member.pid)):
+        if commands[member.pid] != commands.get(member.parent):
+            first.setdefault(member.parent, member.pid)
     roles: dict[int, Role] = {}
-    launched: dict[int, Member] = {}
     for member in members:
         role = _role_in_tree(member, commands, roles)
-        roles[member.pid] = role
         if roles.get(member.parent) == "supervisor" and role != "guard":
-            first = launched.setdefault(member.parent, member)
-            if (member.started_ticks, member.pid) < (first.started_ticks, first.pid):
-                launched[member.parent] = member
-            roles[member.pid] = "helper"
-    if not launched:
-        return roles
-    # Their roles decide those of their children.
-    roles |= {member.pid: "launcher" for member in launched.values()}
-    for member in members:
-        if roles.get(member.parent) not in (None, "supervisor"):
-            roles[member.pid] = _role_in_tree(member, commands, roles)
+            role = "launcher" if first.get(member.parent) == member.pid else "helper"
+        roles[member.pid] = role
     return roles
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.state import ENDED
-from trainwiz.core.telemetry.peaks import real_throttling
+from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import measured

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.peaks import limited_by_heat, real_throttling
+from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, cells, gib, pad
 from trainwiz.tui.theme import Marks

@@ -20,8 +20,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
 from trainwiz.core.supervise.recorder import SHARE_OF_A_CORE, Recorder, SampleFile
-from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.peaks import Peaks
+from trainwiz.core.telemetry.machine import MachineHistory, Peaks
 
 from tests.core.supervise.conftest import system_lines as rows
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 from trainwiz.core.run.lost import identify
-from trainwiz.core.telemetry.discovery import recognise
 from trainwiz.core.telemetry.job import Job, job_of, output_paths, trainings_below
 from trainwiz.core.telemetry.job_metrics import Clues, find_metrics
 from trainwiz.core.telemetry.processes import (
@@ -185,7 +184,7 @@ def test_whose_event_file_it_is_shows_with_its_first_event(is_trainer: bool, kin
 
     def found_kind() -> str | None:
         clues = Clues(cwd=tmp_path, pids=frozenset([here.pid]), outputs=(out,), folders=(out, tmp_path))
-        found = find_metrics(Job((here,), "train.py", "python train.py"), clues, ProcessTable(), recognise)
+        found = find_metrics(Job((here,), "train.py", "python train.py"), clues, ProcessTable())
         return found.target.kind if found is not None and found.rank == 0 else None
 
     with SummaryWriter(str(out / "runs" / f"{time.strftime('%b%d')}_{platform.node()}")) as writer:

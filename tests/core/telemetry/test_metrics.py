@@ -8,10 +8,19 @@ import random
 from typing import Any
 
 import pytest
-from trainwiz.core.telemetry.machine import MachineHistory
+from trainwiz.core.telemetry.machine import MachineHistory, Peaks
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
-from trainwiz.core.telemetry.peaks import LEAST_SPAN_S, MOST_POINTS, MOST_SPAN_S, Peaks, Trend
-from trainwiz.core.telemetry.series import FIRST_BUCKET_POINTS, RAW_POINTS, Series, fill_between, smooth
+from trainwiz.core.telemetry.series import (
+    FIRST_BUCKET_POINTS,
+    LEAST_SPAN_S,
+    MOST_POINTS,
+    MOST_SPAN_S,
+    RAW_POINTS,
+    Series,
+    Trend,
+    fill_between,
+    smooth,
+)
 
 from tests.each import each
 
