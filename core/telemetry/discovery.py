@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.files import is_file, is_folder
+from trainwiz.core.files import is_file, is_folder, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
@@ -147,6 +147,7 @@ def _subfolders(path: Path) -> list[Path]:
 
 
 def _file(path: Path) -> Target | str:
+    open_file(path).close()
     if path.suffix == ".json":
         state = read_trainer_state(path)
         return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))

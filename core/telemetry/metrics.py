@@ -264,20 +264,29 @@ def _median_loss(points: Iterable[Point]) -> float:
 
 class TagSeries:
     """One tag. Where a writer goes back to an earlier step without saying that it starts again (two
-    launches into one folder), the newest pass is shown."""
+    launches into one folder), the curve shows the newest pass, while the counts and extremes are
+    over everything that the files hold, as TensorBoard counts."""
 
     def __init__(self) -> None:
         self.series = Series()
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
         """Step and Unix time of the newest points, all of one session."""
         self._session: object = None
+        self._superseded: list[MetricSummary] = []
+        """What earlier passes had beyond the step that the next one went back to."""
 
     def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
         last = self.series.last_step
-        if session is not self._session or (last is not None and step < last):
+        goes_back = last is not None and step < last
+        if session is not self._session or goes_back:
             # The night between two launches is no step that took long.
             self._session = session
             self.recent.clear()
+        if goes_back:
+            before = summary_of(self.series)
+            self.series.rewind(step, keep_equal=False)
+            count, non_finite = before.count - self.series.count, before.non_finite - self.series.non_finite
+            self._superseded.append(replace(before, last_step=step, count=count, non_finite=non_finite))
         self.series.add(step, value)
         self.recent.append((step, time_s))
 
@@ -285,6 +294,18 @@ class TagSeries:
         """Forget `step` and all later ones: the writer starts again there."""
         self.series.rewind(step, keep_equal=False)
         self.recent.clear()
+        self._superseded = [past for past in self._superseded if (past.last_step or 0.0) < step]
+
+    def summary(self) -> MetricSummary:
+        now = summary_of(self.series)
+        every = [now, *self._superseded]
+        return replace(
+            now,
+            count=sum(past.count for past in every),
+            non_finite=sum(past.non_finite for past in every),
+            minimum=min((past.minimum for past in every if past.minimum is not None), default=None),
+            maximum=max((past.maximum for past in every if past.maximum is not None), default=None),
+        )
 
 
 class Scalars:
@@ -314,7 +335,7 @@ class Scalars:
     def purge(self, step: float) -> None:
         for series in self.tags.values():
             series.purge(step)
-        for tag in [tag for tag, series in self.tags.items() if not series.series.count]:
+        for tag in [tag for tag, series in self.tags.items() if not series.summary().count]:
             del self.tags[tag]
 
     @property

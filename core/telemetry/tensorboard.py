@@ -14,7 +14,7 @@ from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_file import METRICS_CSV, CsvTail, EventFileTail, ScalarTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, summary_of, wall_step_s
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
 
@@ -267,7 +267,7 @@ class ScalarsReader:
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
-        metrics = {name: summary_of(tag.series) for name, tag in series.items()}
+        metrics = {name: tag.summary() for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
         recent: Sequence[tuple[float, float]] = (newest.tails[0].times if newest and newest.is_table else ()) or (
             series[loss].recent if loss else ()

@@ -14,7 +14,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, summary_of, wall_step_s
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, wall_step_s
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import (
@@ -145,7 +145,7 @@ class TrainerReader:
         self._last_state = state
         chosen, arguments, log = self._choose(state), self._arguments(), self._log
         tags, shown = chosen.series, chosen.shown
-        metrics = {name: summary_of(tag.series) for name, tag in tags.items() if name != EPOCH}
+        metrics = {name: tag.summary() for name, tag in tags.items() if name != EPOCH}
         has_ended = _has_ended(metrics)
         early = state.stopped_early if state is not None and (state.step or 0) >= (shown.step or 0) else None
         behind = self._events.behind or bool(log and log.printed.behind)
