@@ -307,9 +307,6 @@ class EventFileTail(ScalarTail):
                 self.damaged_bytes += end + FOOTER_BYTES - position
             else:
                 self.records += 1
-                if self.first_time_s is None and record[:1] == b"\x09" and length >= 9:
-                    began_s = _double.unpack_from(record, 1)[0]
-                    self.first_time_s = began_s if is_moment(began_s) else None
                 self._read_event(record, scalars)
             position = end + FOOTER_BYTES
         return position
@@ -333,6 +330,7 @@ class EventFileTail(ScalarTail):
             return
         time_s = event.wall_time if is_moment(event.wall_time) else self.last_time_s or 0.0
         self.last_time_s = time_s
+        self.first_time_s = self.first_time_s or time_s or None
         if event.session_start:
             scalars.append((None, event.step, 0.0, time_s))
         for tag, value in event.scalars:

@@ -148,11 +148,6 @@ class EventRun:
         return isinstance(self.tails[0], CsvTail) if self.tails else False
 
     @property
-    def first_time_s(self) -> float | None:
-        times = [tail.first_time_s for tail in self.tails if tail.first_time_s is not None]
-        return min(times, default=None)
-
-    @property
     def last_time_s(self) -> float | None:
         """Unix time of the newest event, by the clock of the machine that wrote it."""
         times = [tail.last_time_s for tail in self.tails if tail.last_time_s is not None]

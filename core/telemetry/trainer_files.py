@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
 import os
 import re
 import time
@@ -85,7 +84,6 @@ MOST_CHECKPOINTS_READ = 8
 """Of the newest checkpoints this many are tried before the others are given up."""
 
 STOPPER = ("stateful_callbacks", "EarlyStoppingCallback")
-NON_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +116,8 @@ def value_of(raw: Any) -> float | None:
     """A number, also one that was written as text ("NaN", "2.5"); None for anything else."""
     if not isinstance(raw, str):
         return number(raw)
-    text = raw.strip().lower()
-    if text in NON_FINITE:
-        return NON_FINITE[text]
     try:
-        return float(text) if text[:1] in "+-.0123456789" and "_" not in text else None
+        return None if "_" in raw else float(raw)
     except ValueError:
         return None
 
