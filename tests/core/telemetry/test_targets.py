@@ -181,39 +181,6 @@ def test_without_a_word_the_only_run_or_the_one_that_runs(here: Path, monkeypatc
     assert default_target(list_targets()) is None
 
 
-def test_a_closed_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "closed" / "out").mkdir(parents=True)
-    tmp_path.chmod(0)
-    try:
-        for text in (tmp_path, tmp_path / "closed", tmp_path / "closed" / "out"):
-            assert "Permission denied" in refused_to_nobody(str(text))
-    finally:
-        tmp_path.chmod(0o700)
-
-
-def refused_to_nobody(text: str) -> str:
-    """What `find_target` says to a user without rights; root may read everything."""
-    said("/dev/null")  # everything is imported before rights are given up
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setuid(65534)
-            find_target(text)
-        except (UsageError, OSError, ImportError) as error:
-            os.write(writer, f"{error}"[:1000].encode() if isinstance(error, UsageError) else repr(error).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    with os.fdopen(reader) as answer:
-        message = answer.read()
-    assert "Error(" not in message, message
-    return message
-
-
 # Paths.
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
