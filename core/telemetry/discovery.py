@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from trainwiz.core.files import is_file, is_folder, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
-from trainwiz.core.run.state import ACTIVE, read_state
+from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, METRICS_CSV, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
@@ -237,7 +237,7 @@ def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     runs = [_found_run(summary) for summary in _all_runs(root)]
     running = [found for found in runs if found.runs_now]
     ended = [found for found in runs if not found.runs_now]
-    jobs = list_jobs([RunFolder(found.target.path) for found in running])
+    jobs = list_jobs()
     running += [found for found in jobs if found.target.kind == "process" or not _listed(found, running)]
     return [
         *sorted(running, key=lambda found: found.started_s or 0.0, reverse=True),
@@ -277,10 +277,10 @@ def _listed(found: Found, others: Iterable[Found]) -> bool:
     return any(other.target.kind == "run" and other.target.path.resolve() == place for other in others)
 
 
-def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
+def list_jobs() -> list[Found]:
     """The trainings that run on this machine, as far as this user sees them: one row for each job.
 
-    A job of a run of ours stands as that run. `active_runs`: runs whose own record names their processes.
+    A job of a run of ours stands as that run.
     """
     from trainwiz.core.telemetry.gpu import read_loads
 
@@ -289,7 +289,6 @@ def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
         for pid in load.computing:
             computing.setdefault(pid, []).append(load.index)
     table = ProcessTable()
-    keepers = _keepers(active_runs)
     rows, seen = [], set[int]()
     for top in training_tops(table, computing):
         job = None if top in seen else job_of(top, table)
@@ -297,20 +296,9 @@ def list_jobs(active_runs: Iterable[RunFolder] = ()) -> list[Found]:
             continue
         members = {pid for root in job.roots for pid in members_of(root.pid, table)}
         seen |= members
-        run = job.run or next((keepers[pid] for pid in members if pid in keepers), None)
         gpus = sorted({index for pid in members for index in computing.get(pid, ())})
-        rows.append(_found_run(summarize_run(run)) if run else _found_job(job, table, gpus))
+        rows.append(_found_run(summarize_run(job.run)) if job.run else _found_job(job, table, gpus))
     return rows
-
-
-def _keepers(runs: Iterable[RunFolder]) -> Mapping[int, RunFolder]:
-    """Process that keeps the run -> its folder: a run that was started by hand has no keeper of its own above it."""
-    found = {}
-    for run in runs:
-        keeper = read_state(run).supervisor
-        if keeper is not None and keeper.is_alive():
-            found[keeper.pid] = run
-    return found
 
 
 def _found_job(job: Job, table: ProcessTable, gpus: Iterable[int]) -> Found:

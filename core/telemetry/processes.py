@@ -75,7 +75,6 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 SCAN_AT_MOST_S = 1.0
 SHARE_OF_A_CORE_FOR_SCANS = 0.003
-SETTLED_AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,6 @@ class ProcessSampler:
         self._members: list[Member] = []
         self._roles: dict[tuple[int, int], Role] = {}
         self._cpu: dict[tuple[int, int], tuple[float, float]] = {}
-        self._first_seen: dict[tuple[int, int], float] = {}
         self._next_scan = 0.0
 
     def sample(self) -> list[dict[str, Any]]:
@@ -232,12 +230,8 @@ class ProcessSampler:
     def _scan(self, now: float) -> None:
         started = time.thread_time()
         self._members = tree_of(self.root_pid)
-        keys = {(member.pid, member.started_ticks) for member in self._members}
-        self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
-        # Between fork and exec a child shows its parent's command: young processes are asked again.
-        if any(key not in self._roles or now - self._first_seen[key] < SETTLED_AFTER_S for key in keys):
-            roles = roles_of(self._members)
-            self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
+        roles = roles_of(self._members)
+        self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
         cost_s = time.thread_time() - started
         self._next_scan = now + max(SCAN_AT_MOST_S, cost_s / SHARE_OF_A_CORE_FOR_SCANS)
 
