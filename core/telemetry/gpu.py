@@ -140,13 +140,7 @@ class _Device:
 class GpuSampler:
     """Samples all NVIDIA GPUs (and MIG slices) of this computer. Never raises; not for use by two threads at once."""
 
-    def __init__(
-        self,
-        *,
-        retry_s: float = RETRY_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._retry_s = retry_s
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._session = NvmlSession()
         self._devices: list[_Device] = []
@@ -188,7 +182,7 @@ class GpuSampler:
             self._session.open()
         reason = self._session.error or self._list_devices()
         if reason is not None and self._next_open_s is None:
-            self._next_open_s = now_s + self._retry_s
+            self._next_open_s = now_s + RETRY_S
         return reason
 
     def _list_devices(self) -> str | None:
@@ -326,8 +320,8 @@ class GpuLoads:
 class LoadReader:
     """Reads the loads, again and again; its driver session stays open between two readings. Never raises."""
 
-    def __init__(self, sampler: GpuSampler | None = None) -> None:
-        self._sampler = sampler or GpuSampler()
+    def __init__(self) -> None:
+        self._sampler = GpuSampler()
         self._lock = threading.Lock()
 
     def read(self) -> GpuLoads:

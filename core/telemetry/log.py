@@ -221,15 +221,14 @@ class Folded:
 
 
 class LogLines:
-    """The newest `kept` lines of a log that arrives in pieces. `version` changes with the content."""
+    """The newest KEPT_LINES lines of a log that arrives in pieces. `version` changes with the content."""
 
-    def __init__(self, kept: int = KEPT_LINES) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self.version = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._folded = Folded(self._kept)
+        self._folded = Folded(KEPT_LINES)
         self._half = ""
         self._shown: tuple[LogLine, ...] | None = None
 
@@ -242,7 +241,7 @@ class LogLines:
         *lines, half = (self._half + text).split("\n")
         # Of a line that is still being rewritten, only the last versions can matter.
         self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
-        for line in lines[-2 * self._kept :]:
+        for line in lines[-2 * KEPT_LINES :]:
             self._folded.add(line)
 
     def clear(self) -> None:

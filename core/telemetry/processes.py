@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -354,13 +354,13 @@ def is_written(pid: int, descriptor: int) -> bool:
     return flags is None or bool(int(flags[1], 8) & WRITING)
 
 
-def written_through(pipe: str, beside: Iterable[int] | None = None) -> list[Path]:
+def written_through(pipe: str) -> list[Path]:
     """The files into which a reader of `pipe` ("pipe:[1234]") writes: `python train.py | tee train.log`.
 
     Looks at processes of this user whose standard input is that pipe.
     """
     found: list[Path] = []
-    for pid in all_pids() if beside is None else beside:
+    for pid in all_pids():
         try:
             if os.readlink(f"/proc/{pid}/fd/0") != pipe:  # noqa: PTH115 - a pipe is no path
                 continue

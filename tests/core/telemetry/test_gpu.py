@@ -64,7 +64,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sampler(driver: FakeNvml, clock: Clock) -> Any:
-    one = GpuSampler(retry_s=10.0, clock=clock)
+    one = GpuSampler(clock)
     yield one
     one.close()
 
@@ -191,7 +191,7 @@ def test_a_driver_that_does_not_start_is_one_reason(driver: FakeNvml, code: int,
     lines, unavailable = GpuSampler().sample()
     assert lines == []
     assert list(unavailable) == ["gpus"] and words in unavailable["gpus"]
-    now = LoadReader(GpuSampler()).read()
+    now = LoadReader().read()
     assert now.gpus == () and words in now.problem
 
 

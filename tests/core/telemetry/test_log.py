@@ -17,8 +17,8 @@ from trainwiz.core.telemetry.log import LONGEST_LINE, LogFile, LogLines, LogPart
 from tests.each import each
 
 
-def shown(*texts: str, kept: int = 300) -> list[str]:
-    log = LogLines(kept=kept)
+def shown(*texts: str) -> list[str]:
+    log = LogLines()
     for text in texts:
         log.feed(text)
     return [line.text for line in log.lines()]
