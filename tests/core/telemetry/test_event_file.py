@@ -162,7 +162,6 @@ LARGEST_NUMBER = b"\xff" * 9 + b"\x7f"
     "event",
     [
         # Its time, its step, its tensor.
-        b"\x08" + LARGEST_NUMBER + b"\x10\x03",
         b"\x09" + struct.pack("<d", BEGAN_S) + b"\x10" + LARGEST_NUMBER + b"\x1a\x01x",
         b"\x09" + struct.pack("<d", BEGAN_S) + b"\x2a\x22\x0a\x20\x0a\x04loss\x4a\x0b\x0a\x09\x0a\x07scalars"
         b"\x42\x0b\x28" + LARGEST_NUMBER,

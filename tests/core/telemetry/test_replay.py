@@ -14,7 +14,6 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
 
 from tests.core.telemetry.written_run import write_json, write_lines
-from tests.each import each
 
 BEGIN_S = 1_795_000_000.0
 SECOND_S = BEGIN_S + 86_400
@@ -143,7 +142,10 @@ def test_a_run_without_times_or_that_goes_on_is_refused(run: RunFolder) -> None:
 
 
 def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
-    assert [parse_speed(text) for text in ("60", "60x", "0.5X", "1e3")] == [60.0, 60.0, 0.5, 1000.0]
+    assert [parse_speed(text) for text in ("60x", "0.5X", "1e3")] == [60.0, 0.5, 1000.0]
+    for text in ("0", "nan", "fast", "1e30"):
+        with pytest.raises(UsageError, match="--replay takes a speed"):
+            parse_speed(text)
     clock = Clock()
     played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, clock)
     moments = []
@@ -151,12 +153,6 @@ def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
         moments.append(played.moment())
     assert moments == [10.0, 18.0, 100.0, 102.0, 105.0, 105.0]
     assert played.over
-
-
-@each("text", ["0", "nan", "fast", "1e30"])
-def test_wrong_speeds_are_one_sentence(text: str) -> None:
-    with pytest.raises(UsageError, match="--replay takes a speed"):
-        parse_speed(text)
 
 
 def test_what_watchers_said_later_is_not_shown(run: RunFolder) -> None:
