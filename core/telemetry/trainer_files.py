@@ -100,6 +100,12 @@ class TrainerState:
     stopped_early: str | None = None
     """One sentence, where it says that the training ended itself before its last step."""
 
+    def goes_through(self, earlier: TrainerState) -> bool:
+        """Whether `earlier` can be a state of the same training: the last row it has is found here too."""
+        count = len(earlier.rows)
+        # As text: a loss that is not a number is not equal to itself.
+        return not count or (count <= len(self.rows) and repr(self.rows[count - 1]) == repr(earlier.rows[-1]))
+
     def scalars(self) -> Iterator[Scalar]:
         """Every number of every row; rows without a step stand at the step before."""
         step = 0
@@ -209,8 +215,13 @@ class NewestState:
             if file.parent != self.path:
                 break
         self.problems = tuple(problems)
+        best = max(states, key=lambda state: state.step or 0, default=None)
+        newest = self._state_of(max(files, key=_written_s)) if best else None
         self._read = {file: read for file, read in self._read.items() if file in files}
-        return max(states, key=lambda state: state.step or 0, default=None)
+        # Written last, by another training than the one that went furthest. Times alone say little: copies are in any order.
+        if best and isinstance(newest, TrainerState) and newest.written_s > best.written_s:
+            return best if best.goes_through(newest) else newest
+        return best
 
     def _state_of(self, file: Path) -> TrainerState | str:
         try:
@@ -224,6 +235,13 @@ class NewestState:
         state = read_trainer_state(file)
         self._read[file] = (stamp, state)
         return state
+
+
+def _written_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 # StdoutMetrics: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.

@@ -122,6 +122,16 @@ def test_the_newest_readable_state_counts(tmp_path: Path) -> None:
     assert found is not None and (found.step, newest.problems) == (30, ())
 
 
+def test_of_two_trainings_the_state_that_was_written_last_counts(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "two", 50, at_s=1_000)
+    checkpoint(tmp_path / "two", 10, state(10, [{"step": 10, "loss": math.nan, "epoch": 0.5}]), at_s=2_000)
+    assert look(tmp_path / "two").step == 10
+    # A copy in any order is still one training.
+    checkpoint(tmp_path / "copy", 50, state(50, losses(50, math.nan)), at_s=1_000)
+    checkpoint(tmp_path / "copy", 10, state(10, losses(10, math.nan)), at_s=2_000)
+    assert look(tmp_path / "copy").step == 50
+
+
 STOPPED = {"TrainerControl": {"args": {"should_training_stop": True}}}
 PATIENCE = {"args": {"early_stopping_patience": 2}, "attributes": {"early_stopping_patience_counter": 2}}
 
