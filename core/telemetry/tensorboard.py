@@ -13,7 +13,7 @@ from pathlib import Path
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import METRICS_CSV, CsvTail, EventFileTail, ScalarTail
+from trainwiz.core.telemetry.event_file import METRICS_CSV, CsvTail, EventFileTail, Scalar, ScalarTail
 from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
@@ -87,9 +87,11 @@ class EventRun:
         self.scalars = scalars
         self.was_rewritten = False
         """A file turned out to be another one: what was read no longer holds."""
+        self.is_mixed = False
+        """Several jobs write to the folder at the same time: its files are no series together."""
         self.tails: list[ScalarTail] = []
         self.behind = False
-        self._tags: dict[ScalarTail, set[str | None]] = {}
+        self._spans: dict[ScalarTail, tuple[set[str | None], float, float]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
 
     def update_files(self, files: list[Path]) -> None:
@@ -106,8 +108,21 @@ class EventRun:
     @property
     def launches(self) -> int:
         """How many files, one after another, have values of the same tags."""
-        every = self._tags.values()
+        every = [tags for tags, *_ in self._spans.values()]
         return sum(any(tags & others for others in every if others is not tags) for tags in every)
+
+    def _mixes(self, tail: ScalarTail, scalars: list[Scalar]) -> bool:
+        """Whether another file has values of the same tags that were written before and after those of this one."""
+        if any(tag is None for tag, *_ in scalars):
+            # It says itself that it goes on from another.
+            self._spans.clear()
+        tags, began_s, last_s = self._spans.get(tail, (set(), scalars[0][3], 0.0))
+        mine = self._spans[tail] = (tags | {tag for tag, *_ in scalars}, began_s, max(last_s, scalars[-1][3]))
+        return any(
+            mine[0] & other[0] and mine[1] < other[2] and other[1] < mine[2]
+            for file, other in self._spans.items()
+            if file is not tail
+        )
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether anything was new."""
@@ -119,11 +134,9 @@ class EventRun:
                 if tail.began_anew:
                     self.was_rewritten = self.behind = True
                     return True
-                tags = {tag for tag, *_ in scalars}
-                if None in tags:
-                    # It says itself that it goes on from another.
-                    self._tags.clear()
-                self._tags.setdefault(tail, set()).update(tags)
+                if scalars and self._mixes(tail, scalars):
+                    self.is_mixed = self.was_rewritten = self.behind = True
+                    return True
                 grew = grew or bool(scalars)
                 self.scalars.add_all(scalars, session=tail)
                 if time.monotonic() > deadline:
@@ -173,6 +186,8 @@ class EventRuns:
         self.root = root
         self._new_scalars = new_scalars
         self._find = find or (lambda: find_scalar_files(root, skip))
+        self._mixed: set[str] = set()
+        """Folders whose files are runs of their own."""
         self.rewritten = 0
         """How often everything was read anew, because a file turned out to be another one."""
         self._forget()
@@ -190,6 +205,7 @@ class EventRuns:
         for run in self.runs.values():
             self.grew = run.read(deadline) or self.grew
             if run.was_rewritten:
+                self._mixed |= {run.name} if run.is_mixed else set()
                 self.rewritten += 1
                 self._forget()
                 self.grew = self.behind = True
@@ -201,12 +217,20 @@ class EventRuns:
 
     def _look_for_files(self) -> None:
         started_s = time.thread_time()
-        for name, files in self._find().items():
+        for name, files in self._runs_of_files():
             if name not in self.runs:
                 self.runs[name] = EventRun(name, self._new_scalars())
             self.runs[name].update_files(files)
         cost_s = time.thread_time() - started_s
         self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
+
+    def _runs_of_files(self) -> Iterator[tuple[str, list[Path]]]:
+        for name, files in self._find().items():
+            if name in self._mixed:
+                for file in files:
+                    yield Path(name, file.name.rpartition("tfevents.")[2]).as_posix(), [file]
+            else:
+                yield name, files
 
     @property
     def tails(self) -> list[ScalarTail]:

@@ -55,6 +55,12 @@ def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> N
     snapshot = source_of(tmp_path).read_all(["loss"])
     curve = snapshot.curve("loss")
     assert (list(curve.steps), set(curve.values)) == (list(range(30)), {1.0})
+    # Two jobs that write at once are told apart.
+    write_points(tmp_path / "at once", {"loss": every(20, 9.0, 5)}, suffix=".a")
+    write_points(tmp_path / "at once", {"loss": every(10, 1.0, 5)}, suffix=".b")
+    metrics = source_of(tmp_path / "at once").read_all().metrics
+    assert [(one.count, one.minimum, one.maximum) for one in metrics.values()] == [(20, 9.0, 9.0), (10, 1.0, 1.0)]
+    assert [name.rpartition(".")[2] for name in metrics] == ["a/loss", "b/loss"]
     # One after another they keep their own times: the night between them is no step.
     write_points(tmp_path / "night", {"loss": every(50, 1.0)}, suffix=".a")
     second = {"loss": [(step, 1.0) for step in range(50, 60)]}
