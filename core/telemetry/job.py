@@ -7,11 +7,12 @@ import os
 import platform
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from trainwiz.core.files import at_home
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import ProcessId, identify
@@ -36,7 +37,7 @@ from trainwiz.core.telemetry.words import (
     shown_command,
     trains_by_its_words,
 )
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import parse_json, plain_text
 
 # The folders and files that a training's command line names for its output.
 
@@ -45,16 +46,58 @@ _OUTPUT = re.compile(
     r"|default[_-]root[_-]dir|project[_-]dir|save[_-]?dir|exp(eriment)?[_-]?dir|run[_-]?dir|model[_-]dir|work[_-]?dir)",
     re.IGNORECASE,
 )
+_CONFIG = (".json", ".yaml", ".yml")
+LARGEST_CONFIG_BYTES = 256 * 1024
+DEEPEST_KEY = 3
 
 
 def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Named by options (`--output_dir X`, `train.output_dir=X`); none twice. Whether they exist is not asked."""
+    """Named by options (`--output_dir X`, `train.output_dir=X`) or in a config file among the words; none twice.
+
+    Whether they exist is not asked.
+    """
     named = []
     for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if _OUTPUT.fullmatch(name.lstrip("-+")) and (equals or (word.startswith("--") and not after.startswith("--"))):
             named.append(value if equals else after)
+    named += _from_configs(command, cwd)
     return list(dict.fromkeys(cwd / at_home(Path(text)) for text in named if text and "\0" not in text))
+
+
+def _from_configs(command: Sequence[str], cwd: Path) -> Iterator[str]:
+    for word in command[1:]:
+        text = word.partition("=")[2] or word
+        if text.lower().endswith(_CONFIG):
+            yield from _named_in(_load(cwd / text), DEEPEST_KEY)
+
+
+def _load(path: Path) -> Any:
+    """The document of a config file; None for anything that is none."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG_BYTES:
+            return None
+        text = read_small(path).decode()
+        if path.suffix.lower() == ".json":
+            return parse_json(text)
+        import yaml
+        from trainwiz.core.config.yaml_text import load_yaml
+    except (OSError, ValueError):
+        return None
+    try:
+        return load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def _named_in(document: Any, depth: int) -> Iterator[str]:
+    if not isinstance(document, Mapping) or depth == 0:
+        return
+    for key, value in document.items():
+        if isinstance(value, str) and _OUTPUT.fullmatch(str(key)):
+            yield value
+        else:
+            yield from _named_in(value, depth - 1)
 
 
 # Files in which a training records its metrics: how they are called, where they lie, and which process writes one.

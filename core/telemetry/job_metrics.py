@@ -25,6 +25,7 @@ from trainwiz.core.telemetry.job import (
 from trainwiz.core.telemetry.processes import (
     OpenFile,
     ProcessTable,
+    environment_of,
     open_files,
     working_folder,
     written_through,
@@ -32,6 +33,7 @@ from trainwiz.core.telemetry.processes import (
 from trainwiz.core.telemetry.target import Target
 
 EVENT_FILE_RANK = 0
+OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 ENDS = ("file", "pipe")
 
 
@@ -103,9 +105,12 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
 
 
 def outputs_of(pid: int, table: ProcessTable) -> list[Path]:
-    """The folders that its arguments name for what it writes."""
-    cwd = working_folder(pid)
-    return [] if cwd is None else [Path(os.path.normpath(path)) for path in output_paths(table.command(pid), cwd)]
+    """The folders that its arguments and its environment name for what it writes."""
+    cwd, variables = working_folder(pid), environment_of(pid)
+    if cwd is None:
+        return []
+    named = [cwd / variables[name] for name in OUTPUT_VARIABLES if variables.get(name)]
+    return [Path(os.path.normpath(path)) for path in (*output_paths(table.command(pid), cwd), *named)]
 
 
 NO_LOG = (

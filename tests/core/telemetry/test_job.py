@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import shlex
@@ -16,7 +17,7 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 from trainwiz.core.run.lost import identify
 from trainwiz.core.telemetry.job import Job, job_of, output_paths
-from trainwiz.core.telemetry.job_metrics import Clues, find_metrics
+from trainwiz.core.telemetry.job_metrics import Clues, find_metrics, outputs_of
 from trainwiz.core.telemetry.processes import (
     OpenFile,
     ProcessTable,
@@ -152,12 +153,27 @@ def test_processes_that_have_ended_that_train_nothing_and_hostile_names(scripts:
         ("python t.py +train.output_dir=/abs/out", ["/abs/out"]),
         ("python t.py --output_dir", []),
         ("python t.py --lr 3 output_dir", []),
+        ("python t.py args.json", ["a"]),
+        ("python t.py --config=config.yaml", ["b"]),
+        *((f"python t.py c{n}.yaml c{n}.json missing.json .", []) for n in range(5)),
         # A home that nobody has is a name like others; a process that has just ended has no words.
         ("python x.py --output_dir '~nobody-has-this-name'", ["~nobody-has-this-name"]),
     ],
 )
-def test_output_folders_by_options(tmp_path: Path, command: str, named: list[str]) -> None:
+def test_output_folders_by_options_and_config_files(tmp_path: Path, command: str, named: list[str]) -> None:
+    (tmp_path / "args.json").write_text(json.dumps({"train": {"output_dir": "a"}, "lr": 3}))
+    (tmp_path / "config.yaml").write_text("training:\n  logging_dir: b\n")
+    broken = ("{", "[" * 1_100, "- !!python/object/apply:os.system [true]", "\x00\xff", "output_dir: 3")
+    for n, text in enumerate(broken):
+        for ending in ("json", "yaml"):
+            (tmp_path / f"c{n}.{ending}").write_text(text, encoding="latin-1")
     assert output_paths(shlex.split(command), tmp_path) == [tmp_path / name for name in named]
+
+
+def test_output_folders_by_the_environment(scripts: Path) -> None:
+    with started(python("train.py"), scripts, TENSORBOARD_LOGGING_DIR="logs") as process:
+        tree_with(process.pid, 1)
+        assert outputs_of(process.pid, ProcessTable()) == [scripts / "logs"]
 
 
 @each(("is_trainer", "kind"), [(True, "trainer"), (False, "tensorboard")])
