@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 
 # The smoothed line of a curve that is cut into columns.
 
@@ -64,7 +65,8 @@ def fill_between(values: Sequence[float | None]) -> tuple[float | None, ...]:
 
 RAW_POINTS = 16_384
 """The newest points are kept as they are: between this many and twice as many."""
-BUCKET_POINTS = 8
+FIRST_BUCKET_POINTS = 8
+MOST_BUCKETS = 32_768
 MOST_NON_FINITE_STEPS = 1_000
 
 
@@ -138,12 +140,12 @@ class Curve:
 
 
 EMPTY_CURVE = Curve(
-    BUCKET_POINTS, array("d"), array("d"), array("d"), array("d"), array("d"), array("d"), non_finite_steps=()
+    FIRST_BUCKET_POINTS, array("d"), array("d"), array("d"), array("d"), array("d"), array("d"), non_finite_steps=()
 )
 
 
 class Series:
-    """One metric. Adding a point costs the same however many there are, and older ones are kept in an eighth of the memory.
+    """One metric. Adding a point costs the same however many there are, and memory is bounded.
 
     `count` includes non-finite values; `minimum` and `maximum` are over finite ones; `first` is the
     first finite value, `last` the newest one, finite or not.
@@ -161,6 +163,7 @@ class Series:
         self._non_finite_steps: list[float] = []
         self._steps: array[float] = array("d")
         self._values: array[float] = array("d")
+        self._bucket_points = FIRST_BUCKET_POINTS
         self._bucket_steps: array[float] = array("d")
         self._lows: array[float] = array("d")
         self._highs: array[float] = array("d")
@@ -199,7 +202,7 @@ class Series:
             del self._bucket_steps[keep:], self._lows[keep:], self._highs[keep:], self._sums[keep:]
         del self._non_finite_steps[find(self._non_finite_steps, step) :]
         self.non_finite = len(self._non_finite_steps)
-        self.count = self.non_finite + len(self._bucket_steps) * BUCKET_POINTS + len(self._steps)
+        self.count = self.non_finite + len(self._bucket_steps) * self._bucket_points + len(self._steps)
         lows, highs = [*self._lows, *self._values], [*self._highs, *self._values]
         self.minimum, self.maximum = min(lows, default=None), max(highs, default=None)
         if not lows:
@@ -215,14 +218,14 @@ class Series:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
         if self._curve is None:
             buckets = self._bucket_steps[:], self._lows[:], self._highs[:], self._sums[:]
-            self._curve = Curve(BUCKET_POINTS, *buckets, self._steps[:], self._values[:], self.non_finite_steps)
+            self._curve = Curve(self._bucket_points, *buckets, self._steps[:], self._values[:], self.non_finite_steps)
         return self._curve
 
     def _take_last(self) -> None:
         if self._steps:
             self.last_step, self.last = self._steps[-1], self._values[-1]
         elif self._bucket_steps:
-            self.last_step, self.last = self._bucket_steps[-1], self._sums[-1] / BUCKET_POINTS
+            self.last_step, self.last = self._bucket_steps[-1], self._sums[-1] / self._bucket_points
         else:
             self.last_step = self.last = None
         bad_step = self._non_finite_steps[-1] if self._non_finite_steps else None
@@ -230,8 +233,8 @@ class Series:
             self.last_step, self.last = bad_step, math.nan
 
     def _compress(self) -> None:
-        """The older half of the raw points becomes buckets."""
-        size = BUCKET_POINTS
+        """The older half of the raw points becomes buckets; too many buckets are merged two by two."""
+        size = self._bucket_points
         cut = RAW_POINTS - RAW_POINTS % size
         values = self._values[:cut]
         self._bucket_steps.extend(self._steps[:cut:size])
@@ -241,6 +244,17 @@ class Series:
         self._highs.extend(map(max, *columns))
         self._sums.extend(map(sum, zip(*columns, strict=True)))
         del self._steps[:cut], self._values[:cut]
+        if len(self._bucket_steps) >= MOST_BUCKETS:
+            self._merge_buckets()
+
+    def _merge_buckets(self) -> None:
+        even = len(self._bucket_steps) - len(self._bucket_steps) % 2
+        first, second = slice(0, even, 2), slice(1, even, 2)
+        self._bucket_steps = self._bucket_steps[first]
+        self._lows = array("d", map(min, self._lows[first], self._lows[second]))
+        self._highs = array("d", map(max, self._highs[first], self._highs[second]))
+        self._sums = array("d", map(add, self._sums[first], self._sums[second]))
+        self._bucket_points *= 2
 
 
 def _least(first: float | None, second: float) -> float:

@@ -11,8 +11,9 @@ import pytest
 from trainwiz.core.telemetry.machine import MachineHistory, Peaks
 from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
 from trainwiz.core.telemetry.series import (
-    BUCKET_POINTS,
+    FIRST_BUCKET_POINTS,
     LEAST_SPAN_S,
+    MOST_BUCKETS,
     MOST_POINTS,
     MOST_SPAN_S,
     RAW_POINTS,
@@ -92,18 +93,19 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
     for step in range(100, 4 * RAW_POINTS):
         series.add(step, float(step))
     series.rewind(1000)
-    assert 0 <= series.count - 1001 < BUCKET_POINTS
-    assert series.maximum is not None and series.maximum - 1000 < BUCKET_POINTS
+    assert 0 <= series.count - 1001 < FIRST_BUCKET_POINTS
+    assert series.maximum is not None and series.maximum - 1000 < FIRST_BUCKET_POINTS
 
 
 def test_many_points_stay_small_and_cheap_to_draw() -> None:
-    count = 300_000
+    count = 600_000
     series = Series()
     for step in range(count):
         series.add(step, step * 0.5)
     curve = series.curve()
     assert series.count == len(curve) == count
-    assert 2 * len(curve.steps) + 4 * len(curve.bucket_steps) < 0.75 * count
+    assert len(curve.steps) < 2 * RAW_POINTS and len(curve.bucket_steps) < MOST_BUCKETS
+    assert curve.columns(0, count - 1, 1).mean[0] == pytest.approx((count - 1) * 0.25)
     columns = curve.columns(0, count - 1, 240)
     assert all(value is not None for value in columns.low)
     assert columns.high[-1] == (count - 1) * 0.5
