@@ -105,6 +105,7 @@ def _named_in(document: Any, depth: int) -> Iterator[str]:
 EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 EVENT_WORD = "tfevents"
 RECORDS = ("trainer_state.json", "metrics.csv")
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 """Devices through which CUDA, CUDA in WSL and ROCm compute."""
 CLOCK_SLACK_S = 2.0
@@ -267,11 +268,15 @@ def is_training(pid: int, table: ProcessTable) -> bool:
 
 
 def works(pid: int, table: ProcessTable) -> bool:
-    """Whether it has a graphics card open, writes records, or began an event file."""
+    """Whether it has a graphics card open, writes records, weights or a log with metrics, or began an event file."""
+    from trainwiz.core.telemetry.trainer_files import prints_metrics
+
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):
         return here is not None
-    if any(is_record(path.name) for path in written_files(pid, files)):
+    if any(is_record(path.name) or path.suffix in WEIGHTS for path in written_files(pid, files)):
+        return True
+    if any(file.path is not None and file.descriptor in (1, 2) and prints_metrics(file.path) for file in files):
         return True
     folders = [] if cwd is None else [*output_paths(table.command(pid), cwd), cwd]
     events = (path for folder in folders for path in records(folder, here.create_time, is_event_file))

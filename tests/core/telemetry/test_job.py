@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 from trainwiz.core.run.lost import identify
-from trainwiz.core.telemetry.job import Job, job_of, output_paths
+from trainwiz.core.telemetry.job import Job, is_training, job_of, output_paths
 from trainwiz.core.telemetry.job_metrics import Clues, find_metrics, outputs_of
 from trainwiz.core.telemetry.processes import (
     OpenFile,
@@ -168,6 +168,24 @@ def test_output_folders_by_options_and_config_files(tmp_path: Path, command: str
         for ending in ("json", "yaml"):
             (tmp_path / f"c{n}.{ending}").write_text(text, encoding="latin-1")
     assert output_paths(shlex.split(command), tmp_path) == [tmp_path / name for name in named]
+
+
+@each(
+    ("does", "trains"),
+    [
+        ("print({'loss': 1.0, 'epoch': 0.1}, flush=True)", True),
+        ("weights = open('last.pt', 'wb')", True),
+        ("print('ready', flush=True)", False),
+    ],
+)
+def test_a_training_without_a_card_shows_by_its_weights_or_its_log(scripts: Path, does: str, trains: bool) -> None:
+    (scripts / "plain.py").write_text(
+        f"import time\nfrom fake import load_framework\nload_framework()\n{does}\nopen('done', 'w')\ntime.sleep(600)\n"
+    )
+    (scripts / "done").unlink(missing_ok=True)
+    with started(python("plain.py"), scripts, scripts / f"{trains}{len(does)}.log") as process:
+        wait_for((scripts / "done").exists)
+        assert is_training(process.pid, ProcessTable()) is trains
 
 
 def test_output_folders_by_the_environment(scripts: Path) -> None:
