@@ -9,14 +9,26 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from trainwiz.core.language import mark
 from trainwiz.core.run.lost import ProcessId, all_pids, identify, stat_fields
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
+T = TypeVar("T")
+
 # What can be asked of one process: working folder, environment, owner, loaded libraries. Nothing raises.
-# Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere what a run of ours needs.
+# Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
+
+
+def _asked(pid: int, question: str, otherwise: T) -> Any | T:
+    """What psutil says of a process."""
+    import psutil
+
+    try:
+        return getattr(psutil.Process(pid), question)()
+    except (psutil.Error, OSError, AttributeError):  # macOS tells nobody some of it
+        return otherwise
 
 
 def _read(pid: int, name: str) -> str:
@@ -29,6 +41,9 @@ def _read(pid: int, name: str) -> str:
 
 def working_folder(pid: int) -> Path | None:
     """None where it cannot be read: another user's process, or one that has ended."""
+    if sys.platform != "linux":
+        folder = _asked(pid, "cwd", None)
+        return None if folder is None else Path(folder)
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:
@@ -37,6 +52,8 @@ def working_folder(pid: int) -> Path | None:
 
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that the process was started with; empty where they cannot be read."""
+    if sys.platform != "linux":
+        return dict(_asked(pid, "environ", {}))
     pairs = (pair.partition("=") for pair in _read(pid, "environ").split("\0"))
     return {name: value for name, found, value in pairs if found}
 
@@ -44,18 +61,15 @@ def environment_of(pid: int) -> dict[str, str]:
 def command_of(pid: int) -> list[str]:
     """The command line; empty when it cannot be read."""
     if sys.platform != "linux":
-        import psutil
-
-        try:
-            return list(psutil.Process(pid).cmdline())
-        except psutil.Error:
-            return []
+        return list(_asked(pid, "cmdline", []))
     text = _read(pid, "cmdline").rstrip("\0")
     return text.split("\0") if text else []
 
 
 def maps_any(pid: int, libraries: tuple[str, ...]) -> bool:
     """Whether a shared library with one of these words in its name is loaded; False where that cannot be read."""
+    if sys.platform != "linux":
+        return any(word in mapped.path for mapped in _asked(pid, "memory_maps", []) for word in libraries)
     text = _read(pid, "maps")
     return any(word in text for word in libraries)
 
@@ -299,7 +313,7 @@ class ProcessTable:
         return order
 
 
-# What a process has open: files by path, and where its standard output goes.
+# What a process has open: files by path, and where its standard output goes. Linux: /proc/PID/fd, elsewhere psutil.
 
 Kind = Literal["file", "pipe", "terminal", "null", "socket", "other"]
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -320,6 +334,9 @@ class OpenFile:
 
 def open_files(pid: int) -> list[OpenFile] | None:
     """None where this user may not look, or the process is gone. Files that were deleted are left out."""
+    if sys.platform != "linux":
+        files = _asked(pid, "open_files", None)
+        return None if files is None else [OpenFile(file.fd, file.path, "file") for file in files]
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             descriptors = [entry.name for entry in entries]

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 from trainwiz.core.run.lost import identify
@@ -21,10 +22,14 @@ from trainwiz.core.telemetry.job_metrics import Clues, find_metrics, outputs_of
 from trainwiz.core.telemetry.processes import (
     OpenFile,
     ProcessTable,
+    command_of,
+    environment_of,
     is_written,
+    maps_any,
     open_files,
     roles_of,
     tree_of,
+    working_folder,
 )
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
@@ -239,3 +244,20 @@ def test_files_and_how_they_were_opened(tmp_path: Path) -> None:
         assert is_written(os.getpid(), written.fileno())
         assert {file.kind for file in files.values() if file.descriptor == null.fileno()} <= {"null"}
         assert not any("gone" in name for name in files), "a deleted file is left out"
+
+
+def test_what_linux_says_of_a_process_psutil_says_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(["bash", "-c", "exec 3> out.txt; while sleep 600; do :; done"], tmp_path, NAMED="x") as process:
+        wait_for((tmp_path / "out.txt").exists)
+
+        def told() -> tuple[object, ...]:
+            paths = {file.path for file in open_files(process.pid) or ()}
+            words, libraries = command_of(process.pid), [maps_any(process.pid, (name,)) for name in ("libc", "libno")]
+            return working_folder(process.pid), environment_of(process.pid)["NAMED"], words, libraries, out in paths
+
+        out = tmp_path / "out.txt"
+        by_linux = told()
+        assert psutil.pid_exists(process.pid)
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert told() == by_linux == (tmp_path, "x", by_linux[2], [True, False], True)
+        monkeypatch.undo()
