@@ -190,7 +190,8 @@ class TextFileReader(Reader):
             return
         # Rows so long that none begins in a block: the first ones stand for all.
         self.unit = type(self).unit
-        first_ones = list(islice(self.batches(wanted), 2))
+        all_batches = self.batches(wanted)
+        first_ones = list(islice(all_batches, 2))
         self.partial = len(first_ones) == 2
         self._share = self._file.share_read() if self.partial else 1.0
         yield from first_ones

@@ -275,3 +275,10 @@ def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) ->
     message = caught.value.findings[0].message
     byte = int(message.split("byte ")[1].split(" ")[0])
     assert byte > len(good) and path.read_bytes()[byte - 1 :].startswith(b'{"sequence": "MKT\n')
+
+
+def test_rows_longer_than_any_block_are_counted_by_their_bytes(tmp_path: Path) -> None:
+    """Three lines of 4 MB were 2,000,000,000 rows: a file that was closed again had been read to 0 %."""
+    path = write(tmp_path / "a.txt", ("x" * 4_000_000 + "\n") * 3)
+    summary = summarize_data(of_task("causal-lm", path, concatenate=False))
+    assert (summary.rows, summary.rows_exact) == (3, False)
