@@ -3,7 +3,6 @@
 from dataclasses import fields
 from typing import Any
 
-import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.estimate.traced import NO_EVIDENCE
@@ -11,6 +10,7 @@ from trainwiz.core.plan.resolve import STEPS, Step
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import config, machine, rows
+from tests.each import each
 
 PARTS = {part.name for part in fields(Plan)}
 GIVEN = {"machine", "config", "spec", "data", "based_on", "known", "asked", "found"}
@@ -67,11 +67,10 @@ def undeclared(step: Step, written: dict[str, str]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_", "gpu", "mode"),
     [
         (config("nllb-600m", evaluation__generate=True, checkpoint__keep_best=True), "RTX 3090", "train"),
-        (config("qwen2.5-1.5b", peft__method="lora", batch__target_samples=64), "RTX 2080 Super", "train"),
         (config("gpt2-medium", engine__strategy="zero3", engine__optimizer="adamw_bnb_8bit"), None, "smoke"),
     ],
 )
