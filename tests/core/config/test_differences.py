@@ -18,12 +18,6 @@ def test_equal_runs_differ_in_nothing_whatever_was_typed():
     assert found({"training.max_steps": 10}, {"training.max_steps": 10, "name": "mine"}) == {}
 
 
-def test_values_are_compared_as_they_are_resolved():
-    assert found({"training.learning_rate": 4e-4, "training.warmup": 10}, {"training.learning_rate": 1e-4}) == {
-        "training.learning_rate": (4e-4, 1e-4, "you")
-    }
-
-
 def test_of_a_source_only_what_differs_is_named():
     theirs = {"data.sources": [{"name": "a.csv", "text_column": "x"}, {"name": "b.csv"}]}
     yours = {"data.sources": [{"name": "a.csv", "text_column": "y"}, {"name": "b.csv"}]}
