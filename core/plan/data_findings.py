@@ -6,16 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.refusals import ATTENTION, COMPILE, can_compile
-from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of
+from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.rows import SHARED, lengths_of
 from trainwiz.core.plan.words import counted, duration_range, gib, percent
@@ -285,16 +283,15 @@ def _shorter(plan: Plan) -> Iterator[Remedy]:
     if work is None or plan.rate is None or time.steps is None or time.total_s is None:
         return
     ranked = []
-    for name, spec in load_models().items():
-        kind, (architecture, _) = spec.architecture.get("model_type"), read_architecture(spec.architecture)
-        if kind != work.architecture.model_type or architecture is None or name.endswith("tiny"):
-            continue
-        if architecture.parameters < work.architecture.parameters / 2:
+    for spec, architecture in smaller_than(work):
+        is_half = architecture.parameters < work.architecture.parameters / 2
+        if is_half and spec.architecture.get("model_type") == work.architecture.model_type:
             likely_s = step_time(replace(work, architecture=architecture), plan.rate).step.times(time.steps).likely
             # The largest that takes at most a hundredth of the time, else the quickest.
-            ranked.append((architecture.parameters if likely_s < time.total_s / 100 else -likely_s, name, spec))
+            ranked.append((architecture.parameters if likely_s < time.total_s / 100 else -likely_s, spec))
     if ranked:
-        _, name, spec = max(ranked, key=lambda model: model[0])
+        _, spec = max(ranked, key=lambda model: model[0])
+        name = spec.name
         span = _span(changed(plan, {"model.name": name}, spec))
         if span:
             yield plan.remedy(tr("{name}: {span} for the same steps", name=name, span=span), {"model.name": name})

@@ -75,9 +75,7 @@ def load_variable_rules() -> VariableRules:
 
     def rules(kind: str) -> Iterator[VariableRule]:
         for row in document[kind]:
-            values: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
-            }
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
             for variable in values.pop("variables", None) or (values.pop("variable"),):
                 yield VariableRule(variable, **values)
 
@@ -165,11 +163,9 @@ def is_consumer(gpu: Gpu) -> bool:
 
 def _nvlink(gpus: tuple[Gpu, ...]) -> bool | None:
     """By the links that were read, or because the card has no place for a bridge; None where it is not known."""
+    links = " ".join(link for gpu in gpus for link in gpu.links)
     if gpus and all(gpu.links for gpu in gpus):
-        links = [link for gpu in gpus for link in gpu.links]
-        if any("NVLink" in link for link in links):
-            return True
-        return None if any(tr(UNKNOWN_LINK) in link for link in links) else False
+        return True if "NVLink" in links else None if tr(UNKNOWN_LINK) in links else False
     return False if all(is_consumer(gpu) and not HAS_CONNECTOR.search(gpu.name or "") for gpu in gpus) else None
 
 

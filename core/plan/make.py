@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -119,11 +120,9 @@ def choices_of(config: RunConfig) -> tuple[Choice, ...]:
     for key in sorted(
         (key for key in config.origins if key not in NOT_SHOWN), key=lambda key: RANK.get(key, len(RANK))
     ):
-        try:
-            value = _plain(config.value(key))
-        except KeyError:
-            continue
-        choices.append(Choice(key, value, config.origins[key].origin, config.origins[key].reason))
+        origin = config.origins[key]
+        with suppress(KeyError):
+            choices.append(Choice(key, _plain(config.value(key)), origin.origin, origin.reason))
     return tuple(choices)
 
 

@@ -110,28 +110,19 @@ def no_data_findings(config: RunConfig) -> tuple[Finding, ...]:
         return ()
     if config.origin(SOURCES).origin != "profile":
         return (only_a_sample(config),)
-    if config.origin("task").origin != "solved":
-        return ()
-    message = tr(
-        "No data is named: {name} is for the profile's own model, which is for another task.",
-        name=config.data.sources[0].name,
-    )
-    return (_no_data(config, message),)
+    another_task = mark("No data is named: {name} is for the profile's own model, which is for another task.")
+    return (_no_data(config, another_task),) if config.origin("task").origin == "solved" else ()
 
 
 def only_a_sample(config: RunConfig) -> Finding:
     """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
-    message = tr(
-        "No data is named: {name} ships with trainwiz to try it out, and teaches nothing.",
-        name=config.data.sources[0].name,
-    )
-    return _no_data(config, message)
+    return _no_data(config, mark("No data is named: {name} ships with trainwiz to try it out, and teaches nothing."))
 
 
 def _no_data(config: RunConfig, message: str) -> Finding:
-    all_the_same = tr("take {name} all the same: --dataset {name}", name=config.data.sources[0].name)
-    remedies = (Remedy(tr("name your data: --dataset FILE")), Remedy(all_the_same))
-    return Finding("no_data_named", "error", SOURCES, message, remedies)
+    name = config.data.sources[0].name
+    remedies = (tr("name your data: --dataset FILE"), tr("take {name} all the same: --dataset {name}", name=name))
+    return Finding("no_data_named", "error", SOURCES, tr(message, name=name), tuple(map(Remedy, remedies)))
 
 
 NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
@@ -240,17 +231,20 @@ def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = 
     """What is about to be learnt, for the first lines of every front end; empty where there is no such model."""
     if model is None:
         return ""
-    lora, of_folder = config.peft.method == "lora", model.hub_id is None
+    lora = config.peft.method == "lora"
     if (init or config.model.init) != "pretrained":
         return tr("trains LoRA adapters on random weights") if lora else tr("trains from scratch (random weights)")
-    sentences = {
-        (True, True): mark("trains LoRA adapters on the weights in {where}"),
-        (True, False): mark("trains LoRA adapters on the published weights of {where}"),
-        (False, True): mark("fine-tunes the weights in {where}"),
-        (False, False): mark("fine-tunes the published weights of {where}"),
-    }
-    where = config.model.name if of_folder else str(model.hub_id)
-    return tr(sentences[lora, of_folder], where=where)
+    if model.hub_id is None:
+        words = (
+            mark("trains LoRA adapters on the weights in {where}")
+            if lora
+            else mark("fine-tunes the weights in {where}")
+        )
+    elif lora:
+        words = mark("trains LoRA adapters on the published weights of {where}")
+    else:
+        words = mark("fine-tunes the published weights of {where}")
+    return tr(words, where=model.hub_id or config.model.name)
 
 
 def recipe_of(config: RunConfig, model_type: str | None, architecture: Architecture | None) -> Recipe:

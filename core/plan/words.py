@@ -44,7 +44,6 @@ LONG_UNITS = (
     (mark("{number} years"), 365.25 * 86400),
     (mark("{number} days"), 86400.0),
     (mark("{number} hours"), 3600.0),
-    (MINUTES, 60.0),
 )
 
 
@@ -67,11 +66,9 @@ def _in_unit(seconds: float) -> tuple[str, str]:
     """(number, unit with a place for the number) of a time."""
     if seconds < 120:
         return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}", SECONDS
-    for unit, size in LONG_UNITS:
-        if seconds >= 2 * size:
-            value = seconds / size
-            return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}", unit
-    return f"{seconds / 60:.0f}", MINUTES
+    unit, size = next((one for one in LONG_UNITS if seconds >= 2 * one[1]), (MINUTES, 60.0))
+    value = seconds / size
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}", unit
 
 
 def aside(text: str | None) -> str:
@@ -267,7 +264,7 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
 
 def _size(count: int) -> str:
     """Bytes as `--ram` reads them back."""
-    for power, letter in ((30, "G"), (20, "M"), (10, "K")):
-        if count % 2**power == 0:
-            return f"{count >> power}{letter}"
-    return f"{count}B"
+    sizes = (
+        f"{count >> power}{letter}" for power, letter in ((30, "G"), (20, "M"), (10, "K")) if count % 2**power == 0
+    )
+    return next(sizes, f"{count}B")

@@ -109,6 +109,8 @@ ROWS = [
     due("packing_not_possible", "error", "mamba", ONE, **PACKED,
         model__architecture_overrides={"model_type": "mamba"}),
     due("nothing_to_pack", "note", "changes nothing", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
+    due("nothing_to_group", "note", "one row", ONE, data=of(90), data__group_by_length=True, batch__micro_batch_size=1),
+    due("nothing_to_group", "note", "joined", ONE, model="gpt2-tiny", data__sources=TEXT, data__group_by_length=True),
     # The batch and its rows.
     due(
         "batch_deviation", "warning", "-25.0 %", ONE, batch__target_samples=128, batch__micro_batch_size=24,

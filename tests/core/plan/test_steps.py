@@ -21,13 +21,13 @@ OWN = {"values", "reasons", "config"}
 def test_each_key_is_written_before_it_is_read_and_by_one_step() -> None:
     written, names = dict[str, str](), set[str]()
     for step in STEPS:
-        unknown = {key for key in step.reads if key not in written and key not in GIVEN and key not in names}
+        unknown = {key for key in step.reads.split() if key not in written and key not in GIVEN and key not in names}
         assert not unknown, (step.name, unknown)
-        twice = {key: written[key] for key in step.writes if key in written}
+        twice = {key: written[key] for key in step.writes.split() if key in written}
         assert not twice, (step.name, twice)
-        written |= dict.fromkeys(step.writes, step.name)
+        written |= dict.fromkeys(step.writes.split(), step.name)
         names.add(step.name)
-    again = {key for step in STEPS for key in step.again}
+    again = {key for step in STEPS for key in step.again.split()}
     assert again <= written.keys() | GIVEN and len(names) == len(STEPS)
 
 
@@ -59,9 +59,10 @@ class Watched(Plan):
 def undeclared(step: Step, written: dict[str, str]) -> set[str]:
     """What a step read or wrote and does not say."""
     read, wrote = Watched.seen
-    declared = {*step.writes, *step.again}
-    told = {*declared, *step.reads, *(key for other in STEPS if other.name in step.reads for key in other.writes)}
-    told |= {key for other in STEPS if other.name in step.reads for key in other.again}
+    reads, declared = step.reads.split(), {*step.writes.split(), *step.again.split()}
+    told = {*declared, *reads}
+    for other in STEPS:
+        told |= {*other.writes.split(), *other.again.split()} if other.name in reads else set()
     return {key for key in read if key in {*written, *GIVEN} - OWN and key not in told} | {
         key for key in wrote - OWN if not key.startswith(tuple(declared) or ("-",))
     }
@@ -82,4 +83,4 @@ def test_the_steps_do_what_they_say(request_: RunConfig, gpu: str | None, mode: 
         Watched.seen = (set(), set())
         step.run(plan)
         assert not undeclared(step, written), step.name
-        written |= dict.fromkeys(step.writes, step.name)
+        written |= dict.fromkeys(step.writes.split(), step.name)

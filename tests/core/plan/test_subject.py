@@ -367,17 +367,6 @@ def test_a_classifier_is_planned_and_not_trained(tmp_path: Path) -> None:
     assert finding(masked, "model_not_supported").remedies[0].changes == {"model.name": "esm2-8m"}
 
 
-@each(
-    ("kind", "task", "sizes"),
-    [("phi", "causal-lm", {}), ("roberta", "masked-lm", {}), ("bart", "seq2seq", BART)],
-)
-def test_a_config_that_names_no_class_is_of_the_task_of_its_blocks(
-    tmp_path: Path, kind: str, task: str, sizes: dict[str, Any]
-) -> None:
-    made = of_config(tmp_path, kind, sizes={**SIZES, **sizes})
-    assert made.task == task and made.memory.verdict == "fits"
-
-
 def test_models_that_are_refused_or_only_near(tmp_path: Path) -> None:
     made = of_config(tmp_path, "vit", "ViTForImageClassification")
     assert "ViTForImageClassification" in finding(made, "unsupported_model").message
