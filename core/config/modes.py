@@ -65,7 +65,7 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     reason = MODES.get(request.mode, "{why}")
     chosen = {**values, **always}
-    changed = config.with_values(chosen, "solved", {key: tr(reason, why=_why(key)) for key in chosen})
+    changed = config.with_values(chosen, "solved", {key: tr(reason, why=tr(REASONS.get(key, SHORT))) for key in chosen})
     if request.mode == "train" and request.trace_steps is None:
         return config
     # What a mode leaves open, the plan solves and explains.
@@ -90,10 +90,6 @@ REASONS = {
     "evaluation.generation_rows": mark("a few rows: generating is slow"),
 }
 SHORT = mark("short and complete")
-
-
-def _why(key: str) -> str:
-    return tr(REASONS.get(key, SHORT))
 
 
 def smoke_sample(config: RunConfig) -> dict[str, Any]:

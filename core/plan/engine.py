@@ -120,24 +120,22 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     visible, where = machine.visible_gpus, "engine.gpus"
     if wanted is None:
         return visible, ()
-    chosen: list[Gpu] = []
-    missing: list[str] = []
-    for name in wanted:
-        offered = (*visible, *other_slices(machine))
-        match = [gpu for gpu in offered if name == gpu.uuid or (gpu in visible and name == str(gpu.index))]
-        chosen += [gpu for gpu in match if gpu not in chosen]
-        missing += [] if match else [name]
+    named = {str(gpu.index): gpu for gpu in reversed(visible)}
+    named |= {gpu.uuid: gpu for gpu in (*visible, *other_slices(machine)) if gpu.uuid is not None}
+    missing = [name for name in wanted if name not in named]
+    found = [named[name] for name in wanted if name in named]
+    chosen = tuple(gpu for at, gpu in enumerate(found) if gpu not in found[:at])
     if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
         message = tr("A program sees one MIG slice and no other GPU; name one of them (engine.gpus).")
         alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={where: [chosen[0].uuid]})
-        return tuple(chosen[:1]), (Finding("unknown_gpu", "error", where, message, (alone,)),)
+        return chosen[:1], (Finding("unknown_gpu", "error", where, message, (alone,)),)
     if not missing:
-        return tuple(chosen), ()
+        return chosen, ()
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
     message = tr("There is no GPU {missing} to use here; there are {there}.", missing=", ".join(missing), there=there)
-    kept = [name for name in wanted if name not in missing]
+    kept = [name for name in wanted if name in named]
     rest = Remedy(tr("go on with the GPUs that are here"), changes={where: kept or None})
-    return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
+    return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
 
 
 def other_slices(machine: Machine) -> tuple[Gpu, ...]:

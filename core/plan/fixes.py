@@ -118,7 +118,12 @@ def _ways(plan: Plan, work: Workload) -> Iterator[Idea]:
             ideas = (
                 reduce(Idea.and_, parts, NOTHING) for chosen in combinations(kinds, size) for parts in product(*chosen)
             )
-            fresh = [idea for idea in ideas if not (size > 1 and _needless(idea, kept)) and at_least(idea) >= wanted]
+            needless = [other.changes.items() for other in kept] if size > 1 else []
+            fresh = [
+                idea
+                for idea in ideas
+                if not any(items <= idea.changes.items() for items in needless) and at_least(idea) >= wanted
+            ]
             yield from fresh
             yield from (
                 idea.and_(more)
@@ -131,10 +136,6 @@ def _ways(plan: Plan, work: Workload) -> Iterator[Idea]:
                 break
         if kept:
             return
-
-
-def _needless(idea: Idea, kept: list[Idea]) -> bool:
-    return any(other.changes.items() <= idea.changes.items() for other in kept)
 
 
 def _fit(plan: Plan, work: Workload) -> int:

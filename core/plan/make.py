@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import Finding, sort_findings
+from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.claims_findings import claim_findings
@@ -74,17 +74,14 @@ def make_plan(
 
 
 def _to_do(finding: Finding, config: RunConfig) -> Finding:
-    """The finding without remedies that the config has already."""
-    open_ones = tuple(each for each in finding.remedies if not each.changes or not _has(config, each.changes))
-    return finding if len(open_ones) == len(finding.remedies) else replace(finding, remedies=open_ones)
+    """The finding without remedies that the config has already; what is no key of it (profile, folder) it has not."""
 
+    def is_open(remedy: Remedy) -> bool:
+        with suppress(KeyError):
+            return not remedy.changes or any(config.value(key) != value for key, value in remedy.changes.items())
+        return True
 
-def _has(config: RunConfig, changes: Mapping[str, Any]) -> bool:
-    """Whether every value is there; what is no key of the config (profile, folder) is not."""
-    try:
-        return all(config.value(key) == value for key, value in changes.items())
-    except KeyError:
-        return False
+    return replace(finding, remedies=tuple(filter(is_open, finding.remedies)))
 
 
 def _planned_model(plan: Plan) -> PlannedModel:

@@ -42,7 +42,8 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`follow_task`, and where the data are a sample that nobody asked for, the sample of the task."""
     changed = follow_task(config, model)
     of_the_task = set(SAMPLES_OF_TASK.get(changed.task, ())) >= {source.name for source in changed.data.sources}
-    if of_the_task or changed.task in PLANNED_ONLY or not _is_sample_by_default(changed):
+    samples = all(source.name in SAMPLES for source in changed.data.sources) and not _data_is_chosen(changed, "you")
+    if of_the_task or changed.task in PLANNED_ONLY or not samples:
         return changed
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},
@@ -150,10 +151,6 @@ def hidden_folder_findings(config: RunConfig) -> tuple[Finding, ...]:
     )
     remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
     return (Finding("folder_of_same_name", "warning", "model.name", message, (remedy,)),)
-
-
-def _is_sample_by_default(config: RunConfig) -> bool:
-    return not _data_is_chosen(config, "you") and all(source.name in SAMPLES for source in config.data.sources)
 
 
 # What belongs to one task alone.

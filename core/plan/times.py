@@ -12,7 +12,6 @@ from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import generates_at_saves
 from trainwiz.core.data.lengths import DEFAULT_MOST
-from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
 from trainwiz.core.estimate.time import (
@@ -254,7 +253,12 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
 
 def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tuple[Range, Range]:
     """(evaluating, generating) over the whole run."""
-    rows, rate, nothing = held_out_rows(plan.config, plan.counted), plan.rate, Range(0.0, 0.0)
+    section, rate, nothing = plan.config.data, plan.rate, Range(0.0, 0.0)
+    # Of rows that are not known, as many are held out as of a large set.
+    unknown = DEFAULT_MOST if section.validation_rows is None else section.validation_rows
+    rows = 0 if section.validation_sources else unknown
+    if plan.counted is not None:
+        rows = plan.counted.validation_rows
     if rate is None:
         # A card of no catalogue that was measured: the forward passes of so many rows.
         each = pace.step.times(rows / plan.batch.effective_samples)
@@ -294,13 +298,3 @@ def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:
         "energy_cost_low": None if price is None else price * energy.low,
         "energy_cost_high": None if price is None else price * energy.high,
     }
-
-
-def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
-    """Rows of one evaluation, as far as they are known."""
-    if data is not None:
-        return data.validation_rows
-    if config.data.validation_sources:
-        return 0
-    # Of rows that are not known, as many are held out as of a large set.
-    return DEFAULT_MOST if config.data.validation_rows is None else config.data.validation_rows

@@ -240,12 +240,9 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
         return []
     own = profile.hardware if profile is not None else ProfileHardware()
     words: list[str] = []
-    if machine.gpus:
-        card, count = machine.gpus[0], len(machine.gpus)
+    for card in machine.gpus[:1]:
         spec = load_gpus().get(card.name or "")
         memory, capability = card.memory_total_bytes, card.compute_capability
-        if spec is None or spec.name != own.gpu:
-            words += ["--gpu", card.name] if spec is not None and card.name else []
         if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
             words += ["--gpu-memory", _size(memory)]
         if card.given_tflops is not None:
@@ -253,10 +250,10 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
         if capability is not None and (spec is None or capability != spec.compute_capability):
             words += ["--capability", capability]
         # Figures given by hand beside no name would be a card without one: the profile's own is named again.
-        if words and spec is not None and "--gpu" not in words:
+        if spec is not None and (words or spec.name != own.gpu):
             words = ["--gpu", spec.name, *words]
-        if words or count != own.num_gpus:
-            words += ["--num-gpus", str(count)]
+        if words or len(machine.gpus) != own.num_gpus:
+            words += ["--num-gpus", str(len(machine.gpus))]
     if machine.ram_total_bytes != (own.ram_bytes or DEFAULT_RAM_BYTES):
         words += ["--ram", _size(machine.ram_total_bytes)]
     return words

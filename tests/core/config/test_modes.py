@@ -88,17 +88,14 @@ def test_dev_run_has_the_real_model_and_data() -> None:
     assert apply_mode(plain, PlanRequest(), load_models()["esm2-650m"]) is plain
 
 
-def test_overfit_measures_nothing_apart() -> None:
-    config = in_mode("3x3080-20g", PlanRequest(mode="overfit", overfit_batches=2))
-    assert not config.evaluation.generate and not config.checkpoint.keep_best and not config.evaluation.every_epoch
-    assert config.data.validation_sources == [] and config.training.label_smoothing == 0
-
-
 def test_overfit() -> None:
     config = in_mode("cpu-demo", PlanRequest(mode="overfit", overfit_batches=10))
     assert config.mode.overfit_batches == 10 and config.mode.kind == "overfit"
     assert config.batch.micro_batch_size == 8 and config.batch.gradient_accumulation_steps == 1
     assert in_mode("2080super", PlanRequest(mode="overfit", overfit_batches=1)).batch.micro_batch_size == 6
     assert config.data.validation_rows == 0 and config.training.max_steps == OVERFIT_STEPS
+    other = in_mode("3x3080-20g", PlanRequest(mode="overfit", overfit_batches=2))
+    assert not (other.evaluation.generate or other.checkpoint.keep_best or other.evaluation.every_epoch)
+    assert other.data.validation_sources == [] and other.training.label_smoothing == 0
     assert config.training.schedule == "constant" and config.training.weight_decay == 0
     assert config.origin("training.weight_decay").reason.startswith("overfitting a few batches")
