@@ -75,7 +75,9 @@ def load_variable_rules() -> VariableRules:
 
     def rules(kind: str) -> Iterator[VariableRule]:
         for row in document[kind]:
-            values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+            values: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+            }
             for variable in values.pop("variables", None) or (values.pop("variable"),):
                 yield VariableRule(variable, **values)
 

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,8 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
     NO_TASK_READS,
-    hidden_folder_findings,
     names_no_data,
-    no_data_findings,
-    other_task_findings,
+    subject_findings,
     task_is_known,
     unnamed_data,
     with_init,
@@ -254,8 +251,7 @@ def gather_config(
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = resolve_model(moded.model, online=True)
-    more = (hidden_folder_findings(moded), other_task_findings(moded, model), no_data_findings(moded))
-    findings = (*findings, *chain.from_iterable(more))
+    findings = (*findings, *subject_findings(moded, model))
     moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})

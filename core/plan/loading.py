@@ -114,7 +114,7 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     """Streaming and pinned memory are resolved before. What was measured on these rows wins over a rule."""
     rows = plan.counted.rows if plan.counted is not None else None
     by_rule, measured = _by_cores(plan, rows), measured_workers(plan, work)
-    by_cores = by_rule if measured is None else _by_measurement(plan, *measured)
+    by_cores = by_rule if measured is None or low_memory(plan) else _by_measurement(plan, *measured)
     needs = host_needs(plan, plan.view(), work)
     limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), by_cores) if by_cores[0] else by_cores
     plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
@@ -150,8 +150,6 @@ def _by_cores(plan: Plan, rows: int | None) -> Limit:
 
 
 def _by_measurement(plan: Plan, needed: int, why: str) -> Limit:
-    if low_memory(plan):
-        return 0, tr("low-memory mode: under 15 GB of RAM")
     # Each training process keeps a core for itself.
     least = 1 if plan.devices.device == "cuda" else 0
     most = max(least, plan.machine.cpu_cores // plan.devices.processes - 1)

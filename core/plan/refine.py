@@ -136,7 +136,9 @@ class Refiner:
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
-        plan = plan_gathered(gathered, self._evidence(gathered))
+        model, overrides = gathered.model, gathered.config.model.architecture_overrides
+        traces = self._known.traces(model_json(model.architecture, overrides)) if model is not None else {}
+        plan = plan_gathered(gathered, Evidence(traces=traces, measurements=self._measurements(gathered.machine)))
         return _waiting_for(plan, self._known.problem_of(plan.work))
 
     def improve(
@@ -156,14 +158,6 @@ class Refiner:
         """
         search = _Search(self, gathered, on_plan, is_cancelled, None if limit_s is None else time.monotonic() + limit_s)
         return search.run(tier)
-
-    def _evidence(self, gathered: Gathered) -> Evidence:
-        model = gathered.model
-        config = model_json(model.architecture, gathered.config.model.architecture_overrides) if model else ""
-        return Evidence(
-            traces=self._known.traces(config),
-            measurements=self._measurements(gathered.machine),
-        )
 
 
 @dataclass(slots=True)

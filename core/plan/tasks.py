@@ -75,18 +75,38 @@ def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
     return model is not None or config.origin("task").origin in ("you", "profile")
 
 
-def other_task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
-    """A task that the model was not made for: its head and its inputs are those of its own task."""
-    if model is None or model.task == config.task or config.task in PLANNED_ONLY:
-        return ()
-    message = tr(
-        "{name} is a model for {task}; it cannot be trained for {config_task}.",
-        name=model.name,
-        task=model.task,
-        config_task=config.task,
-    )
-    remedy = Remedy(tr("train it for {task}", task=model.task), changes={"task": model.task})
-    return (Finding("task_of_another_model", "error", "task", message, (remedy,)),)
+def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Finding]:
+    """Of the model, its task and its data: what is not what it seems."""
+    name = config.model.name
+    if name in load_models() and (Path(name) / "config.json").is_file():
+        # The catalogue has the name of a folder with a model in it: what is about to be trained must be said.
+        folder = f"./{name}"
+        message = tr(
+            "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
+            name=name,
+            folder=folder,
+        )
+        remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
+        yield Finding("folder_of_same_name", "warning", "model.name", message, (remedy,))
+    if model is not None and model.task != config.task and config.task not in PLANNED_ONLY:
+        # The head and the inputs of a model are those of its own task.
+        message = tr(
+            "{name} is a model for {task}; it cannot be trained for {config_task}.",
+            name=name,
+            task=model.task,
+            config_task=config.task,
+        )
+        remedy = Remedy(tr("train it for {task}", task=model.task), changes={"task": model.task})
+        yield Finding("task_of_another_model", "error", "task", message, (remedy,))
+    # A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task.
+    trains = config.mode.kind == "train" and config.mode.trace_steps is None and config.model.init == "pretrained"
+    if not trains or _data_is_chosen(config, "you"):
+        return
+    if config.origin(SOURCES).origin != "profile":
+        yield only_a_sample(config)
+    elif config.origin("task").origin == "solved":
+        other = mark("No data is named: {name} is for the profile's own model, which is for another task.")
+        yield _no_data(config, other)
 
 
 def names_no_data(config: RunConfig) -> bool:
@@ -102,17 +122,6 @@ def _data_is_chosen(config: RunConfig, *by: str) -> bool:
 def unnamed_data() -> Finding:
     message = tr("No data is named: every row is taken to be as long as batch.sequence_length.")
     return Finding("no_data_named", "note", SOURCES, message, (Remedy(tr("name the data: --dataset FILE")),))
-
-
-def no_data_findings(config: RunConfig) -> tuple[Finding, ...]:
-    """A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task."""
-    trains = config.mode.kind == "train" and config.mode.trace_steps is None
-    if _data_is_chosen(config, "you") or not trains or config.model.init != "pretrained":
-        return ()
-    if config.origin(SOURCES).origin != "profile":
-        return (only_a_sample(config),)
-    another_task = mark("No data is named: {name} is for the profile's own model, which is for another task.")
-    return (_no_data(config, another_task),) if config.origin("task").origin == "solved" else ()
 
 
 def only_a_sample(config: RunConfig) -> Finding:
@@ -136,21 +145,6 @@ def data_is_refused(plan: Plan) -> bool:
     return plan.data is None and any(
         finding.code in NO_TASK_READS or finding.where.startswith(SOURCES) for finding in refused
     )
-
-
-def hidden_folder_findings(config: RunConfig) -> tuple[Finding, ...]:
-    """A folder with a model in it whose name the catalogue has too: what is about to be trained must be said."""
-    name = config.model.name
-    if name not in load_models() or not (Path(name) / "config.json").is_file():
-        return ()
-    folder = f"./{name}"
-    message = tr(
-        "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
-        name=name,
-        folder=folder,
-    )
-    remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
-    return (Finding("folder_of_same_name", "warning", "model.name", message, (remedy,)),)
 
 
 # What belongs to one task alone.

@@ -45,6 +45,13 @@ class ProfileFile:
     variants: tuple[str, ...] = ()
     lines: dict[str, int] = field(default_factory=dict)
 
+    def where(self, key: str) -> str:
+        """FILE:LINE of the key, of the nearest one above it that the file has, or of what it extends."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        line = self.lines.get(key or "extends")
+        return f"{self.path}:{line}" if line else str(self.path)
+
 
 def profile_schema() -> dict[str, Any]:
     """The JSON schema of a profile file, for editors: its `values` are the settings that can stand in one."""

@@ -92,8 +92,7 @@ def _parent(file: ProfileFile, seen: tuple[str, ...]) -> Profile:
     try:
         return load_as_written(file.extends, seen)
     except TrainwizError as error:
-        line = file.lines.get("extends")
-        place = f"{file.path}:{line}" if line else str(file.path)
+        place = file.where("extends")
 
         def words(found: Finding) -> str:
             return tr(

@@ -161,8 +161,6 @@ WIDE: dict[str, dict[str, Any]] = {
                     "num_key_value_heads": 40, "intermediate_size": 13824, "vocab_size": 32000},
     "esm2-3b": {"of": "esm2-650m", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40,
                 "intermediate_size": 10240},
-    "nllb-3.3b": {"of": "nllb-600m", "d_model": 2048, "encoder_layers": 24, "decoder_layers": 24, "encoder_ffn_dim": 8192,
-                  "decoder_ffn_dim": 8192},
 }  # fmt: skip
 """Models of no catalogue: what differs from one that is in it."""
 IN_RAM, SHARED = ("engine.offload", "all"), ("engine.strategy", "fsdp")
@@ -173,7 +171,6 @@ JOBS: dict[str, tuple[str, int, int, str, dict[str, Any], set[tuple[str, Any]]]]
     "1.5B in fp32, at 32 by hand": ("RTX 3060 12GB", 1, 24, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64, "micro": 32,
         "engine__precision": "fp32", "engine__checkpointing": False}, {("engine.precision", "bf16-true")}),
     "ESM-2 3B on a 2080": ("RTX 2080 Super", 1, 128, "esm2-3b", {"target": 64}, {IN_RAM}),
-    "NLLB 3.3B on two cards": ("RTX 3090", 2, 128, "nllb-3.3b", {"task": "seq2seq", "target": 96}, {("engine.strategy", "zero3")}),
     "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {"task": "causal-lm", "target": 64, "model__init": "pretrained"},
         {("peft.method", "lora"), ("model.name", "qwen2.5-1.5b")}),
 }  # fmt: skip
@@ -285,18 +282,10 @@ def test_a_remedy_brings_no_other_evil(name: str, gpu: str, count: int, ram_gib:
 
 
 def test_a_loss_in_slices() -> None:
-    """Offered where logits are most, and not where the micro-batch alone does as much."""
+    """Offered where logits are most."""
     crowded = asked("qwen2.5-0.5b", task="causal-lm", micro=32, target=512, engine__checkpointing=True)
     remedies = finding(plan(machine("RTX 3090"), crowded), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)
-    profile = load_profile("4080s-guide")
-    made = plan(machine("RTX 4080 Super"), build_config(profile, {}), profile=profile)
-    micro = {
-        one.changes.get("training.loss_chunk"): one.changes.get("batch.micro_batch_size")
-        for one in finding(made, "does_not_fit").remedies
-        if not any(key.startswith(("engine.", "peft.")) for key in one.changes)
-    }
-    assert None in micro and all(size > micro[None] for chunk, size in micro.items() if chunk is not None)
 
 
 def _offered(made: Plan) -> list[tuple[Finding, Remedy]]:

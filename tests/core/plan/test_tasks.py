@@ -65,18 +65,6 @@ def test_measured_rows_bound_the_estimate_and_guessed_ones_by_their_bytes() -> N
     assert logits("tokens (estimated)", 400) == logits("tokens", 1024)
 
 
-def test_time_is_that_of_usual_batches() -> None:
-    """Padding goes to the longest row of a micro-batch, not to the limit; 9 of 10 rows have 40 tokens here."""
-    data = DataSummary(rows=100_000, rows_exact=True, lengths=(40,) * 90 + (400,) * 10, target_lengths=(40,) * 100)
-    values = {"batch__sequence_length": 512, "batch__target_samples": 96, "data__arrange_by_length": False}
-    small = plan(machine("H100 SXM"), seq2seq(batch__micro_batch_size=4, **values), data)
-    long = plan(machine("H100 SXM"), seq2seq(batch__micro_batch_size=32, **values), data)
-    padded = 40 + 360 * (1 - 0.9**4)
-    assert (small.time.tokens_per_s or 0) * (small.time.step_s or 0) == pytest.approx(96 * padded, rel=0.01)
-    assert (long.time.tokens_per_s or 0) * (long.time.step_s or 0) == pytest.approx(96 * 400, rel=0.04)
-    assert small.memory.allocated_bytes > 0 and small.batch.effective_tokens == 96 * 512
-
-
 def test_rows_of_data_that_is_not_here_come_from_its_limits() -> None:
     sources = [{**PAIRS[0], "max_rows": 5_000_000}, {**PAIRS[0], "name": "more.tsv", "max_rows": 500_000}]
     request = config("nllb-600m", task="seq2seq", data__sources=sources, training__epochs=2, batch__target_samples=96)

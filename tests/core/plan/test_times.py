@@ -88,14 +88,3 @@ def test_what_was_measured_with_torch_compile_says_nothing_of_what_runs_without_
         evidence = Evidence(measurements=(replace(known, compiled=measured),))
         again = plan(here, config(**wanted), DATA, evidence=evidence)
         assert (again.time.basis == "probe") == (again.memory.tier == "measured") == (measured == compiled)
-
-
-def test_evaluation_and_saving_are_shares_of_the_total() -> None:
-    held_out = replace(DATA, validation_rows=1000)
-    few, many = (
-        plan(machine(), config(**STEPS, evaluation__every_steps=every, checkpoint__every_steps=every), held_out).time
-        for every in (500, 10)
-    )
-    assert (many.evaluation_s or 0) > 10 * (few.evaluation_s or 0) > 0
-    assert (many.saving_s or 0) > 10 * (few.saving_s or 0)
-    assert (many.total_s or 0) > (few.total_s or 0)
