@@ -14,7 +14,7 @@ from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.claims_findings import claim_findings
-from trainwiz.core.plan.data_findings import data_findings, time_findings
+from trainwiz.core.plan.data_findings import data_findings, idle_findings, long_findings
 from trainwiz.core.plan.engine import loss_mean_findings
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
@@ -33,7 +33,8 @@ JUDGES = (
     batch_findings,
     data_findings,
     loss_mean_findings,
-    time_findings,
+    long_findings,
+    idle_findings,
     claim_findings,
 )
 

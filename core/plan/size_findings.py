@@ -212,7 +212,11 @@ def states_text(plan: Plan) -> str:
 
 
 def _device(plan: Plan) -> Iterator[Finding]:
-    memory, verdict, fixes = plan.memory, plan.estimate.verdict(plan.share_bytes), _fixes(plan)
+    memory, verdict, fixes = (
+        plan.memory,
+        plan.estimate.verdict(plan.share_bytes),
+        [remedy_of(fix, plan) for fix in plan.fixes],
+    )
     if memory.capacity_bytes is not None and verdict in ("does_not_fit", "tight"):
         largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
         parts = listed(f"{part_word(name)} {size / 2**30:.1f}" for name, size in largest)
@@ -247,10 +251,6 @@ def _device(plan: Plan) -> Iterator[Finding]:
         yield plan.note("context_not_used", "planning.context_bytes", tr(elsewhere))
 
 
-def _fixes(plan: Plan) -> list[Remedy]:
-    return [remedy_of(fix, plan) for fix in plan.fixes]
-
-
 def _evaluation(plan: Plan) -> Iterator[Finding]:
     """Held-out rows need no gradients, and their logits come all at once."""
     estimate, work, share = plan.evaluation, plan.work, plan.share_bytes
@@ -277,7 +277,7 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
         "moment": moment,
     }
     fewer = tr("evaluate {smaller} at once: no other result", smaller=smaller), {EVALUATED: smaller}
-    remedies = [fewer] if smaller else _fixes(plan)
+    remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
     if verdict == "tight":
         message = mark("Evaluating {size} sequences at once may not fit: {used} of {capacity} ({moment}).")
         yield plan.warning("evaluation_tight", EVALUATED, tr(message, **values), *remedies)

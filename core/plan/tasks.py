@@ -244,7 +244,7 @@ def recipe_of(config: RunConfig, model_type: str | None, architecture: Architect
     size = float(architecture.parameters) if architecture is not None else 1e9
     if config.model.init != "pretrained" and not lora:
         return _from_scratch(task, size)
-    rate, schedule = 5e-5, "linear"
+    rate, schedule = 5e-5, "cosine" if task == "causal-lm" else "linear"
     if task == "seq2seq" and "t5" in str(model_type):
         rate, source = 1e-4, tr("T5 wants 1e-4 to 3e-4 (its page in transformers)")
     elif task == "seq2seq":
@@ -252,12 +252,11 @@ def recipe_of(config: RunConfig, model_type: str | None, architecture: Architect
     elif task != "causal-lm":
         source = tr("the upper end of BERT's fine-tuning rates (Devlin et al. 2019)")
     elif size >= 1e9 or lora:
-        rate, schedule = 2e-5, "cosine"
-        source = tr("usual for instruction tuning (TRL, the alignment handbook)")
+        rate, source = 2e-5, tr("usual for instruction tuning (TRL, the alignment handbook)")
     else:
-        schedule, source = "cosine", tr("the Trainer's own, for models below 1B")
+        source = tr("the Trainer's own, for models below 1B")
     if lora:
-        rate = rate * LORA_FACTOR
+        rate *= LORA_FACTOR
         source = tr("ten times the rate of all weights, as LoRA wants (LoRA Without Regret, 2025)")
     return Recipe(rate, 0.1, schedule, source)
 
