@@ -250,16 +250,10 @@ def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) 
         return
     for rule in holding(rules.choices)[:1]:
         wanted = rule.value.format(**words)
+        said = {"name": name, "value": _shown(value), "wanted": wanted, "reason": tr(rule.text, **words)}
+        message = tr("{name} is {value}, and {wanted} is meant for this machine: {reason}.", **said)
         if wanted != value:
-            message = tr(
-                "{name} is {value}, and {wanted} is meant for this machine: {reason}.",
-                name=name,
-                value=_shown(value),
-                wanted=wanted,
-                reason=tr(rule.text, **words),
-            )
-            remedy = _set(name, wanted)
-            yield _finding(plan, "environment_contradicted", rule.contradicted, name, message, remedy)
+            yield _finding(plan, "environment_contradicted", rule.contradicted, name, message, _set(name, wanted))
     yield from (_conflict(plan, rule, value) for rule in holding(rules.conflicts) if rule.means(value))
 
 
