@@ -203,14 +203,6 @@ def lora_targets(architecture: Architecture, named: Sequence[str] = ()) -> tuple
     return architecture.linear_names() if not named or tuple(named) == ALL_LINEAR else tuple(named)
 
 
-_ATTENTION = "q_proj k_proj v_proj o_proj out_proj query key value c_attn query_key_value q k v o"
-
-
-def attention_projections(architecture: Architecture) -> tuple[str, ...]:
-    """What many published runs adapt."""
-    return tuple(name for name in architecture.linear_names() if name in _ATTENTION.split())
-
-
 # Reading the keys of a Hugging Face architecture config, which name the same thing in many ways.
 
 _TANH_UNFUSED = {"gelu_new", "gelu_fast", "gelu_accurate"}

@@ -100,16 +100,6 @@ def test_a_trace_at_another_batch_puts_the_formulas_right() -> None:
     assert evaluated is not None and "corrected" in evaluated.basis
 
 
-def test_the_nearest_trace_decides() -> None:
-    requests = {
-        TraceRequest.of(WORK.with_micro_batch(n)): trace(WORK.with_micro_batch(n), more)
-        for n, more in ((2, 3.0), (16, 1.2))
-    }
-    evidence = Evidence(traces={request: one for request, one in requests.items() if request is not None})
-    estimate = estimate_memory(WORK.with_micro_batch(12), evidence)
-    assert "micro-batch 16" in estimate.basis
-
-
 def test_the_largest_micro_batch_follows_the_evidence() -> None:
     capacity = 24 * GIB
     plain = largest_micro_batch(WORK, capacity, 64)
@@ -185,15 +175,6 @@ def test_a_measured_peak_far_from_the_formulas_keeps_its_parts_whole() -> None:
         estimate = estimate_memory(WORK, Evidence(measurements=(measurement(peak_allocated_bytes=size * GIB),)))
         assert all(part >= 0 for part in estimate.breakdown.values())
         assert sum(estimate.breakdown.values()) == estimate.needed_bytes
-
-
-def test_resident_memory_of_a_cpu_process() -> None:
-    work = replace(WORK, device="cpu", precision="fp32")
-    measured = measurement(
-        machine="cpu:8", precision="fp32", host_rss_bytes=20 * GIB, peak_allocated_bytes=None, device_used_bytes=None
-    )
-    estimate = estimate_memory(work, Evidence(measurements=(measured,)))
-    assert (estimate.tier, estimate.device_used_bytes) == ("measured", 20 * GIB)
 
 
 def test_libraries_take_workspaces_by_the_card() -> None:
@@ -276,8 +257,3 @@ def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> No
     # What is less than usual is the process, within what that varies by, and not its tensors.
     assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=1e-3)
     assert measured.breakdown["context"] < usual.breakdown["context"]
-
-
-def test_several_processes_hold_buffers_of_nccl() -> None:
-    one, two = (estimate_memory(replace(WORK, strategy="ddp", world_size=n)) for n in (1, 2))
-    assert 0.2 * GIB < two.breakdown["context"] - one.breakdown["context"] < 0.5 * GIB
