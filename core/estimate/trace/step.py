@@ -36,7 +36,7 @@ from trainwiz.core.estimate.trace.ledger import (
     Ledger,
     marked,
 )
-from trainwiz.core.estimate.trace.tracker import Aside, Tracker
+from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
@@ -224,13 +224,8 @@ def rounding_of(request: TraceRequest) -> int:
     return ROUNDING.get(request.device, 64)
 
 
-def trace_into(
-    ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None, *, forks: bool = False
-) -> TraceResult:
-    """The same into a ledger of one's own; `watch` gets the model before anything is computed.
-
-    With `forks` evaluation is traced beside the training (aside.py), and not replayed: no `reserved_bytes`.
-    """
+def trace_into(ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None) -> TraceResult:
+    """The same into a ledger of one's own; `watch` gets the model before anything is computed."""
     started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
     tracker = Tracker(ledger)
@@ -239,7 +234,7 @@ def trace_into(
         watch(model)
         try:
             with attention_of(model, tracker):
-                return trace_model(model, request, tracker, started, forks=forks)
+                return trace_model(model, request, tracker, started)
         except UsageError as error:
             raise CannotTrace("unsupported", error.findings[0].message) from error
         except Exception as error:
@@ -247,9 +242,7 @@ def trace_into(
             raise CannotTrace("unsupported", message) from error
 
 
-def trace_model(
-    model: Any, request: TraceRequest, tracker: Tracker, started: float, *, forks: bool = False
-) -> TraceResult:
+def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: float) -> TraceResult:
     """Training and evaluation of a model that is built, fake or real."""
     ledger = tracker.ledger
     parameters = list(model.parameters())
@@ -269,24 +262,18 @@ def trace_model(
             give_gradients(model)
         ledger.forget_phases()
         tracker.forget_work()
-        aside = _evaluation_aside(model, request, tracker) if forks else None
         stated = len(ledger.events)
         trace_training(model, optimizer, request, tracker)
         step = slice(stated, len(ledger.events))
         training = ledger.moments()
         work = tracker.flops, tracker.moved_bytes, tracker.kernels
         ledger.forget_phases()
-        evaluated = None if aside is None else aside.result()
-        if evaluated is None:
-            # Here too where it failed beside: this one says why.
-            trace_evaluation(model, request, tracker)
-        else:
-            ledger.give(evaluated)
+        trace_evaluation(model, request, tracker)
     return TraceResult(
         tier="full",
         training=training,
         evaluation=ledger.moments(),
-        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and not forks else None,
+        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and ledger.replayed else None,
         parameters=sum(parameter.numel() for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
         flops=work[0],
@@ -295,26 +282,6 @@ def trace_model(
         seconds=time.perf_counter() - started,
         versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
     )
-
-
-def _evaluation_aside(model: Any, request: TraceRequest, tracker: Tracker) -> Aside[Any] | None:
-    """None where nothing is evaluated, or there is no process to be had.
-
-    An evaluation meets the same tensors before a step as after it: the weights and what the optimizer holds.
-    """
-    if not (request.eval_micro_batch or request.generation_length):
-        return None
-
-    def evaluated() -> Any:
-        if request.accumulation > 1:
-            model.zero_grad(set_to_none=True)
-        trace_evaluation(model, request, tracker)
-        return tracker.ledger.taken()
-
-    try:
-        return Aside(evaluated)
-    except OSError:
-        return None
 
 
 def _reserved(events: list[Event], built: int, step: slice) -> int:

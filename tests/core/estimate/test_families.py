@@ -308,7 +308,8 @@ def test_each_family(one: dict[str, Any], setting: str) -> None:
     limit = OUTLIER_LIMIT if one["family"] in OUTLIERS else LIMIT
     assert max(map(abs, errors(one, setting))) <= limit
     work, counted = workload(one["config"], one["task"], setting), one["traces"][setting]["parameters"]
-    assert work.architecture.parameters == pytest.approx(counted, rel=0.2 if work.architecture.approximate else 0)
+    parameters = work.architecture.parameters + work.adapter_parameters
+    assert parameters == pytest.approx(counted, rel=0.2 if work.architecture.approximate else 0)
     assert ("unknown family" in estimate_memory(work).basis) == work.architecture.approximate
 
 
