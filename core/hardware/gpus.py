@@ -116,8 +116,6 @@ class GpuReading:
     gpus: tuple[Gpu, ...] = ()
     cuda_driver_version: str | None = None
     unavailable: dict[str, str] = field(default_factory=dict)
-    old_mig_names: dict[str, str] = field(default_factory=dict)
-    """UUID of a slice -> "MIG-GPU-.../1/0", as drivers before 470 named it."""
 
 
 def read_gpus() -> GpuReading:
@@ -140,7 +138,6 @@ def _read_all() -> GpuReading:
             reader.unavailable["gpus"] = tr(NO_GPU)
         gpus: list[Gpu] = []
         handles: dict[int, Any] = {}
-        old_names: dict[str, str] = {}
         for index in range(count):
             try:
                 handle = call("nvmlDeviceGetHandleByIndex", index)
@@ -151,10 +148,10 @@ def _read_all() -> GpuReading:
             gpus.append(card)
             if "gpu" not in card.unavailable:
                 handles[index] = handle
-                gpus.extend(_read_slices(card, handle, old_names))
+                gpus.extend(_read_slices(card, handle))
         links = read_links(handles)
         linked = tuple(replace(gpu, links=links.get(gpu.index, ())) if gpu.parent_uuid is None else gpu for gpu in gpus)
-        return GpuReading(linked, cuda, reader.unavailable, old_names)
+        return GpuReading(linked, cuda, reader.unavailable)
 
 
 def _unreadable(index: int, driver: str | None, reason: str, uuid: str | None = None, name: str | None = None) -> Gpu:
@@ -204,16 +201,11 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
     )
 
 
-def _read_slices(card: Gpu, handle: Any, old_names: dict[str, str]) -> list[Gpu]:
+def _read_slices(card: Gpu, handle: Any) -> list[Gpu]:
     if card.mig != "enabled":
         return []
-    found: list[Gpu] = []
-    for position, part in enumerate(Reader().read("mig", lambda: mig_handles(handle)[1]) or []):
-        found.append(_read_slice(card, part, position))
-        uuid, ids = found[-1].uuid, _instance_ids(part)
-        if uuid is not None and ids is not None:
-            old_names[uuid] = f"MIG-{card.uuid}/{ids[0]}/{ids[1]}"
-    return found
+    parts = Reader().read("mig", lambda: mig_handles(handle)[1]) or []
+    return [_read_slice(card, part, position) for position, part in enumerate(parts)]
 
 
 def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
@@ -252,10 +244,3 @@ def _capability(handle: Any) -> str:
 def _cuda_version(number: int) -> str:
     """12090 -> "12.9"."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _instance_ids(handle: Any) -> tuple[int, int] | None:
-    try:
-        return int(call("nvmlDeviceGetGpuInstanceId", handle)), int(call("nvmlDeviceGetComputeInstanceId", handle))
-    except Unreadable:
-        return None

@@ -145,7 +145,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         accelerator = "mps" if gpus else "cpu"
     else:
         reading = read_gpus()
-        gpus, cuda_notes = mark_visible(reading.gpus, environment, reading.old_mig_names)
+        gpus, cuda_notes = mark_visible(reading.gpus, environment)
         notes += cuda_notes
         accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
     unavailable |= reading.unavailable

@@ -23,9 +23,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 K = TypeVar("K", int, str)
 
 
-def mark_visible(
-    gpus: Sequence[Gpu], environment: Mapping[str, str], old_mig_names: Mapping[str, str] | None = None
-) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+def mark_visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes.
 
     A lost card keeps its place in the numbering and is never visible.
@@ -37,7 +35,7 @@ def mark_visible(
     if text is None:
         chosen = list(cards)
     elif text.startswith("MIG-"):
-        chosen = _chosen(text, _named("MIG-"), lambda name: _slice(name, slices, old_mig_names or {}), notes)
+        chosen = _chosen(text, _named("MIG-"), lambda name: _unique(name, slices), notes)
     elif text.startswith("GPU-"):
         chosen = _chosen(text, _named("GPU-"), lambda name: _unique(name, cards), notes)
     elif text.strip():
@@ -118,11 +116,6 @@ def _named(prefix: str) -> Callable[[str], str | None]:
 def _unique(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
     found = [gpu for gpu in gpus if gpu.uuid is not None and gpu.uuid.startswith(name)]
     return found[0] if len(found) == 1 else None
-
-
-def _slice(name: str, slices: Sequence[Gpu], old_names: Mapping[str, str]) -> Gpu | None:
-    by_old_name = [gpu for gpu in slices if gpu.uuid is not None and old_names.get(gpu.uuid) == name]
-    return by_old_name[0] if by_old_name else _unique(name, slices)
 
 
 def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> list[Gpu]:

@@ -111,8 +111,6 @@ def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
 
     by_name = probe(fake_nvml, CUDA_VISIBLE_DEVICES="MIG-2222")
     assert [gpu["visible"] for gpu in by_name["gpus"]] == [False, False, True, False]
-    by_old_name = probe(fake_nvml, CUDA_VISIBLE_DEVICES=f"MIG-{card['uuid']}/2/0")
-    assert [gpu["visible"] for gpu in by_old_name["gpus"]] == [False, False, True, False]
 
 
 def test_disk_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:

@@ -90,7 +90,6 @@ MIG_CARDS = (
     Gpu(1, uuid="MIG-two", mig="2g.10gb", parent_uuid="GPU-cut"),
     Gpu(2, uuid="GPU-empty", mig="enabled"),
 )
-OLD_NAMES = {"MIG-one": "MIG-GPU-cut/3/0", "MIG-two": "MIG-GPU-cut/5/0"}
 
 
 @each(
@@ -103,14 +102,13 @@ OLD_NAMES = {"MIG-one": "MIG-GPU-cut/3/0", "MIG-two": "MIG-GPU-cut/5/0"}
         ("MIG-two,MIG-one", ["MIG-two"]),
         ("MIG-tw", ["MIG-two"]),
         ("MIG-", []),
-        ("MIG-GPU-cut/5/0", ["MIG-two"]),
         ("MIG-nothere", []),
         ("2", []),
     ],
 )
 def test_one_slice_at_most(form: str | None, visible: list[str]) -> None:
     environment = {} if form is None else {"CUDA_VISIBLE_DEVICES": form}
-    gpus, notes = mark_visible(MIG_CARDS, environment, OLD_NAMES)
+    gpus, notes = mark_visible(MIG_CARDS, environment)
     assert [gpu.uuid for gpu in gpus if gpu.visible] == visible
     if not visible:
         assert notes

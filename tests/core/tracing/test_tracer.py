@@ -48,7 +48,6 @@ def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
     assert (layers.tier, full.tier) == ("layers", "full")
     assert layers.allocated_bytes == pytest.approx(full.allocated_bytes, rel=0.02)
     assert full.reserved_bytes is not None and full.reserved_bytes >= full.allocated_bytes
-    assert worker.state == "ready"
 
 
 @pytest.mark.all
@@ -98,7 +97,6 @@ def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, 
         answer = worker.ask(replace(SMALL, model_config=config), tier, WAIT_S)  # type: ignore[arg-type]
         assert isinstance(answer, TraceProblem) and answer.code == code
         assert "\n" not in answer.message and "Traceback" not in answer.message
-    assert worker.state == "ready"
 
 
 def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
