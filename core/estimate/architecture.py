@@ -73,7 +73,12 @@ class Block:
 
     def __post_init__(self) -> None:
         if not self.linear_parameters:
-            object.__setattr__(self, "linear_parameters", sum(inputs * outputs for _, inputs, outputs in self.linears))
+            object.__setattr__(self, "linear_parameters", sum(self.matrices))
+
+    @property
+    def matrices(self) -> list[int]:
+        """Elements of each of `linears`."""
+        return [inputs * outputs for _, inputs, outputs in self.linears]
 
     @property
     def parameters(self) -> int:

@@ -9,7 +9,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.request import ProblemCode, TraceProblem, TraceRequest
+from trainwiz.core.tracing.request import ProblemCode, TraceRequest
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
 from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
 from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, AutoModelForSequenceClassification, Trainer
@@ -24,10 +24,6 @@ class CannotTrace(Exception):
         self.code: ProblemCode = code
         self.message = message
 
-    @property
-    def problem(self) -> TraceProblem:
-        return TraceProblem(self.code, self.message)
-
 
 # The model of a request as training builds it, without weights.
 
@@ -40,7 +36,8 @@ def build_traced_model(request: TraceRequest) -> Any:
     architecture = _architecture(_values(request.model_config))
     try:
         with no_init_weights():
-            base: Any = _class_of(request.task).from_config(architecture, **loading_options(config))
+            kind: Any = MODEL_CLASSES.get(request.task, AutoModelForSequenceClassification)
+            base = kind.from_config(architecture, **loading_options(config))
         # Left out with the rest.
         base.tie_weights()
         model: Any = with_adapters(base, config, None) if request.lora_rank else base
@@ -111,10 +108,6 @@ def said_by(error: Exception) -> str:
     lines = [line for line in map(str.strip, str(error).splitlines()) if line]
     telling = next((line for line in lines if not line.rstrip(".").endswith(":")), lines[0] if lines else "")
     return (telling or type(error).__name__).rstrip(".:")
-
-
-def _class_of(task: str) -> Any:
-    return AutoModelForSequenceClassification if task == "sequence-classification" else MODEL_CLASSES[task]
 
 
 def _values(text: str) -> dict[str, Any]:

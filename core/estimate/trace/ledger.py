@@ -115,18 +115,16 @@ Event = tuple[int, int]
 """(number of the block, bytes): allocated where the number is positive, freed where it is negative."""
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """A part of a segment."""
 
-    __slots__ = ("free", "next", "number", "previous", "size", "small")
-
-    def __init__(self, size: int, number: int, small: bool) -> None:
-        self.size = size
-        self.number = number
-        self.small = small
-        self.free = False
-        self.previous: Block | None = None
-        self.next: Block | None = None
+    size: int
+    number: int
+    small: bool
+    free: bool = False
+    previous: Block | None = None
+    next: Block | None = None
 
 
 class CachingAllocator:
