@@ -86,7 +86,7 @@ def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
         try:
             if not call("nvmlDeviceGetNvLinkState", handle, link):
                 continue
-            if _ends_in_switch(handle, link):
+            if call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 switches += 1
                 continue
             far = call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
@@ -95,15 +95,6 @@ def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
             # The first link that the card does not have: there are none behind it.
             break
     return cards, switches
-
-
-def _ends_in_switch(handle: Any, link: int) -> bool:
-    try:
-        kind = call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-    except Unreadable:
-        # Drivers before 460 do not say it; the far end's address then tells a card from a switch.
-        return False
-    return bool(kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)
 
 
 # Every NVIDIA GPU of this computer, read by NVML. One card that fails leaves the others as they are.
@@ -216,24 +207,16 @@ def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
         **{**fields, "name": fields["name"] or card.name},
         compute_capability=card.compute_capability,
         driver=card.driver,
-        mig=slice_profile(fields["name"], handle) or f"slice {position}",
+        mig=slice_profile(fields["name"]) or f"slice {position}",
         parent_uuid=card.uuid,
         unavailable={**reader.unavailable, "catalogue_name": tr("a MIG slice has a share of its card's rates")},
     )
 
 
-def slice_profile(name: str | None, handle: Any) -> str | None:
-    """The profile of a MIG slice, "1g.10gb" or "1c.3g.20gb": in the name with newer drivers, else from the slice counts."""
+def slice_profile(name: str | None) -> str | None:
+    """The profile of a MIG slice, "1g.10gb" or "1c.3g.20gb", from its name."""
     match = re.search(r"\bMIG\s+(\S+)", name or "")
-    if match:
-        return match.group(1)
-    try:
-        counts = call("nvmlDeviceGetAttributes_v2", handle)
-    except Unreadable:
-        return None
-    memory = f"{counts.gpuInstanceSliceCount}g.{-(-int(counts.memorySizeMB) // 1024)}gb"
-    whole = counts.computeInstanceSliceCount == counts.gpuInstanceSliceCount
-    return memory if whole else f"{counts.computeInstanceSliceCount}c.{memory}"
+    return match.group(1) if match else None
 
 
 def _capability(handle: Any) -> str:

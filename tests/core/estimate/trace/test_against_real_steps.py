@@ -138,22 +138,13 @@ def trained_peak(asked: TraceRequest, folder: Path) -> int:
         inputs=INPUTS[asked.task],
     )
     args = TrainingArguments(
-        output_dir=str(folder),
-        use_cpu=True,
-        max_steps=steps,
-        bf16=asked.precision == "bf16",
-        per_device_train_batch_size=asked.micro_batch,
-        gradient_accumulation_steps=asked.accumulation,
-        optim=asked.optimizer,
+        output_dir=str(folder), use_cpu=True, max_steps=steps, bf16=asked.precision == "bf16", optim=asked.optimizer,
+        per_device_train_batch_size=asked.micro_batch, gradient_accumulation_steps=asked.accumulation,
         activation_checkpointing=asked.checkpointing,
         activation_checkpointing_kwargs={"use_reentrant": False} if asked.checkpointing else None,
-        remove_unused_columns=False,
-        report_to="none",
-        save_strategy="no",
-        eval_strategy="no",
-        disable_tqdm=True,
+        remove_unused_columns=False, report_to="none", save_strategy="no", eval_strategy="no", disable_tqdm=True,
         logging_strategy="no",
-    )
+    )  # fmt: skip
     trainer = RunTrainer(args, parts, StepMeter())
     watch = Watch()
     trainer.add_callback(watch)
