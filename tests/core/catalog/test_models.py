@@ -31,28 +31,13 @@ from trainwiz.core.estimate.families import read_architecture
 from tests.each import each
 
 PARAMETERS = {
-    "esm2-tiny": 880_178,
-    "esm2-8m": 7_512_474,
-    "esm2-35m": 33_501_394,
-    "esm2-150m": 148_140_154,
-    "esm2-650m": 651_043_254,
-    "gpt2-tiny": 293_632,
-    "gpt2-medium": 354_823_168,
-    "qwen2-tiny": 226_880,
-    "qwen2.5-0.5b": 494_032_768,
-    "qwen2.5-1.5b": 1_543_714_304,
-    "qwen2.5-3b": 3_085_938_688,
-    "qwen2.5-7b": 7_615_616_512,
-    "llama-tiny": 354_624,
-    "mistral-7b": 7_241_732_096,
-    "llama-3.1-8b": 8_030_261_248,
-    "nllb-tiny": 361_728,
-    "nllb-600m": 615_073_792,
-    "opus-mt-tiny": 427_008,
-    "opus-mt-zh-en": 77_943_296,
-    "t5-chat-tiny": 358_400,
-    "t5-chat-0.2b": 187_692_288,
-}
+    "esm2-tiny": 880_178, "esm2-8m": 7_512_474, "esm2-35m": 33_501_394, "esm2-150m": 148_140_154,
+    "esm2-650m": 651_043_254, "gpt2-tiny": 293_632, "gpt2-medium": 354_823_168, "qwen2-tiny": 226_880,
+    "qwen2.5-0.5b": 494_032_768, "qwen2.5-1.5b": 1_543_714_304, "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512, "llama-tiny": 354_624, "mistral-7b": 7_241_732_096, "llama-3.1-8b": 8_030_261_248,
+    "nllb-tiny": 361_728, "nllb-600m": 615_073_792, "opus-mt-tiny": 427_008, "opus-mt-zh-en": 77_943_296,
+    "t5-chat-tiny": 358_400, "t5-chat-0.2b": 187_692_288,
+}  # fmt: skip
 """The full-size ones are the counts that the hub shows for the published weights."""
 TINY = [name for name in PARAMETERS if name.endswith("-tiny")]
 PUBLISHED = {
@@ -84,18 +69,6 @@ def findings_of(name: str, **section: object) -> tuple[Finding, ...]:
     spec, findings = resolve_model(ModelSection.model_validate({"name": name, **section}))
     assert spec is None or findings
     return findings
-
-
-def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_id: str, document: object) -> Path:
-    """A local Hugging Face cache that holds one model; returns its snapshot."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    root = tmp_path / f"models--{hub_id.replace('/', '--')}"
-    snapshot = root / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    (root / "refs").mkdir()
-    (root / "refs" / "main").write_text("abc")
-    (snapshot / "config.json").write_text(json.dumps(document))
-    return snapshot
 
 
 @each("name", list(PARAMETERS))
@@ -174,8 +147,12 @@ def test_models_and_weights_that_are_not_here(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
-    snapshot = hub_model(tmp_path, monkeypatch, "me/gpt", document)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--me--gpt/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--me--gpt/refs").mkdir()
+    (tmp_path / "models--me--gpt/refs/main").write_text("abc")
+    (snapshot / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}')
     spec, findings = resolve_model(ModelSection(name="me/gpt", init="scratch"))
     assert spec is not None and [finding.code for finding in findings] == ["tokenizer_made"]
     assert (spec.source, spec.hub_id, spec.task, spec.has_weights) == ("hub", "me/gpt", "causal-lm", False)

@@ -108,21 +108,6 @@ def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None
     assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
 
 
-def test_answers_of_submitted_ones_come_in_another_thread(made: Callable[..., TraceWorker]) -> None:
-    seen: list[int] = []
-    threads: set[threading.Thread] = set()
-    worker = made()
-
-    def note(answer: TraceAnswer) -> None:
-        threads.add(threading.current_thread())
-        seen.append(activations(answer))
-
-    for size in (1, 2, 3):
-        worker.submit(request(micro_batch=size), "full", note)
-    assert wait_for(lambda: len(seen) == 3)
-    assert seen == [1, 2, 3] and threading.main_thread() not in threads
-
-
 def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_answered(
     made: Callable[..., TraceWorker],
 ) -> None:
@@ -232,10 +217,6 @@ def test_answers_are_kept_and_then_need_no_tracer(made: Callable[..., TraceWorke
     made_then = first.ask(request(micro_batch=9), "layers", WAIT_S)
     second = made(["/no/such/interpreter"], cache=TraceCache(tmp_path))
     assert second.ask(request(micro_batch=9), "layers", WAIT_S) == made_then
-    answers: list[TraceAnswer] = []
-    second.submit(request(micro_batch=9), "layers", answers.append)
-    assert wait_for(lambda: bool(answers))
-    assert answers == [made_then]
     assert code(second.ask(request(micro_batch=9), "full", WAIT_S)) == "worker_missing"
 
 
