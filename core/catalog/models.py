@@ -101,7 +101,7 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
         return ()
     if named is not None:
         return _named(named, ask)
-    if spec.path is not None and has_tokenizer(spec.path):
+    if has_tokenizer(spec.path):
         return ()
     if spec.hub_id is None:
         if section.init == "scratch":
@@ -110,16 +110,15 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
             "There is no tokenizer with {name}; name one with model.tokenizer (a folder or a hub id).", name=spec.name
         )
         return (_no_tokenizer(message),)
-    cached = cached_model_folder(spec.hub_id)
-    if cached is not None and has_tokenizer(cached):
+    if has_tokenizer(cached_model_folder(spec.hub_id)):
         return ()
     if section.init == "scratch":
         return (_made(spec),)
     return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id), weights_too=not spec.has_weights)
 
 
-def has_tokenizer(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+def has_tokenizer(folder: Path | None) -> bool:
+    return folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
@@ -132,8 +131,7 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
             "{folder} holds no tokenizer ({files}, ...).", folder=folder, files=", ".join(sorted(TOKENIZER_FILES)[:3])
         )
         return (_no_tokenizer(message),)
-    cached = cached_model_folder(name) if is_hub_id(name) else None
-    if cached is not None and has_tokenizer(cached):
+    if has_tokenizer(cached_model_folder(name)):
         return ()
     if not is_hub_id(name):
         message = tr("There is no tokenizer {name}: no folder here, and no hub id (owner/name).", name=repr(name))
