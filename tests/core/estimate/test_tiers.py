@@ -10,6 +10,7 @@ from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, e
 from trainwiz.core.estimate.peak import (
     BLAS_HANDLES,
     BLAS_WORKSPACE_BYTES,
+    HOPPER_WORKSPACE_BYTES,
     evaluation_peak,
     peak_of,
 )
@@ -111,7 +112,12 @@ def test_the_largest_micro_batch_follows_the_evidence() -> None:
 
 def measurement(**changes: Any) -> Measurement:
     sizes = {"peak_allocated_bytes": 14 * GIB, "peak_reserved_bytes": 15 * GIB, "device_used_bytes": int(15.4 * GIB)}
-    return replace(measurement_of(WORK, **sizes), **changes)
+    return replace(measurement_of(WORK, machine="cuda:NVIDIA RTX 3090:24576", **sizes), **changes)
+
+
+def test_libraries_take_workspaces_by_the_card() -> None:
+    other, hopper = (estimate_memory(replace(WORK, capability=name)).allocated_bytes for name in ("8.0", "9.0"))
+    assert hopper - other == BLAS_HANDLES * (HOPPER_WORKSPACE_BYTES - BLAS_WORKSPACE_BYTES)
 
 
 def test_what_was_measured_is_shown() -> None:
@@ -204,7 +210,9 @@ def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> No
     work = replace(WORK, device="cpu", precision="fp32")
     usual = estimate_memory(work)
     resident = usual.device_used_bytes - usual.breakdown["context"] // 4
-    one = measurement(precision="fp32", host_rss_bytes=resident, peak_allocated_bytes=None, device_used_bytes=None)
+    one = measurement(
+        machine="cpu:8", precision="fp32", host_rss_bytes=resident, peak_allocated_bytes=None, device_used_bytes=None
+    )
     measured = estimate_memory(work, Evidence(measurements=(one,)))
     assert measured.tier == "measured"
     assert measured.device_used_bytes == resident
