@@ -12,15 +12,15 @@ from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import engine_values, place_setting
 from trainwiz.core.importing.names import NAMES_A_FILE
 from trainwiz.core.importing.report import Imported, Setting, refusal
-from trainwiz.core.importing.shell import ASSIGNED, Launch, Word, chosen, launches_of, read_script
+from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, attempt, count_of, gpu_list, whole_number
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
 SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
-COUNTS_IN_ENVIRONMENT = frozenset({"llamafactory-cli", "lmf", "swift"})
-"""Frameworks that read NNODES and NPROC_PER_NODE, and give them to torchrun (their cli.py)."""
+LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
+"""They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 SURELY_THE_TRAINERS = 4
 """Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
 
@@ -30,20 +30,6 @@ FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "a
 """Options that name a file of arguments."""
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
-
-SBATCH = re.compile(
-    r"^#SBATCH\s(?:.*\s)?(?:--(?P<name>nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-(?P<short>[Nnc]) ?)"
-    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)(?=\s|$)",
-    re.MULTILINE,
-)
-SLURM: Mapping[str, str] = {
-    **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
-    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS SLURM_NPROCS"),
-    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE"),
-    **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
-    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
-}
-"""What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
 NO_LAUNCH = mark(
     "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python."
@@ -59,7 +45,7 @@ CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    script = read_script(text, given=_slurm_variables(text))
+    script = Script(text)
     launches = [launch for command in script.commands for launch in launches_of(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
@@ -70,18 +56,23 @@ def read(text: str, file: str) -> Imported:
         raise refusal(f"{file}:{launch.line}", message)
     imported = Imported("launch_command", file)
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
-    _place_launcher(imported, launch)
+    if launch.old_name:
+        imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
+    if launch.program in table.FLAGS:
+        _place_launcher(imported, launch)
     _place_environment(imported, launch)
+    gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
         imported.setup["launcher"] = launch.starter
         imported.say(launch.line, "processes_unknown", PROCESSES_UNKNOWN, program=launch.starter)
-    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup:
-        _one_process_for_each_gpu(imported)
+    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
+        # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
+        imported.setup |= _processes(len(gpus), 1)
     _place_script(imported, launch)
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings", SEVERAL, count=len(launches), line=launch.line)
-    if script.unclosed is not None:
-        imported.say(script.unclosed, "cut_off", CUT_OFF, line=script.unclosed)
+    if script.cut_off is not None:
+        imported.say(script.cut_off, "cut_off", CUT_OFF, line=script.cut_off)
     return imported
 
 
@@ -89,20 +80,15 @@ def read(text: str, file: str) -> Imported:
 
 
 def _place_launcher(imported: Imported, launch: Launch) -> None:
-    if launch.old_name:
-        imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    if launch.program not in table.FLAGS:
-        return
     setup = {"accelerate": _accelerate, "torchrun": _torchrun, "deepspeed": _deepspeed}[launch.program](launch)
     imported.setup.update(setup)
     decided = engine_values(imported.setup)
     imported.take(_as_in_file(option) for option in launch.options if option.name)
     for option in launch.options:
         _place_option(imported, launch.program, option, decided)
-    nodes = launch.option("nnodes")
+    nodes, hosts = launch.option("nnodes"), launch.option("hostfile")
     if nodes is not None and re.fullmatch(r"\d+:\d+", str(nodes)):
         imported.say(launch.line, "elastic_nodes", ELASTIC, range=nodes)
-    hosts = launch.option("hostfile")
     if hosts and launch.option("num_nodes", "include") is None:
         imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, file=plain_text(hosts, 80))
     imported.settings.clear()
@@ -217,7 +203,7 @@ OF_ACCELERATE = mark("accelerate's launcher reads it; a run of trainwiz has its 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
     counted: dict[str, tuple[str, int]] = {}
-    if launch.framework in COUNTS_IN_ENVIRONMENT:
+    if launch.script_name() in LLAMA_FACTORY:
         known = {name: count_of(word.text) for name, word in launch.environment.items() if word.known}
         nodes, per_node = known.get("NNODES") or 1, known.get("NPROC_PER_NODE")
         imported.setup |= _processes(per_node, nodes)
@@ -268,20 +254,6 @@ def _place_variable(imported: Imported, setting: Setting) -> None:
             imported.map(setting, f"engine.environment.{name}", value)
 
 
-def _slurm_variables(text: str) -> dict[str, str]:
-    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
-    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
-    asked = SBATCH.finditer(header[0] if header is not None else "")
-    return {name: found["count"] for found in asked for name in SLURM[found["name"] or found["short"]].split()}
-
-
-def _one_process_for_each_gpu(imported: Imported) -> None:
-    """Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences."""
-    gpus = gpu_list(imported.setup.get("gpu_ids"))
-    if gpus:
-        imported.setup |= _processes(len(gpus), 1)
-
-
 # The script and its arguments.
 
 
@@ -305,7 +277,7 @@ def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> st
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
     if launch.program == "trl" or script in SFT_SCRIPTS:
         return "SFTConfig" if script in SFT_SCRIPTS and settings else None
-    if launch.program == "framework" and launch.framework not in ("llamafactory-cli", "lmf"):
+    if launch.program == "framework" and script not in LLAMA_FACTORY:
         return None
     names = {setting.name for setting in settings}
     surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)

@@ -308,11 +308,8 @@ OPTION_REASONS: Mapping[str, str] = for_each(
     }
 )
 
-FRAMEWORKS: Mapping[str, frozenset[str]] = {
-    "llamafactory-cli": words("train"), "lmf": words("train"), "swift": words("sft pt"), "axolotl": words("train"),
-    "fairseq-train": words(""), "fairseq-hydra-train": words(""),
-}  # fmt: skip
-"""Programs that start their processes by themselves -> their commands that train; none where they have no others."""
+FRAMEWORKS = words("llamafactory-cli lmf axolotl")
+"""Programs that start their processes by themselves, with the command `train`."""
 NOT_TRAINING = words(
     "mypy ruff black isort flake8 pylint coverage sphinx twine pre_commit timeit cProfile zipfile gdown wandb sglang vllm "
     "axolotl.cli.preprocess pip venv http.server json.tool ipykernel setup.py manage.py virtualenv build pytest unittest "
