@@ -9,12 +9,12 @@ from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.accelerate import engine_values, place_setting
+from trainwiz.core.importing.accelerate import engine_values, place_setting, setup_of
 from trainwiz.core.importing.names import NAMES_A_FILE
 from trainwiz.core.importing.report import Imported, Setting, refusal
 from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
-from trainwiz.core.importing.values import Unresolved, attempt, count_of, gpu_list, whole_number
+from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
@@ -80,11 +80,18 @@ def read(text: str, file: str) -> Imported:
 
 
 def _place_launcher(imported: Imported, launch: Launch) -> None:
-    setup = {"accelerate": _accelerate, "torchrun": _torchrun, "deepspeed": _deepspeed}[launch.program](launch)
-    imported.setup.update(setup)
+    options = launch.options
+    if launch.program == "accelerate":
+        options = [_as_in_file(imported, option) for option in options]
+        imported.take(option for option in options if option.name)
+        imported.setup |= setup_of(imported)
+        if not {"distributed_type", "config_file"} & set(imported.settings) and "num_processes" in imported.setup:
+            # _validate_launch_command: without a file, several processes are several GPUs.
+            imported.setup |= _processes(imported.setup["num_processes"], 1)
+    else:
+        imported.setup |= _torchrun(launch) if launch.program == "torchrun" else _deepspeed(launch)
     decided = engine_values(imported.setup)
-    imported.take(_as_in_file(option) for option in launch.options if option.name)
-    for option in launch.options:
+    for option in options:
         _place_option(imported, launch.program, option, decided)
     nodes, hosts = launch.option("nnodes"), launch.option("hostfile")
     if nodes is not None and re.fullmatch(r"\d+:\d+", str(nodes)):
@@ -94,19 +101,26 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
     imported.settings.clear()
 
 
-def _as_in_file(option: Setting) -> Setting:
+def _as_in_file(imported: Imported, option: Setting) -> Setting:
     """The option of `accelerate launch` as the key of its file."""
-    section = "deepspeed_config" if option.name in table.OF_DEEPSPEED_SECTION else ""
+    name = option.name
+    if name in table.ENGINES:
+        return option.called("distributed_type", table.ENGINES[name])
+    if name == "cpu":
+        return option.called("use_cpu")
+    if name in ("fp16", "bf16"):
+        imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
+        return option.called("mixed_precision", name)
+    section = "deepspeed_config" if name in table.OF_DEEPSPEED_SECTION else ""
     for prefix in ("fsdp_", "dynamo_", "parallelism_config_"):
-        section = f"{prefix.removesuffix('config_')}config" if option.name.startswith(prefix) else section
-    return replace(option, name=f"{section}.{option.name}", written="") if section else option
+        section = f"{prefix.removesuffix('config_')}config" if name.startswith(prefix) else section
+    return replace(option, name=f"{section}.{name}", written="") if section else option
 
 
 def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> None:
     name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
-    in_file = _as_in_file(option)
     if not name or (isinstance(option.value, Unresolved) and table.OPTION_REASONS.get(name) != table.RENDEZVOUS):
-        imported.leave_unknown(replace(option, written=name or option.written))
+        imported.leave_unknown(replace(option, written=(option.written or name.rpartition(".")[2]).lstrip("-")))
     elif option.written.startswith("--"):
         imported.leave_unknown(replace(option, written=name))
         launcher = "accelerate launch" if program == "accelerate" else program
@@ -114,15 +128,12 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
     elif name == "config_file":
         imported.refer("accelerate", str(option.value), option.line)
         imported.drop(option, NAMES_A_FILE)
-    elif program == "accelerate" and name in ("fp16", "bf16"):
-        imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
-        imported.map(option, "engine.precision", name)
     elif name == "include" and "engine.gpus" in decided:
         imported.map(option, "engine.gpus", decided["engine.gpus"])
     elif key in decided:
         imported.map(option, key, decided[key])
-    elif program == "accelerate" and (in_file is not option or name == "num_cpu_threads_per_process"):
-        place_setting(imported, in_file)
+    elif program == "accelerate" and ("." in name or name in (*table.SETUP_KEYS, "num_cpu_threads_per_process")):
+        place_setting(imported, option)
     elif name.startswith(("megatron_lm_", "fp8_")):
         imported.drop(option, table.MEGATRON if name.startswith("megatron") else table.FP8)
     elif key and option.value not in ("1", "-1", "auto", "gpu", "all"):
@@ -136,33 +147,6 @@ def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
     if per_node is not None:
         kind = "MULTI_GPU" if per_node * nodes > 1 else "NO"
         setup |= {"num_processes": per_node * nodes, "distributed_type": kind}
-    return setup
-
-
-def _accelerate(launch: Launch) -> dict[str, Any]:
-    given = {option.name: option.value for option in launch.options if not isinstance(option.value, Unresolved)}
-    setup: dict[str, Any] = {
-        name: count_of(given.get(name)) for name in ("num_processes", "num_machines") if count_of(given.get(name))
-    }
-    for name, value in given.items():
-        if name == "mixed_precision":
-            setup[name] = str(value).lower()
-        elif name in ("fp16", "bf16"):
-            setup["mixed_precision"] = name
-        elif name in table.ENGINES:
-            setup["distributed_type"] = table.ENGINES[name]
-        elif name in ("fsdp_sharding_strategy", "deepspeed_config_file") or (name == "gpu_ids" and gpu_list(value)):
-            setup[name] = value
-    if "cpu" in given:
-        setup["use_cpu"] = True
-    if attempt(whole_number, given.get("zero_stage")) is not None:
-        setup["zero_stage"] = whole_number(given["zero_stage"])
-    if setup.get("distributed_type") == "DEEPSPEED" and "deepspeed_config_file" in setup:
-        # The stage stands in that file.
-        setup["zero_stage"] = None
-    if "distributed_type" not in setup and "config_file" not in given and "num_processes" in setup:
-        # _validate_launch_command: without a file, several processes are several GPUs.
-        setup["distributed_type"] = "MULTI_GPU" if setup["num_processes"] > 1 else "NO"
     return setup
 
 

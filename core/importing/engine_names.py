@@ -274,10 +274,7 @@ SHORT: Mapping[str, Mapping[str, str]] = {
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
 OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
-    "accelerate": {
-        **{name: key for name, key in SETUP_KEYS.items() if name not in ("distributed_type", "use_cpu")},
-        "cpu": "engine.device", **dict.fromkeys(ENGINES, "engine.strategy"),
-    },
+    "accelerate": {},
     "torchrun": {"nproc_per_node": "engine.processes", "nnodes": "engine.nodes"},
     "deepspeed": {
         "num_gpus": "engine.processes", "num_accelerators": "engine.processes", "num_nodes": "engine.nodes",
