@@ -48,8 +48,8 @@ OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"
 KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function", "$", "%", "#"}
 """With the prompts that people copy."""
 SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set", "setenv"})
-MOST_PUT_IN = 500_000
-"""Characters that variables may bring: a few lines of A="$A$A" would fill the memory."""
+MOST_PUT_IN = 200_000
+"""Characters of a command, and of all that variables bring: a few lines of A="$A$A" would fill the memory."""
 JOINED, NOT_KNOWN = "\ue000", "\ue001"
 HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in "'\"\\"}
 HIDDEN_WHOLE = {**HIDDEN, **{ord(letter): 0xE100 + ord(letter) for letter in " \t\n"}}
@@ -87,15 +87,16 @@ class Script:
         self.exported: dict[str, Word] = {}
         self.depth = 0
         self.put_in = 0
-        statement, start = "", line
+        statement: list[str] = []
+        start = line
         for token in itertools.chain(TOKEN.finditer(whole), [None]):
             if token is None or token["end"]:
-                self._read(statement, start)
-                start, statement = line, ""
-            elif not token["comment"]:
-                statement += token[0]
+                self._read("".join(statement), start)
+                statement = []
+            elif not token["comment"] and (statement or not token[0].isspace()):
+                start = start if statement else line
+                statement.append(token[0])
             line += token[0].count("\n") if token is not None else 0
-            start = start if statement.strip() else line
 
     def _read(self, statement: str, line: int) -> None:
         words: list[tuple[str, int]] = []
@@ -120,7 +121,9 @@ class Script:
             self.commands.append(Command([_word(text, at) for text, at in words], {**self.exported, **prefix}))
 
     def _split(self, statement: str, line: int) -> list[str]:
-        ready = PIECE.sub(self._piece, statement)
+        ready = PIECE.sub(self._piece, statement) if len(statement) < MOST_PUT_IN else ""
+        if len(ready) > MOST_PUT_IN:
+            return []
         for end in ("", "'", '"'):
             try:
                 words = shlex.split(ready + end)
