@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
 from trainwiz.core.importing import accelerate
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, names
 from tests.each import each
@@ -138,16 +137,3 @@ def test_words_and_lines_of_yaml_and_json() -> None:
     assert imported.values["engine.processes"] == 4 and set(codes(imported)) == {"contradiction"}
     text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true}'
     assert accelerate.read(text, "default_config.json").values["engine.precision"] == "fp16"
-
-
-@each("text", [
-    "compute_environment: LOCAL_MACHINE\nnum_machines: 1\n",
-    "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: ml.p3.2xlarge\n",
-    "distributed_type: HOROVOD\n", "distributed_type: [", "",
-])  # fmt: skip
-def test_what_is_refused_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(NotImportable) as caught:
-        accelerate.read(text, "a.yaml")
-    (finding,) = caught.value.findings
-    assert finding.message.startswith("a.yaml")
-    assert "\n" not in finding.message

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from trainwiz.core.importing import deepspeed
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, names
 from tests.each import each
@@ -156,16 +155,3 @@ def test_comments_and_idle_commas() -> None:
     imported = deepspeed.read(text, "ds.json")
     assert imported.values["training.max_grad_norm"] == 2.0
     assert codes(imported, "warning") == ["contradiction"]
-
-
-@each(("text", "place"), [
-    (COMMENTED[: COMMENTED.index("braces")], "line 9"), ('{"zero_optimization": {"stage": 2', "line 1"),
-    ('{\n"zero_optimization": {"stage": two}\n}', "line 2"), ('{"a":' * 100_000, "nested"), ("[1]", "settings"),
-    ('{"name": "package"}', "DeepSpeed"),
-])  # fmt: skip
-def test_what_is_refused_is_refused_in_one_sentence(text: str, place: str) -> None:
-    with pytest.raises(NotImportable) as caught:
-        deepspeed.read(text, "ds.json")
-    (finding,) = caught.value.findings
-    assert place in finding.message
-    assert "\n" not in finding.message

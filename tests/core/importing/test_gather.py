@@ -41,19 +41,47 @@ def test_by_what_it_holds(text: str, kind: str) -> None:
     assert gather.read(text, "file").kind == kind
 
 
-@each(("text", "hint"), [
-    ("", "empty"), ("   \n", "empty"), ("hello world", "settings"),
-    ('{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
-    ('{"log_history": [], "global_step": 4}', "trainwiz monitor"),
-    ('{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
-    ("name: x\nvalues:\n  task: causal-lm\n", "--profile"), ("[1, 2]", "settings"),
-])  # fmt: skip
-def test_what_is_something_else_is_refused_in_one_sentence(text: str, hint: str) -> None:
+REFUSED = [
+    ("a.yaml", "", "is empty"), ("a.yaml", "hello world", "holds no settings"), ("a.yaml", "[1, 2]", "holds no settings"),
+    ("a.yaml", "color: red\n", "none of the kinds"), ("a.yaml", "a: [1", "line 1: this is not valid YAML"),
+    ("a.yaml", "name: x\nvalues:\n  task: causal-lm\n", "--profile"),
+    ("a.yaml", "num_machines: 1\nnum_processes: 2\n", "no `distributed_type`"),
+    ("a.yaml", "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: x\n", "SageMaker"),
+    ("a.yaml", "distributed_type: HOROVOD\n", "no distributed_type HOROVOD"),
+    ("a.json", '{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
+    ("a.json", '{"log_history": [], "global_step": 4}', "trainwiz monitor"),
+    ("a.json", '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
+    ("ds.json", '{"zero_optimization": {"stage": 2', "ends before its JSON does (line 1)"),
+    ("ds.json", '{\n// "a" {\n"zero_optimization": {"stage": two}\n}', "line 3, column 32"),
+    ("ds.json", '{"a":' * 100_000, "nested too deeply"),
+    ("x.py", "print('hello')", "calls neither TrainingArguments"), ("x.py", "def f(:\n", "line 1: this is not valid"),
+    ("x.py", "p = HfArgumentParser((A, B))\n", "from the command line (line 1)"),
+    ("x.py", "x = " + "(" * 5000, "too many nested"), ("x.py", "x = " + "-" * 100_000 + "1", "cannot be parsed"),
+    ("pasted", "args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
+    *((COMMAND, command, "starts no training") for command in (
+        "python -c 'print(1)'", "python --version", "echo python", "torchrun", "# accelerate launch train.py",
+        "python -m pip install x", "llamafactory-cli chat a.yaml", "axolotl preprocess a.yml",
+    )),
+    (COMMAND, "accelerate launch --config_file x.yaml", "line 1 names no script"),
+    *((COMMAND, command, "none of the kinds") for command in ("ls -l", "pip install torch", "accelerate config")),
+    # What only holds or names a command.
+    ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "none of the kinds"),
+    ("notes.txt", 'python = "^3.9"\n', "starts no training"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "none of the"),
+    ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "starts no training"),
+    ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "starts no training"),
+    ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "among other text"),
+    ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "among other text"),
+    ("run.sh", "cat <<EOF > ds.json\n{}\nEOF\ndeepspeed train.py\n", "among other text"),
+]  # fmt: skip
+
+
+@each(("file", "text", "said"), REFUSED)
+def test_what_cannot_be_imported_is_refused_in_one_sentence(file: str, text: str, said: str) -> None:
     with pytest.raises(NotImportable) as caught:
-        gather.read(text, "file.yaml")
+        gather.read(text, file)
     (finding,) = caught.value.findings
-    assert hint in finding.message
-    assert "\n" not in finding.message
+    assert said in finding.message and "\n" not in finding.message
+    assert finding.message.startswith(file)
 
 
 def test_nothing_of_a_yaml_file_is_built_or_run_and_aliases_that_stand_for_billions_are_refused() -> None:
@@ -85,20 +113,6 @@ def test_every_refusal_of_several_files_is_said() -> None:
     with pytest.raises(NotImportable) as caught:
         import_together([Text("a", "", Path()), Text("b", "hello", Path()), Text("c", ACCELERATE, Path())])
     assert [finding.where for finding in caught.value.findings] == ["a", "b"]
-
-
-@each(("text", "file"), [
-    ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),
-    ('python = "^3.9"\n', "notes.txt"), ("torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "requirements.txt"),
-    ("FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "Dockerfile"),
-    ("[deepspeed]\nzero = 2\n", "setup.cfg"), ("train:\n\ttorchrun --nproc_per_node=2 train.py\n", "sub/Makefile"),
-    ("Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "README.md"),
-])  # fmt: skip
-def test_what_only_holds_or_names_a_command_is_refused_in_one_sentence(text: str, file: str) -> None:
-    with pytest.raises(NotImportable) as caught:
-        gather.read(text, file)
-    assert len(caught.value.findings) == 1
-    assert caught.value.findings[0].message.startswith(file)
 
 
 # What is typed or pasted into a box: paths first, then a text.
@@ -166,10 +180,8 @@ def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> No
 
 
 @each(("text", "said"), [
-    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), ("one\ntwo\nthree", "none of the kinds"),
-    (YAML[:20], "no distributed_type"), ('{"zero_optimization": {"stage": 2', "ends before its JSON does"),
+    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), (YAML[:20], "no distributed_type"),
     ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
-    ("args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
     ("a\0b: 1", "zero bytes"), ("a" * (2**20 + 1), "more than 1 MiB"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("here")

@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainwiz.core.importing import python_source
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, unknown
 from tests.each import each
@@ -118,17 +117,6 @@ def test_nothing_is_run(tmp_path: Path) -> None:
         f"a = TrainingArguments('out', seed=__import__('pathlib').Path({str(marker)!r}).touch() or 3)"
     )
     assert not marker.exists()
-
-
-@each(("source", "words"), [
-    ("print('hello')", "TrainingArguments"), ("def f(:\n", "line 1"),
-    ("p = HfArgumentParser((A, B))\n", "command line"), ("x = " + "(" * 5000, "Python"),
-    ("x = " + "-" * 100_000 + "1", "Python"), ("TrainingArguments('\0')", "Python"),
-])  # fmt: skip
-def test_what_says_nothing_is_refused_in_a_sentence(source: str, words: str) -> None:
-    with pytest.raises(NotImportable) as refused:
-        read(source)
-    assert len(refused.value.findings) == 1 and words in refused.value.findings[0].message
 
 
 HOSTILE = {

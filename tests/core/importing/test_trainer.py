@@ -15,7 +15,7 @@ from trainwiz.core.config.sections import EngineSection
 from trainwiz.core.export.training_arguments import training_arguments as exported
 from trainwiz.core.importing import gather, trainer
 from trainwiz.core.importing.names import CANONICAL, RENAMED, TRAINER
-from trainwiz.core.importing.report import Imported, NotImportable, Setting
+from trainwiz.core.importing.report import Imported, Setting
 from trainwiz.core.importing.trainer import SPECIAL, fill
 from trainwiz.core.importing.values import LONGEST_TIMEOUT_S
 
@@ -139,14 +139,6 @@ def test_secrets_are_not_repeated() -> None:
     imported = read({**BASE, "hub_token": "hf_secret", "push_to_hub_token": None, "my_api_key": "k123"})
     text = json.dumps(imported.to_json())
     assert "hf_secret" not in text and "k123" not in text
-
-
-def test_other_files_are_refused_in_a_sentence() -> None:
-    for text in ("color: red\n", "[1, 2]", "", "a: [1"):
-        with pytest.raises(NotImportable) as refused:
-            trainer.read(text, "x.yaml")
-        assert len(refused.value.findings) == 1
-        assert refused.value.findings[0].message.startswith("x.yaml")
 
 
 def test_what_trainwiz_exports_comes_back() -> None:
