@@ -12,7 +12,7 @@ from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, OTHER_TRAINING, SPECIAL
-from trainwiz.core.importing.report import Document, Imported, Setting, read_document, refusal
+from trainwiz.core.importing.report import Document, Imported, Setting, read_document
 from trainwiz.core.importing.values import (
     Unresolved,
     attempt,
@@ -228,17 +228,12 @@ SECTIONS_THAT_NAME: Mapping[str, str] = {
 
 
 def read(text: str, file: str) -> Imported:
-    """Raises NotImportable for what holds no argument of the Trainer."""
+    """Raises NotImportable for a broken file."""
     document = read_document(text, file)
     imported = Imported("training_arguments", file)
     document.say_twice(imported)
     settings = list(_settings(document.values, document, ()))
     names = [setting.name for setting in settings]
-    if not any(is_known(name) for name in names):
-        message = tr(
-            "{file} holds no argument of the Trainer; expected are settings like learning_rate or max_steps.", file=file
-        )
-        raise refusal(file, message)
     axolotl = {"base_model", "datasets"} <= set(document.values)
     known = looks_like_arguments(names) and not axolotl
     fill(imported, settings, program="TrainingArguments" if known else None)
