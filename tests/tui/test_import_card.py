@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from textual.events import Paste
 from textual.widgets import Input
 from trainwiz.core.profile import load_profile, user_folder
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.cli import main
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import TRAINING
@@ -99,21 +97,6 @@ async def test_a_paste_shows_what_became_of_each_setting_and_fills_the_wizard():
         assert app.screen is plan_screen(app)
         assert plan_screen(app).state.request.profile == "imported"
         assert load_profile("imported").values["engine.processes"] == 2
-
-
-async def test_what_is_kept_is_what_the_command_keeps(capsys):
-    assert main(["import", "a.yaml", "--json"]) == 0
-    by_command = json.loads(capsys.readouterr().out)["profile"]["name"]
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        card = await opened(pilot)
-        await pilot.press(*keys_of_text("a.yaml"), "enter")
-        await was_read(pilot)
-        assert card.query_one(Input).value == "a-2", "a name that is taken gets a number"
-        await go(pilot, "enter")
-        assert plan_screen(app).state.request.profile == "a-2"
-    first, second = load_profile(by_command), load_profile("a-2")
-    assert (second.values, second.description) == (first.values, first.description)
 
 
 async def test_the_name_can_be_chosen_and_one_that_is_taken_is_refused_in_place():

@@ -136,4 +136,4 @@ def test_a_run_that_ends_in_its_warmup() -> None:
     assert rate_schedule(config, 50).highest == pytest.approx(4.9e-4)
     assert rate_schedule(config, 1).highest == 0.0
     assert rate_schedule(config, 200).highest == pytest.approx(1e-3)
-    assert rate_schedule(config, 200).ends_at == 0.0
+    assert rate_schedule(config, 200).at(200) == 0.0

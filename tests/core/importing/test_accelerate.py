@@ -31,53 +31,36 @@ ZERO = {
 }  # fmt: skip
 
 
-@each(
-    ("settings", "values"),
-    [
-        ({"distributed_type": "NO", "num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
-        ({"num_processes": 4}, {"engine.strategy": "ddp", "engine.processes": 4}),
-        ({"distributed_type": "DistributedType.MULTI_GPU"}, {"engine.strategy": "ddp"}),
-        ({"distributed_type": "FSDP"}, {"engine.strategy": "fsdp"}),
-        ({"distributed_type": "DEEPSPEED"}, {"engine.strategy": "zero2"}),
-        ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
-        ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
-        ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
-        ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
-        ({"gpu_ids": 0}, {"engine.strategy": "ddp", "engine.gpus": ["0"]}),
-        ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
-        ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
-        ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
-        (
-            {"num_processes": 16, "num_machines": 2, "machine_rank": 1, "rdzv_backend": "c10d"},
-            {"engine.strategy": "ddp", "engine.processes": 8, "engine.nodes": 2},
-        ),
-        (
-            deepspeed(**ZERO),
-            {"engine.strategy": "zero3", "engine.offload": "all", "batch.gradient_accumulation_steps": 8,
-             "training.max_grad_norm": 0.5},
-        ),
-        (
-            deepspeed(gradient_accumulation_steps="auto", offload_optimizer_device="none", zero_stage=1),
-            {"engine.strategy": "zero1"},
-        ),
-        ({"deepspeed_config": ZERO}, {"engine.strategy": "ddp"}),
-        (
-            fsdp(fsdp_sharding_strategy=1, fsdp_offload_params=True),
-            {"engine.strategy": "fsdp", "engine.offload": "all"},
-        ),
-        (
-            fsdp(fsdp_version=2, fsdp_reshard_after_forward=True, fsdp_activation_checkpointing=True),
-            {"engine.strategy": "fsdp", "engine.checkpointing": True},
-        ),
-        # The first files had no prefix.
-        (fsdp(min_num_params=2000, offload_params=False, sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
-        (
-            {"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}},
-            {"engine.strategy": "ddp", "engine.compile": True},
-        ),
-        ({"dynamo_backend": "NO"}, {"engine.strategy": "ddp", "engine.compile": False}),
-    ],
-)  # fmt: skip
+@each(("settings", "values"), [
+    ({"distributed_type": "NO", "num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
+    ({"num_processes": 4}, {"engine.strategy": "ddp", "engine.processes": 4}),
+    ({"distributed_type": "DistributedType.MULTI_GPU"}, {"engine.strategy": "ddp"}),
+    ({"distributed_type": "FSDP"}, {"engine.strategy": "fsdp"}),
+    ({"distributed_type": "DEEPSPEED"}, {"engine.strategy": "zero2"}),
+    ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
+    ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
+    ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
+    ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
+    ({"gpu_ids": 0}, {"engine.strategy": "ddp", "engine.gpus": ["0"]}),
+    ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
+    ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
+    ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
+    ({"num_processes": 16, "num_machines": 2, "machine_rank": 1, "rdzv_backend": "c10d"},
+     {"engine.strategy": "ddp", "engine.processes": 8, "engine.nodes": 2}),
+    (deepspeed(**ZERO), {"engine.strategy": "zero3", "engine.offload": "all", "batch.gradient_accumulation_steps": 8,
+                         "training.max_grad_norm": 0.5}),
+    (deepspeed(gradient_accumulation_steps="auto", offload_optimizer_device="none", zero_stage=1),
+     {"engine.strategy": "zero1"}),
+    ({"deepspeed_config": ZERO}, {"engine.strategy": "ddp"}),
+    (fsdp(fsdp_sharding_strategy=1, fsdp_offload_params=True), {"engine.strategy": "fsdp", "engine.offload": "all"}),
+    (fsdp(fsdp_version=2, fsdp_reshard_after_forward=True, fsdp_activation_checkpointing=True),
+     {"engine.strategy": "fsdp", "engine.checkpointing": True}),
+    # The first files had no prefix.
+    (fsdp(min_num_params=2000, offload_params=False, sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
+    ({"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}},
+     {"engine.strategy": "ddp", "engine.compile": True}),
+    ({"dynamo_backend": "NO"}, {"engine.strategy": "ddp", "engine.compile": False}),
+])  # fmt: skip
 def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) -> None:
     imported = read(**settings)
     assert imported.values == values

@@ -68,6 +68,11 @@ def test_the_trainer_decides_the_batch_and_deepspeed_the_stage(tmp_path: Path) -
     assert merged.values["batch.gradient_accumulation_steps"] == 8
     assert merged.values["batch.target_samples"] == 4 * 8 * 4
     assert len(found(merged, "contradiction")) == 1
+    # A launcher that names no stage says nothing against the file.
+    launcher = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
+    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+    merged = together(tmp_path, ("a.yaml", launcher), ("ds.json", stage))
+    assert merged.values["engine.strategy"] == "zero3" and found(merged, "contradiction") == []
 
 
 def test_the_batch_of_deepspeed_must_be_that_of_the_processes(tmp_path: Path) -> None:
@@ -98,14 +103,6 @@ def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, t
     assert merged.values == {"engine.strategy": "zero2"}
     assert [one.name for one in merged.unknown] == [key]
     assert [severity for severity, _ in found(merged, "bad_value")] == ["warning"]
-
-
-def test_a_launcher_that_names_no_stage_says_nothing_against_the_file(tmp_path: Path) -> None:
-    launcher = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
-    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
-    merged = together(tmp_path, ("a.yaml", launcher), ("ds.json", stage))
-    assert merged.values["engine.strategy"] == "zero3"
-    assert found(merged, "contradiction") == []
 
 
 @each(("command", "said"), [
