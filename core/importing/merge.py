@@ -230,10 +230,8 @@ def _whole_batch(merged: Imported) -> None:
         words = {"total": total, "micro": micro, "accumulation": accumulation or 1, "product": window * world}
         said = tr(CONTRADICTS, place=place, world=world, **words)
         merged.findings.append(Finding("contradiction", "warning", place, said))
-        for entry in [entry for entry in merged.mapped if entry.key == BATCH[0]]:
-            why = mark("It contradicts micro-batch, accumulation and the number of processes.")
-            merged.mapped.remove(entry)
-            merged.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
+        why = mark("It contradicts micro-batch, accumulation and the number of processes.")
+        merged.take_back(BATCH[0], why)
         values[BATCH[0]] = window * world
 
 
