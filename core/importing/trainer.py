@@ -205,7 +205,7 @@ def _half_is_open(imported: Imported, program: str) -> bool:
     return not named and program in table.RATES
 
 
-# Arguments in a file: YAML or JSON, flat or in sections, and what a Trainer printed or dumped.
+# Arguments in a file: YAML or JSON, flat or in sections.
 
 PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 """A value that is filled in later: <HUB_TOKEN>, ${oc.env:LR}, $LR, {{ lr }}."""

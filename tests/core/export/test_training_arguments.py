@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.export.accelerate import accelerate_config
 from trainwiz.core.export.training_arguments import rate_schedule, scheduler_arguments, training_arguments
 
 from tests.core.export.solved_config import solved_config
@@ -60,15 +61,17 @@ def test_what_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         training_arguments(unsolved)
 
 
-@each(("precision", "strategy", "fp16", "bf16"), [
-    ("fp32", "single", False, False), ("tf32", "single", False, False), ("fp16", "single", True, False),
-    ("bf16", "single", False, True), ("bf16-true", "single", False, False), ("bf16-true", "zero2", False, True),
+@each(("precision", "strategy", "mixed"), [
+    ("fp32", "single", "no"), ("tf32", "single", "no"), ("fp16", "single", "fp16"), ("bf16", "single", "bf16"),
+    ("bf16-true", "single", "no"), ("bf16-true", "zero2", "bf16"),
 ])  # fmt: skip
-def test_precision_flags(precision: str, strategy: str, fp16: bool, bf16: bool) -> None:
+def test_precision_flags_are_those_of_accelerate(precision: str, strategy: str, mixed: str) -> None:
     config = solved_config(engine__device="cuda", engine__precision=precision, engine__strategy=strategy)
     kwargs = training_arguments(config)
-    assert (kwargs["fp16"], kwargs["bf16"]) == (fp16, bf16)
+    assert (kwargs["fp16"], kwargs["bf16"]) == (mixed == "fp16", mixed == "bf16")
     assert kwargs.get("tf32") is (True if precision == "tf32" else None)
+    # Beside DeepSpeed's file accelerate refuses it.
+    assert accelerate_config(config).get("mixed_precision") == (None if strategy == "zero2" else mixed)
 
 
 @each("pinned", [False, True])
