@@ -31,6 +31,20 @@ FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "a
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
+SBATCH = re.compile(
+    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
+    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|$)",
+    re.MULTILINE,
+)
+SLURM: Mapping[str, str] = {
+    **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
+    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS SLURM_NPROCS"),
+    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE"),
+    **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
+    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
+}
+"""What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
+
 NO_LAUNCH = mark(
     "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python."
 )
@@ -45,7 +59,7 @@ CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    script = Script(text)
+    script = Script(text, given=_slurm_variables(text))
     launches = [launch for command in script.commands for launch in launches_of(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
@@ -74,6 +88,13 @@ def read(text: str, file: str) -> Imported:
     if script.cut_off is not None:
         imported.say(script.cut_off, "cut_off", CUT_OFF, line=script.cut_off)
     return imported
+
+
+def _slurm_variables(text: str) -> dict[str, str]:
+    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
+    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
+    asked = SBATCH.findall(header[0] if header is not None else "")
+    return {name: count for long, short, count in asked for name in SLURM[long or short].split()}
 
 
 # The options of the launchers -> the setup, under accelerate's names.

@@ -78,12 +78,12 @@ class Script:
     """The commands of a text in their order; `cut_off` is the line of a quote that nothing closes, or of a backslash
     at the end."""
 
-    def __init__(self, text: str, line: int = 1) -> None:
+    def __init__(self, text: str, line: int = 1, given: Mapping[str, str] | None = None) -> None:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         whole = CUT_OFF_LINE.sub("", text)
         self.cut_off = line + whole.count("\n") if whole != text else None
         self.commands: list[Command] = []
-        self.values: dict[str, str] = {}
+        self.values: dict[str, str] = dict(given or {})
         self.exported: dict[str, Word] = {}
         self.depth = 0
         self.put_in = 0

@@ -226,3 +226,12 @@ def test_what_nobody_can_know_is_said_and_not_guessed(command: str) -> None:
     imported = read(command)
     assert engine_values(imported.setup) == {}
     assert "processes_unknown" in codes(imported)
+
+
+def test_the_header_of_a_job_says_what_its_variables_are() -> None:
+    header = (
+        "#!/bin/bash\n#SBATCH -N 2    # machines\n##SBATCH --gres=gpu:9\n#SBATCH --gres=gpu:a100:4\nmodule load cuda\n"
+    )
+    imported = read(header + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
+    decided = engine_values(imported.setup)
+    assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
