@@ -15,6 +15,7 @@ from trainwiz.core.language import use_language
 from trainwiz.core.launch import alternatives as turns
 from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
 from trainwiz.core.launch.probe_order import ProbeResult, Trial
+from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.bench import bench_lines, interrupted_by_signals, keep, turns_words
 from trainwiz.tui.headless.ending import benchmark_rows
@@ -24,6 +25,7 @@ from tests.core.plan.machines import config, machine, plan, real
 from tests.each import each
 
 GIB = 1024**3
+ALTERNATIVES = tuple(Alternative("engine.attention", value, "sdpa") for value in ("eager", "flash_attention_2"))
 EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
 PLAIN = ProbeResult(
     measurement=measurement(
@@ -147,23 +149,52 @@ def test_what_is_not_compared_says_why() -> None:
     assert {one.key for one in packed if "end to end" in one.note} == {"engine.attention", "engine.compile"}
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.all)])
-def test_a_real_comparison(
-    together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = [Alternative("engine.attention", value, "sdpa") for value in ("eager", "flash_attention_2")]
-    monkeypatch.setattr(turns, "alternatives_of", lambda plan: tuple(found))
-    monkeypatch.setattr(turns, "MOST_TURNS", 2)
+class FakeProbe:
+    """Steps of 1 s with the plan's own attention, of 2 s with another; FlashAttention does not load."""
+
+    def __init__(self, plan: Plan, data: object) -> None:
+        self._attention = plan.config.engine.attention
+        self._lines: list[dict[str, Any]] = [{"event": "ready"}]
+        self.problem = "no flash-attn" if self._attention == "flash_attention_2" else ""
+
+    def __enter__(self) -> FakeProbe:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def begin_in_turns(self, ends_s: float) -> None: ...
+
+    def allow(self, steps: int) -> None:
+        line = {"event": "step", "seconds": 1.0 if self._attention == "sdpa" else 2.0}
+        self._lines += [line] * (steps + 1 - len(self._lines))
+
+    def look(self) -> list[dict[str, Any]]:
+        return [] if self.problem else self._lines
+
+
+@each("together", [True, False])
+def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES)
     monkeypatch.setattr(turns, "_fit_together", lambda plan, one: together)
+    monkeypatch.setattr(turns, "Probe", FakeProbe)
+    made = plan(real(machine(gpu=None)), config("esm2-8m"))
+    eager, flash = turns.compare(made, None, 60.0, lambda words: None)
+    assert (eager.gain, eager.step_s, eager.verdict) == (0.5, 1.0, "slower") and eager.turns > 5
+    assert (flash.verdict, flash.note) == ("failed", "no flash-attn")
+
+
+@pytest.mark.real
+def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
+    monkeypatch.setattr(turns, "MOST_TURNS", 2)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: True)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
     sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]
     command = ["bench", "--choose", "--profile", "cpu-demo", "--dataset", str(rows), *sizes]
     assert main([*command, "--seconds", "300", "--json"]) == 0
-    eager, flash = json.loads(capsys.readouterr().out)["comparison"]["alternatives"]
+    (eager,) = json.loads(capsys.readouterr().out)["comparison"]["alternatives"]
     assert (eager["turns"], eager["verdict"]) == (2, "unclear") and eager["gain_low"] <= eager["gain_high"]
-    assert flash["verdict"] == "failed" and "flash" in flash["note"].lower()
 
 
 # A run that was started as a benchmark (--benchmark N), in words.
