@@ -74,8 +74,16 @@ def words_of(pilot: Pilot[int], selector: str) -> str:
 async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 1580)
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+    async with monitor_app(of(folder)).run_test(size=(60, 20)) as pilot:
+        screen = await looked(pilot)
+        # The key decides which way is offered first.
+        for key, focused in (("S", "now"), ("s", "checkpoint")):
+            await pilot.press(key)
+            button = pilot.app.screen.focused
+            assert isinstance(button, ActionButton) and button.action == focused
+            assert all(one.region.right <= 58 for one in pilot.app.screen.query(ActionButton))
+            await pilot.press("escape")
+            assert pilot.app.screen is screen
         await pilot.press("s")
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1580" in asked(pilot))
@@ -85,18 +93,6 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert buttons == ["checkpoint", "cancel", "now"]
         await pilot.press("enter")
         assert "Asking the run to stop." in said(pilot.app)
-
-
-@pytest.mark.parametrize(("key", "focused"), [("s", "checkpoint"), ("S", "now")])
-async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: str, focused: str) -> None:
-    async with monitor_app(of(write_run(tmp_path / "run"))).run_test(size=(60, 20)) as pilot:
-        screen = await looked(pilot)
-        await pilot.press(key)
-        button = pilot.app.screen.focused
-        assert isinstance(button, ActionButton) and button.action == focused
-        assert all(one.region.right <= 58 for one in pilot.app.screen.query(ActionButton))
-        await pilot.press("escape")
-        assert pilot.app.screen is screen
 
 
 @each(
@@ -124,7 +120,7 @@ def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) ->
     assert ("computed again" in text) == bool(cost.again_s and cost.again_s > 10)
 
 
-@pytest.mark.parametrize(
+@each(
     ("cost", "words"),
     [
         (
@@ -156,7 +152,7 @@ async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pyte
         assert f"trainwiz runs resume {folder}" in text
 
 
-async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
+async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", status="stopped")
     write_checkpoint(folder, 1600)
     before = (folder / "state.json").read_bytes()
@@ -167,24 +163,16 @@ async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
         await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
         await pilot.press("right", "enter")
         assert pilot.app.screen is screen
-    assert (folder / "state.json").read_bytes() == before
-
-
-async def test_a_run_that_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", status="stopped")
-    (folder / "run.yaml").write_text("name: [")
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+        assert (folder / "state.json").read_bytes() == before
+        (folder / "run.yaml").write_text("name: [")
         await pilot.press("r", "enter")
         await until(pilot, lambda: any("run.yaml is broken at line 1" in message for message in said(pilot.app)))
 
 
-@pytest.mark.parametrize("key", ["s", "r"])
-async def test_readonly_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
-    status = "stopped" if key == "r" else "running"
-    async with monitor_app(of(write_run(tmp_path / "run", status=status)), readonly=True).run_test(size=WIDE) as pilot:
+async def test_readonly_refuses_what_changes_the_run(tmp_path: Path) -> None:
+    async with monitor_app(of(write_run(tmp_path / "run")), readonly=True).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
-        await pilot.press(key)
+        await pilot.press("s")
         assert pilot.app.screen is screen
         assert "read-only" in said(pilot.app)[0]
 
@@ -219,9 +207,11 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 
 @pytest.mark.real
-async def test_a_real_run_is_stopped_and_resumed_from_the_monitor(own_folder: Path) -> None:
+async def test_a_detached_run_goes_on_alone_and_is_stopped_and_resumed_from_the_monitor(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ("--yes", *SMALL, "--max-steps", "200", "--output-dir", "run", "--detach", "--plain")
-    assert main(arguments) == 0
+    assert main(arguments) == 0 and "trainwiz monitor run" in capsys.readouterr().out
     run = RunFolder(own_folder / "run")
     async with monitor_app(of(run.path), clock=time.time).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
