@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config.keys import is_settable
 from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.cli import main, resume_without_value, take_lang
+from trainwiz.tui.cli import main, replay_without_speed, resume_without_value, take_lang
 from trainwiz.tui.command import app
 from trainwiz.tui.options import COMMANDS, OPTIONS, SAVE_OPTIONS
 from typer.main import get_command
@@ -310,3 +310,10 @@ def test_resume_with_and_without_a_value() -> None:
     assert resume_without_value(["--resume"]) == ["--resume", "auto"]
     assert resume_without_value(["--resume", "--yes"]) == ["--resume", "auto", "--yes"]
     assert resume_without_value(["--resume", "checkpoint-60"]) == ["--resume", "checkpoint-60"]
+
+
+def test_a_replay_with_and_without_a_speed() -> None:
+    assert replay_without_speed(["--replay", "run"]) == ["--replay", "60", "run"]
+    assert replay_without_speed(["run", "--replay"]) == ["run", "--replay", "60"]
+    for words in (["--replay", "120", "run"], ["--replay", "0.5x"], ["--replay", "-1"], ["--once"]):
+        assert replay_without_speed(words) == words

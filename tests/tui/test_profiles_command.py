@@ -13,9 +13,10 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware import read
 from trainwiz.core.hardware.machine import Libraries, Machine
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.plan.gather import plan_run, profile_rows
+from trainwiz.core.plan import gather
+from trainwiz.core.plan.gather import ProfileRow, plan_run, profile_rows
 from trainwiz.core.plan.words import plan_command
-from trainwiz.core.profile import user_folder
+from trainwiz.core.profile import Profile, user_folder
 from trainwiz.tui.choices import request_from
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands import profiles
@@ -30,6 +31,26 @@ GIB = 2**30
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+HERE = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
+"""A machine without a GPU."""
+ROWS: dict[tuple[str, str], ProfileRow] = {}
+
+
+@pytest.fixture(autouse=True)
+def _each_profile_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_row = gather._row
+
+    def row_of(profile: Profile, machine: Machine) -> ProfileRow:
+        key = profile.name, repr(machine)
+        row = ROWS.get(key) or plan_row(profile, machine)
+        if row.origin == "builtin":
+            ROWS[key] = row
+        return row
+
+    monkeypatch.setattr(gather, "_row", row_of)
+    monkeypatch.setattr(read, "probe_machine", lambda *folder: HERE)
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str, guides: bool = False) -> list[str]:
@@ -56,8 +77,7 @@ def test_what_fits_depends_on_the_machine() -> None:
     def fitting(machine: Machine) -> set[str]:
         return {row.name for row in profile_rows(machine) if row.fits_here}
 
-    on_cpu = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
-    assert fitting(on_cpu) == {"cpu-demo"}
+    assert fitting(HERE) == {"cpu-demo"}
     with_card = fitting(planned("RTX 3080 12GB"))
     assert {"cpu-demo", "3080", "3080-12g"} <= with_card and not {"3080-12g-guide", "3080-10g-guide"} & with_card
 
@@ -69,7 +89,7 @@ def planned(gpu: str) -> Machine:
     return replace(catalogue_machine(gpu=gpu, num_gpus=1, ram_bytes=64 * GIB), libraries=here, **known)  # type: ignore[arg-type]
 
 
-def test_the_list_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_as_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     user_folder().mkdir(parents=True)
     (user_folder() / "odd.yaml").write_text("values: [\n")
     profiles.run_use("2080super")
@@ -85,6 +105,11 @@ def test_the_list_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     profiles.run_use("2080super-guide")
     capsys.readouterr()
     assert "2080super-guide" in listed(capsys)
+    # What fits comes first.
+    monkeypatch.setattr(read, "probe_machine", lambda *folder: planned("RTX 3080 12GB"))
+    profiles.run_list(as_json=False)
+    verdicts = ["✓" in line for line in capsys.readouterr().out.splitlines() if "✓" in line or "✗" in line]
+    assert verdicts == sorted(verdicts, reverse=True) and True in verdicts and False in verdicts
 
 
 def test_a_printed_command_means_the_same_where_a_profile_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,20 +202,9 @@ def test_words_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
         (("nllb",), {"4080s", "4080s-guide"}),
         (("8", "a100", "esm2"), {"esm2-8xa100"}),
     ):
-        assert {row.name for row in profile_rows(Machine(), words)} == names
+        assert {row.name for row in profile_rows(HERE, words)} == names
     assert profiles.run_list(as_json=False, words=["no-such-card"]) == 0
     assert capsys.readouterr().out == "No profile has these words; trainwiz profiles list shows all.\n"
-
-
-def test_what_fits_here_comes_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "probe_machine", lambda: planned("RTX 4090"))
-    assert profiles.run_list(as_json=False) == 0
-    out = capsys.readouterr().out
-    verdicts = ["✓" in line for line in out.splitlines() if "✓" in line or "✗" in line]
-    assert verdicts == sorted(verdicts, reverse=True) and True in verdicts and False in verdicts
-    assert {"full-t4", "lora-r64-4090"} <= {
-        line.removeprefix("▸ ").split()[0] for line in out.splitlines() if "✓" in line
-    }
 
 
 def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last() -> None:
