@@ -175,10 +175,8 @@ def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
 
 def test_slices_are_no_cards_of_their_own() -> None:
     whole = replace(CARD, mig="enabled", memory_used_bytes=20 * GIB, utilization_percent=None)
-    sizes = (("a", 4), ("b", 6))
-    parts = [replace(CARD, mig="1g.10gb", uuid=name, memory_used_bytes=size * GIB) for name, size in sizes]
-    assert _gpus((whole, *parts)) == "1 GPU, 2 MIG slices"
-    assert _gpus((CARD, replace(CARD, index=1))) == "2 GPUs"
+    parts = [replace(CARD, mig="1g.10gb", uuid=f"{size}", memory_used_bytes=size * GIB) for size in (4, 6)]
+    assert _gpus((whole, *parts)) == "1 GPU, 2 MIG slices" and _gpus((CARD, replace(CARD, index=1))) == "2 GPUs"
     assert "4.0 to 6.0 GiB" in _cards_line((whole, *parts), "").plain
 
 
@@ -194,19 +192,18 @@ def job() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def card(number: int, **changes: object) -> FakeGpu:
+def card(number: int, **changes: Any) -> FakeGpu:
     values = {
         "name": "NVIDIA GeForce RTX 3090",
         "uuid": f"GPU-{number}",
         "memory_total": 24 * GIB,
         "memory_used": (6 + number) * GIB,
-        "utilization": 90 + number,
         "temperature": 70 + number,
         "power": 300.0,
         "power_limit": 350.0,
         "mig": False,
     }
-    return FakeGpu(**{**values, **changes})  # type: ignore[arg-type]
+    return FakeGpu(**values | changes)
 
 
 def test_cards_of_a_process_and_what_fails_in_them(
@@ -302,8 +299,8 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
             for is_ascii in (False, True):
                 look = marks(is_ascii)
                 drawn: list[tuple[int, list[Content]]] = []
-                for width in (20, 30, 38, 56, 100):
-                    for height in (2, 3, 5, 12):
+                for width in (20, 38, 100):
+                    for height in (2, 5, 12):
                         for kind in PANELS:
                             lines = kind("", marks=look).lines(snapshot, width, height)
                             drawn.append((width, [line.truncate(width) for line in lines[:height]]))
