@@ -10,8 +10,7 @@ from textual.widgets import Input, OptionList, Static
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import MetricCard, all_names, matching_names, metric_line
-from trainwiz.tui.screens.run_dialogs import RangeDialog
+from trainwiz.tui.screens.monitor_cards import MetricCard, RangeDialog, all_names, matching_names, metric_line
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.plot import Plot
 

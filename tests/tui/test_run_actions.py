@@ -22,8 +22,7 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import CommandCard
-from trainwiz.tui.screens.run_dialogs import AskDialog
+from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 

@@ -233,7 +233,7 @@ class MetricPanel(MonitorPanel):
         self.show_range(StepRange())
 
     def action_type_range(self) -> None:
-        from trainwiz.tui.screens.run_dialogs import RangeDialog
+        from trainwiz.tui.screens.monitor_cards import RangeDialog
 
         if (whole := self._data.whole_range) is None:
             self.notify(tr("There are no steps yet."), markup=False)
