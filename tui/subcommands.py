@@ -215,7 +215,7 @@ def runs_list(
 @runs_app.command("show", cls=HelpfulCommand)
 def runs_show(run: Run, as_json: AsJson = False) -> int:
     """Show one run: state, progress, settings, how it ended."""
-    from trainwiz.tui.commands.runs_show import run_show
+    from trainwiz.tui.commands.runs import run_show
 
     return run_show(run, as_json=as_json)
 
@@ -226,7 +226,7 @@ def runs_stop(
     now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False,
 ) -> int:
     """Finish the step, save a checkpoint and stop."""
-    from trainwiz.tui.commands.runs_show import run_stop
+    from trainwiz.tui.commands.runs import run_stop
 
     return run_stop(*runs, now=now)
 

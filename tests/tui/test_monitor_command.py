@@ -19,8 +19,17 @@ from trainwiz.core.telemetry.discovery import Found, list_targets
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 from trainwiz.core.telemetry.target import Target
-from trainwiz.tui.commands.monitor import SAY_AGAIN_S, choose, choose_ended, follow, run_monitor, say_targets
-from trainwiz.tui.commands.monitor_text import plain_line, shown_value, summary_lines
+from trainwiz.tui.commands.monitor import (
+    SAY_AGAIN_S,
+    choose,
+    choose_ended,
+    follow,
+    plain_line,
+    run_monitor,
+    say_targets,
+    shown_value,
+    summary_lines,
+)
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
 from tests.each import each

@@ -20,8 +20,7 @@ from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 from trainwiz.tui.commands import runs
-from trainwiz.tui.commands.runs import run_compare, run_list, run_remove
-from trainwiz.tui.commands.runs_show import run_show, run_stop
+from trainwiz.tui.commands.runs import run_compare, run_list, run_remove, run_show, run_stop
 from trainwiz.tui.text import cells
 
 from tests.core.launch.plans import small_plan

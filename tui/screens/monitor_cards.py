@@ -19,9 +19,9 @@ from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.run_words import held_out_name, now_words, ordered_names, with_checkpoint_words
 from trainwiz.tui.text import cells, gib, pad, value_label
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.device_panel import VALUE_WIDTH, card_lines, held_words, processes_lines, short_name
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field
-from trainwiz.tui.widgets.gpu_lines import VALUE_WIDTH, card_lines, held_words, processes_lines, short_name
 from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, bar_meter, frame_title, spark_meter
 from trainwiz.tui.widgets.plot import HOW_TO_TYPE, StepRange, parse_range

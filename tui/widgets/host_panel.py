@@ -10,8 +10,7 @@ from trainwiz.core.telemetry.words import rough_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.device_panel import device_line
-from trainwiz.tui.widgets.gpu_lines import part_of, share
+from trainwiz.tui.widgets.device_panel import device_line, part_of, share
 from trainwiz.tui.widgets.monitor_panel import (
     SHORT,
     MonitorPanel,
