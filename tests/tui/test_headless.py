@@ -223,7 +223,7 @@ def test_a_terminal_that_is_gone_stops_the_run(folder: RunFolder, monkeypatch: p
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         alive(folder)
-        with StopSignals() as signals:
+        with StopSignals().heard() as signals:
             signal.raise_signal(signal.SIGHUP)
             assert follow(folder, Said(), signals) == EXIT_HUNG_UP and asked == [folder]
     finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import FrameType
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.commands.plan import model_text
-from trainwiz.tui.headless.waiting import Waiting
+from trainwiz.tui.headless.waiting import Waiting, handling
 from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
 from trainwiz.tui.text import count, duration, duration_range, size
@@ -82,23 +82,13 @@ def measured(
         return choices, None, None
 
 
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
+def interrupted_by_signals() -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does, so that the probe is cleared up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    numbers = [signal.SIGTERM]
-    # nohup sets it to be ignored, and that is what the user wants then.
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling({signal.SIGTERM: interrupt, signal.SIGHUP: interrupt})
 
 
 def keep(result: ProbeResult) -> str:

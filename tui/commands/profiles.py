@@ -27,6 +27,7 @@ from trainwiz.tui.text import cells, count, number, pad, size, span
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.plan.gather import ProfileRow
+    from trainwiz.core.profile.save import SavedProfile
 
 
 # Profiles as text: their values, what differs, what a guide claims.
@@ -50,12 +51,12 @@ def card_words(gpu: str | None, count: int) -> str:
     return plain_text(gpu) if count == 1 else f"{count} × {plain_text(gpu)}"
 
 
-def say_values(profile: Profile) -> None:
-    rows = [
+def value_rows(profile: Profile | SavedProfile) -> list[list[str]]:
+    """key, value, why."""
+    return [
         [f"  {key}", value_words(value), plain_text(tr(profile.reasons.get(key, "")))]
         for key, value in profile.values.items()
     ]
-    say_table(rows, head=False)
 
 
 def say_claims(profile: Profile) -> None:
@@ -219,7 +220,7 @@ def run_show(name: str, *, as_json: bool) -> int:
         say(f"  {pad(tr('extends'), 10)}{plain_text(profile.extends)}")
     say(f"  {pad(tr('machine'), 10)}{machine_words(profile)}")
     say()
-    say_values(profile)
+    say_table(value_rows(profile), head=False)
     say_claims(profile)
     return EXIT_FINISHED
 
@@ -301,10 +302,7 @@ def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: b
     if saved.extends is not None:
         say(f"  {pad(tr('extends'), 10)}{plain_text(saved.extends)}")
     rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
-    rows += [
-        [f"  {key}", value_words(value), plain_text(tr(saved.reasons.get(key, "")))]
-        for key, value in saved.values.items()
-    ]
+    rows += value_rows(saved)
     if rows:
         say_table(rows, head=False)
     say(tr("  Use it here: trainwiz profiles use {name}", name=plain_text(saved.name)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
 from trainwiz.core.errors import (
@@ -34,7 +34,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.reporters import ProgressReader, Reporter, new_reporter, written_files
-from trainwiz.tui.headless.waiting import Waiting, improved, refining
+from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.run_words import is_long, wait_sentences
 from trainwiz.tui.text import sentence_gap
@@ -76,8 +76,6 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
 
 # StopSignals: what the user's signals mean while a run is followed.
 
-Handler = Callable[[int, FrameType | None], Any] | int | None
-
 
 class StopSignals:
     """Counts instead of interrupting: the follower acts on them between two readings.
@@ -89,22 +87,13 @@ class StopSignals:
     def __init__(self) -> None:
         self.stops = 0
         self.hung_up = False
-        self._before: dict[int, Handler] = {}
 
-    def __enter__(self) -> StopSignals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._stop)
+    @contextmanager
+    def heard(self) -> Iterator[StopSignals]:
         hang_up = getattr(signal, "SIGHUP", None)
-        # nohup sets it to be ignored, and that is what the user wants then.
-        if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
-            self._before[hang_up] = signal.signal(hang_up, self._hang_up)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        of_hang_up = {hang_up: self._hang_up} if hang_up is not None else {}
+        with handling({signal.SIGINT: self._stop, signal.SIGTERM: self._stop, **of_hang_up}):
+            yield self
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
@@ -287,7 +276,7 @@ def start_and_follow(
     A run that is followed belongs to this command: were it to vanish (killed, terminal closed), the
     keeper saves a checkpoint and stops. `detach` is for runs that outlive it.
     """
-    with StopSignals() as signals:
+    with StopSignals().heard() as signals:
         with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])
