@@ -27,6 +27,26 @@ class HelpfulGroup(typer.core.TyperGroup):
         return group_help(ctx)
 
 
+def reading(rewritten: Callable[[list[str]], list[str]]) -> type[HelpfulCommand]:
+    """A command whose arguments are rewritten before they are read."""
+
+    class Reading(HelpfulCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, rewritten(args))
+
+    return Reading
+
+
+def explained(by: Callable[[], str]) -> type[typer.core.TyperCommand]:
+    """A command that takes choices, with a help of its own in their groups."""
+
+    class Explained(typer.core.TyperCommand):
+        def get_help(self, ctx: Any) -> str:
+            return by()
+
+    return Explained
+
+
 def command_help(ctx: Any) -> str:
     """Usage, what it does, its arguments and options. `ctx` is the context of a command."""
     parameters = ctx.command.params
@@ -179,14 +199,7 @@ def profiles_validate(
     return run_validate(files or [], as_json=as_json)
 
 
-class SaveCommand(typer.core.TyperCommand):
-    """`trainwiz profiles save`: the choices of a run, in their groups."""
-
-    def get_help(self, ctx: Any) -> str:
-        return save_help()
-
-
-@profiles_app.command("save", cls=SaveCommand)
+@profiles_app.command("save", cls=explained(save_help))
 @takes_choices(SAVE_OPTIONS)
 def profiles_save(
     name: Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of the new profile."))],
