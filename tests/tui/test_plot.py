@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from itertools import pairwise
 
 import pytest
@@ -134,16 +133,6 @@ def test_steps_and_values_at_the_limits_of_floats_are_drawn(steps: tuple[float, 
         for logarithmic in (False, True):
             data = PlotData(series.curve(), series.curve(), logarithmic=logarithmic, uprights=steps[1:])
             assert [len(row) for row in text_of(rows_of(data, 60, 10, BRAILLE))] == [60] * 10
-
-
-def test_any_numbers_are_drawn() -> None:
-    source = random.Random(3)
-    for _ in range(30):
-        size = source.choice([1e-12, 1e-3, 1.0, 1e6, 1e30])
-        values = [source.choice([source.gauss(0, size), math.nan, math.inf]) for _ in range(source.randrange(1, 80))]
-        width, height = source.randrange(1, 100), source.randrange(1, 30)
-        rows = rows_of(PlotData(curve_of(values), logarithmic=source.random() < 0.5), width, height, BRAILLE)
-        assert [len(row) for row in text_of(rows)] == [width] * height
 
 
 def test_ascii_draws_only_ascii_and_blocks_only_blocks() -> None:
