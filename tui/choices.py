@@ -20,8 +20,6 @@ from trainwiz.tui.options import BY_NAME, OPTIONS, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
-# Choices: what the command line asked for, as one checked value with a PlanRequest inside.
-
 ALTERNATIVES = (
     (("smoke", "dev_run", "overfit", "benchmark"), mark("{modes} are different modes; keep one")),
     (("target_tokens", "target_real_tokens", "target_samples"), mark("{targets} are different targets; keep one")),
@@ -50,8 +48,6 @@ REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One checked command line."""
-
     request: PlanRequest
     yes: bool = False
     dry_run: bool = False
@@ -135,7 +131,6 @@ def parse_value(option: Option, value: Any) -> Any:
 
 
 def parse_amount(option: Option, text: str) -> int | float:
-    """A positive number of the kind that `option` takes."""
     shown = plain_text(text, 40)
     if option.kind == "size":
         bytes_ = parse_size(text)
@@ -188,7 +183,6 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
 
 
 def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
-    """Choices that cannot go together."""
     findings = []
     for names, words in ALTERNATIVES:
         flags = [f"--{name.replace('_', '-')}" for name in names if name in parsed]

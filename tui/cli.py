@@ -91,9 +91,6 @@ def command_as_one(args: Sequence[str]) -> list[str]:
     return list(args)
 
 
-# The `trainwiz` command: arguments in, exit code out. Nothing heavy is imported before it is needed.
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (0, 1, 2, 3, 130; 141 for a closed pipe). No exception leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -49,12 +49,10 @@ class KeyBinding:
 
     @property
     def words(self) -> str:
-        """The description in the language of the reader."""
         return self._said(self.description)
 
     @property
     def sentence(self) -> str:
-        """The tooltip in the language of the reader."""
         return self._said(self.tooltip)
 
     def _said(self, text: str) -> str:

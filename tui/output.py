@@ -236,7 +236,6 @@ def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
 
 
 def no_such_option(error: Any, context: Any, path: str) -> str:
-    """With the nearest one, or where they are listed."""
     names = [name for parameter in context.command.params for name in parameter.opts] if context else []
     option, close = plain_text(error.option_name), nearest(error.option_name, names)
     if close:
@@ -308,5 +307,4 @@ def profile_names() -> list[str]:
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str:
-    """The name that was probably meant, or ""."""
     return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)), "")

@@ -14,8 +14,6 @@ from trainwiz.tui.options import COMMON, SAVE_OPTIONS, Option, help_lines, save_
 
 
 class HelpfulCommand(typer.core.TyperCommand):
-    """A command whose docstring and parameters are its help."""
-
     def get_help(self, ctx: Any) -> str:
         return command_help(ctx)
 
@@ -61,7 +59,6 @@ def command_help(ctx: Any) -> str:
 
 
 def group_help(ctx: Any) -> str:
-    """Usage, what the commands are about, and each in a line."""
     group = ctx.command
     commands = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
     lines = [tr("Usage: {command}", command=f"{ctx.command_path} {tr('COMMAND')} ..."), "", tr(said(group)), ""]
@@ -80,7 +77,6 @@ def synopsis(option: Any) -> str:
 
 
 def common_lines() -> list[str]:
-    """What every command takes."""
     return [line for left, right in COMMON for line in help_lines(left, tr(right))]
 
 

@@ -29,8 +29,6 @@ from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
 from trainwiz.tui.text import count, duration, duration_range, size
 
-# `trainwiz bench`: a few real steps of a plan on this machine, measured, and kept for the next plan.
-
 
 def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
@@ -198,7 +196,6 @@ def rows_words(result: ProbeResult) -> str:
 
 
 def largest_words(result: ProbeResult) -> str:
-    """The largest micro-batch, and how far the search went."""
     measured = result.measurement
     assert measured is not None
     if not result.searched or measured.largest_micro_batch is None:
@@ -255,7 +252,6 @@ TITLES = {
 
 
 def title_of(turns: Turns) -> str:
-    """ "Attention"."""
     return tr(TITLES[next(iter(turns.changes))])
 
 

@@ -326,8 +326,6 @@ def follow(
         source.close()
 
 
-# `trainwiz monitor [WHAT]`: the live screen, one look, or a line every few seconds.
-
 SCREEN_INTERVAL_S = 1.0
 PLAIN_INTERVAL_S = 5.0
 SHORTEST_INTERVAL_S = 0.1

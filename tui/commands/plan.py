@@ -302,8 +302,6 @@ def of_capacity(needed: int, capacity: int | None) -> str:
     return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
 
 
-# `trainwiz plan`.
-
 ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": mark("detected"),
     "profile": mark("profile"),

@@ -126,9 +126,6 @@ def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
             say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())
 
 
-# `trainwiz profiles ...`: list, show, use, current, diff, validate, save.
-
-
 def _list_head() -> list[str]:
     batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
     return ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
@@ -188,7 +185,6 @@ def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
 
 
 def _say_broken() -> None:
-    """How many files cannot be listed."""
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
         words = trn(
@@ -233,7 +229,6 @@ def run_use(name: str) -> int:
 
 
 def run_current(*, as_json: bool) -> int:
-    """The profile of the current folder."""
     name = current_profile(Path.cwd())
     if as_json:
         say_json({"profile": name})
@@ -245,7 +240,6 @@ def run_current(*, as_json: bool) -> int:
 
 
 def run_diff(a: str, b: str, *, as_json: bool) -> int:
-    """Where two profiles differ, with the reasons."""
     first, second = load_profile(a), load_profile(b)
     changes = diff_profiles(first, second)
     if as_json:

@@ -127,7 +127,6 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
 
 
 def run_compare(runs: list[str], *, as_json: bool) -> int:
-    """Settings that differ, and results, side by side."""
     document = compare_runs([find_run(run) for run in runs])
     if as_json:
         say_json(document)
@@ -168,7 +167,6 @@ def _value(value: Any) -> str:
 
 
 def run_remove(run: str, *, yes: bool) -> int:
-    """Delete a run's folder, after asking; `--yes` answers."""
     folder = find_run(run, whole=yes)
     check_removable(folder)
     what = _what_goes(folder)

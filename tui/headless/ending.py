@@ -76,13 +76,8 @@ def pace_words(measured: Benchmark) -> str:
     return tr("; ").join(parts)
 
 
-# How a followed run ended: one line for people, one document for programs, one exit code.
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a run, as its folder tells it."""
-
     status: str
     exit_code: int
     run: str
@@ -113,7 +108,6 @@ class Ending:
 
 
 def ending_of(folder: RunFolder, state: RunState) -> Ending:
-    """Read what the run left behind."""
     outcome = state.outcome or {}
     plan = read_json(folder.plan_json) or {}
     planned = plan.get("time") if isinstance(plan.get("time"), dict) else {}
@@ -143,7 +137,6 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
 
 
 def planned_batch(folder: RunFolder) -> dict[str, Any]:
-    """Section `batch` of plan.json."""
     batch = (read_json(folder.plan_json) or {}).get("batch")
     return batch if isinstance(batch, dict) else {}
 
@@ -188,7 +181,6 @@ ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 
 
 def ending_lines(ending: Ending) -> list[str]:
-    """The last words of the headless run."""
     return [labelled(label, text) for label, text in ending_rows(ending)]
 
 
@@ -222,7 +214,6 @@ def finished_text(ending: Ending, run: str) -> str:
 
 
 def stopped_text(ending: Ending, run: str) -> str:
-    """Where it stopped, what is kept, and how to go on."""
     where = tr("before the first step") if ending.step is None else tr("at step {step}", step=ending.step)
     if not ending.checkpoint:
         return tr("{where}, no checkpoint yet.", where=where)
@@ -234,7 +225,6 @@ def stopped_text(ending: Ending, run: str) -> str:
 
 
 def time_text(ending: Ending) -> str:
-    """How long it took, beside what was planned."""
     took = duration(ending.seconds)
     if ending.planned_low_s is None or ending.planned_high_s is None:
         return took

@@ -156,7 +156,6 @@ def _gone(folder: RunFolder, state: RunState) -> RunState:
 
 
 def _say_long_wait(folder: RunFolder, reporter: Reporter) -> None:
-    """How long the checkpoint may take, where that is worth a word."""
     cost = stop_cost(folder)
     if is_long(cost):
         reporter.note(sentence_gap().join(wait_sentences(cost)))
@@ -169,8 +168,6 @@ def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[st
             yield tr("It goes on by itself: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
         yield from map(plain_text, attempt.set_aside)
 
-
-# `trainwiz --yes`: plan, write, start, follow. Never asks.
 
 RESUME_CHOICES = frozenset(
     {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}
@@ -195,7 +192,6 @@ def run_headless(choices: Choices) -> int:
 
 
 def new_run(choices: Choices, reporter: Reporter) -> int:
-    """Plan a run and start it, or only write it."""
     request = choices.request
     elsewhere = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
     if elsewhere and not choices.dry_run:

@@ -73,7 +73,6 @@ class PanelScreen(Screen[None]):
 
     @property
     def alone(self) -> Widget | None:
-        """The panel that has the whole screen."""
         return next((panel for panel in self.panels if panel.has_class("-alone")), None)
 
     def action_next_panel(self, by: int) -> None:
@@ -91,7 +90,6 @@ class PanelScreen(Screen[None]):
             panel.focus()
 
     def action_maximise(self) -> None:
-        """The focused panel fills the screen, or gives the room back."""
         self.show_alone(None if self.alone is not None else self.focused_panel or self.panels[0])
 
     def action_one_panel(self, place: int) -> None:
@@ -159,8 +157,6 @@ def _is_shown(widget: Widget) -> bool:
     return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))
 
 
-# MonitorScreen
-
 INTERVAL_S = 1.0
 
 ABOUT = mark(
@@ -187,8 +183,6 @@ class MonitorScreen(PanelScreen):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
 
     class Looked(Message, bubble=False):
-        """A look at the target is done."""
-
         def __init__(self, snapshot: Snapshot) -> None:
             super().__init__()
             self.snapshot = snapshot
@@ -404,7 +398,6 @@ class MonitorScreen(PanelScreen):
         return RunFolder(self.target.path)
 
     def offers(self, need: Need) -> bool:
-        """Whether a key that needs this works now."""
         if need == "replay":
             return self.snapshot is not None and self.snapshot.replayed_s is not None
         return not need or not actions.why_not(need, self.snapshot, readonly=self.readonly)
@@ -422,7 +415,6 @@ class MonitorScreen(PanelScreen):
         self.app.call_from_thread(self.look)
 
     def action_pause(self) -> None:
-        """Hold a replay, or let it go on."""
         from trainwiz.core.telemetry.replay import ReplaySource
 
         if isinstance(self._source, ReplaySource):

@@ -66,7 +66,6 @@ class CommandCard(Window[None]):
         self.action_copy(1)
 
     def action_copy(self, number: int) -> None:
-        """Hand command `number` to the terminal."""
         if 1 <= number <= len(self._commands):
             what, command = self._commands[number - 1]
             self.app.copy_to_clipboard(command)

@@ -96,8 +96,6 @@ def cell_text(cell: str | None) -> str:
     return text or tr("(empty)")
 
 
-# DataTable: the first rows of the data, and which columns are learnt from, chosen in place.
-
 TALL_ROWS, SHORT_ROWS = 5, 2
 INDENT = 2
 FIRST_LINE_OF_COLUMNS, LINES_OF_COLUMNS = 2, 2

@@ -229,8 +229,6 @@ def share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-# DevicePanel
-
 MOST_ROWS = 16
 ALL_LINES = 99
 LEAST_WIDTH = 40
@@ -285,7 +283,6 @@ class DevicePanel(MonitorPanel):
         super().show(snapshot)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as there is something to say."""
         return 1 if self.snapshot is None else self._wanted_lines(self.snapshot, width)
 
     def _wanted_lines(self, snapshot: Snapshot, width: int) -> int:
@@ -367,7 +364,6 @@ def _no_gpu_reason(snapshot: Snapshot) -> str:
 
 
 def device_line(snapshot: Snapshot) -> Content:
-    """The device in one line, for small terminals."""
     when = "" if snapshot.ending is None else tr("at the end") + "  "
     gpus = snapshot.used_gpus
     if not gpus and not snapshot.host.sample:

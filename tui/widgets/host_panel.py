@@ -133,7 +133,6 @@ def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
 
 
 def host_line(snapshot: Snapshot) -> Content:
-    """The host in one line, for small terminals."""
     if not snapshot.host.sample:
         return Content.styled(f"{tr('RAM and disk')}  {tr('not known')}", "$muted")
     job, used = snapshot.job_rss_bytes, part_of(snapshot.host.ram_used_bytes, snapshot.host.ram_total_bytes)
@@ -221,7 +220,6 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
 
 
 def batch_parts(snapshot: Snapshot) -> list[Content]:
-    """The effective batch, as far as it is known."""
     samples, tokens = snapshot.planned.effective_samples, snapshot.planned.effective_tokens
     parts = [quiet(tr("a step"), trn("{n} sequence", "{n} sequences", samples, n=f"{samples:,}"))] if samples else []
     return [*parts, Content(tr("{n} tokens", n=f"{tokens:,}"))] if tokens else parts

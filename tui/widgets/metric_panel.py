@@ -72,8 +72,6 @@ def _at_step(label: str, value: str, step: float) -> Content:
     return quiet(label, tr("{value} at {step}", value=value, step=f"{step:,.0f}"))
 
 
-# MetricPanel: the plot of one metric, which steps it shows, a cursor that reads them, and the newest values.
-
 LONGEST_NAME = 60
 
 NO_VALUES = mark("No values were found.")
