@@ -44,6 +44,7 @@ REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
     "gpu_memory_bytes": "gpu_memory",
 }
 """Field of a PlanRequest -> the option that is its value."""
+MODES: dict[str, RunMode] = {"smoke": "smoke", "dev_run": "dev-run", "benchmark": "benchmark", "overfit": "overfit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +198,9 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
 
 def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
     fields = {field: parsed.get(name) for field, name in REQUEST_FIELDS.items()}
+    mode: RunMode = next((mode for name, mode in MODES.items() if name in parsed), "train")
     force = parsed.get("force", False)
-    return PlanRequest(profile_of(parsed), overrides, mode_of(parsed), force=force, **fields)
-
-
-def mode_of(parsed: Mapping[str, Any]) -> RunMode:
-    modes: dict[str, RunMode] = {"smoke": "smoke", "dev_run": "dev-run", "benchmark": "benchmark", "overfit": "overfit"}
-    return next((mode for name, mode in modes.items() if name in parsed), "train")
+    return PlanRequest(profile_of(parsed), overrides, mode, force=force, **fields)
 
 
 def profile_of(parsed: Mapping[str, Any]) -> str | None:

@@ -213,9 +213,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_the_way_to_a_monitor_loads_no_typer_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("no-such-run", "99999999999", "-"):
-        code, out, err = run(capsys, "monitor", word)
-        assert (code, out, err) == run(capsys, "monitor", word, "--readonly")
-        assert code == 2
+        quick, by_typer = run(capsys, "monitor", word), run(capsys, "monitor", word, "--readonly")
+        # What trains on this machine, which is said too, may be another by now.
+        said = [(code, out, err.partition(".")[0]) for code, out, err in (quick, by_typer)]
+        assert said[0] == said[1] and quick[0] == 2
     assert loads(["monitor", "."], "typer", "pydantic", "psutil", "yaml", "torch") == []
 
 

@@ -222,7 +222,8 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
     choices, plan, compared = measured(values, in_turns)
     if plan is None or compared is None:
         return EXIT_STOPPED
-    figures = measured_on(plan)
+    names = ("task", "precision", "strategy", "offload", "world_size", "micro_batch", "accumulation", "length")
+    figures = {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
     if choices.json:
         say_json({"comparison": {**figures, "alternatives": [asdict(turns) for turns in compared]}})
         return EXIT_FINISHED
@@ -236,11 +237,6 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
     for label, text in ((tr("Compared"), own), *((title_of(turns), turns_words(turns)) for turns in compared)):
         say_labelled(labelled(label, text))
     return EXIT_FINISHED
-
-
-def measured_on(plan: Plan) -> dict[str, Any]:
-    names = ("task", "precision", "strategy", "offload", "world_size", "micro_batch", "accumulation", "length")
-    return {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
 
 
 TITLES = {

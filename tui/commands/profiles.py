@@ -126,11 +126,6 @@ def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
             say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())
 
 
-def _list_head() -> list[str]:
-    batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
-    return ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
-
-
 def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
     """The profiles with these words, with what fits this machine; as text what fits comes first.
 
@@ -147,7 +142,9 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
         return EXIT_FINISHED
     shown = sorted(rows, key=lambda row: not row.fits_here)
     if shown:
-        say_table([_list_head(), *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
+        batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
+        head = ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
+        say_table([head, *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
     else:
         say(tr("No profile has these words; trainwiz profiles list shows all."))
     if hidden:

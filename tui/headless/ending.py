@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +114,7 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
     checkpoint = newest_complete(folder) if state.status != "finished" else None
     return Ending(
         status=state.status,
-        exit_code=exit_code_of(state),
+        exit_code=EXIT_CODES.get(state.status, EXIT_TRAINING_FAILED),
         run=shown_path(folder.path),
         model=shown_path(model) if model else None,
         checkpoint=checkpoint.name if checkpoint else None,
@@ -129,7 +128,9 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         cause=state.exit.cause if state.exit else None,
         message=state.exit.message if state.exit else None,
         remedy=state.exit.remedy if state.exit else None,
-        evaluation=evaluation_of(outcome),
+        evaluation={
+            name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None
+        },
         engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
         benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
         attempts=attempts_of(folder, state),
@@ -150,18 +151,6 @@ def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
     return (*said, *([plain_text(why)] if why else []))
 
 
-def evaluation_of(outcome: Mapping[str, Any]) -> dict[str, float]:
-    """The measurements in the outcome of a run; what is no number is left out."""
-    return {name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None}
-
-
-def exit_code_of(state: RunState) -> int:
-    """0 finished, 130 stopped by the user, 1 for everything else."""
-    if state.status == "finished":
-        return EXIT_FINISHED
-    return EXIT_STOPPED if state.status == "stopped" else EXIT_TRAINING_FAILED
-
-
 def seconds_of(state: RunState) -> float | None:
     """Since somebody last started the run: attempts that followed by themselves are part of it."""
     by_hand = [attempt.started_s for attempt in state.attempts if attempt.because is None]
@@ -177,6 +166,7 @@ def shown_path(path: Path) -> str:
         return os.fspath(path)
 
 
+EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
 ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 
 

@@ -138,7 +138,10 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
             asked = signals.stops
             reporter.note(tr(STOPPING if asked == 1 else STOPPING_NOW))
             if asked == 1:
-                _say_long_wait(folder, reporter)
+                cost = stop_cost(folder)
+                if is_long(cost):
+                    # How long the checkpoint may take is worth a word then.
+                    reporter.note(sentence_gap().join(wait_sentences(cost)))
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
 
@@ -153,12 +156,6 @@ def _await_keeper(state: RunState) -> None:
 def _gone(folder: RunFolder, state: RunState) -> RunState:
     message = tr("{path} is gone: it was removed or moved, or its disk is not there now.", path=folder.path)
     return replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
-
-
-def _say_long_wait(folder: RunFolder, reporter: Reporter) -> None:
-    cost = stop_cost(folder)
-    if is_long(cost):
-        reporter.note(sentence_gap().join(wait_sentences(cost)))
 
 
 def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[str]:
@@ -224,15 +221,12 @@ def plan_to_start(choices: Choices) -> Plan:
         plan = refiner.plan(gathered)
     on_gpu = plan.work is not None and plan.work.device == "cuda"
     tier = wanted_tier(choices.tier, "layers" if on_gpu and request.mode in ("train", "benchmark") else "analytic")
-    if tier == "analytic" or (not choices.dry_run and not request.force and beyond_memory(plan)):
+    # Errors that no better estimate takes away.
+    hopeless = any(not error.code.endswith("does_not_fit") for error in plan.errors)
+    if tier == "analytic" or (not choices.dry_run and not request.force and hopeless):
         return plan
     with refining(tier) as refiner:
         return improved(refiner, gathered, tier, limit_s=None if choices.tier else TRACE_LIMIT_S)
-
-
-def beyond_memory(plan: Plan) -> bool:
-    """Whether there are errors that no better estimate takes away."""
-    return any(not error.code.endswith("does_not_fit") for error in plan.errors)
 
 
 def write(plan: Plan, output_dir: str | None) -> RunFolder:

@@ -53,7 +53,8 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
     total = gpu.memory_total_bytes
     filled, expected = share(gpu.memory_used_bytes, total), share(planned.memory_bytes, total)
     memory = bar_meter(tr("memory"), filled, memory_words(gpu), width, marks, expected, value_width)
-    watts, heat = power_words(gpu), heat_words(gpu)
+    heat = heat_words(gpu)
+    watts = Content(tr("not readable") if gpu.power_w is None else f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
     if height < 4:
         room = width - LABEL_WIDTH - heat.cell_length - 3
         short = Content("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
@@ -190,10 +191,6 @@ def of_limit(value: float, limit: float | None) -> str:
 
 def memory_words(gpu: GpuReading) -> Content:
     return Content(f"{part_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} GiB")
-
-
-def power_words(gpu: GpuReading) -> Content:
-    return Content(tr("not readable") if gpu.power_w is None else f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
 
 
 def heat_words(gpu: GpuReading) -> Content:
