@@ -18,8 +18,7 @@ from trainwiz.tui.commands.monitor import run_monitor
 from trainwiz.tui.commands.profiles import run_list as list_profiles
 from trainwiz.tui.commands.profiles import run_show as show_profile
 from trainwiz.tui.commands.profiles import run_validate
-from trainwiz.tui.commands.runs import run_compare, run_list
-from trainwiz.tui.commands.runs_show import run_show, run_stop
+from trainwiz.tui.commands.runs import run_compare, run_list, run_show, run_stop
 from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.reporters import PlainReporter
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel

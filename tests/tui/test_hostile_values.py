@@ -15,7 +15,7 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_files_source
 from trainwiz.core.text import finite
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.monitor_text import plain_line, summary_lines
+from trainwiz.tui.commands.monitor import plain_line, summary_lines
 from trainwiz.tui.widgets.canvas import BRAILLE
 from trainwiz.tui.widgets.drawing import PlotData, draw_plot
 

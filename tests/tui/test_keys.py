@@ -16,10 +16,9 @@ from trainwiz.tui.keys import KEYS, STOLEN_KEYS, bindings, keys_of
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import CommandCard, GpuCard
+from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard, GpuCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_card import PlanCard
-from trainwiz.tui.screens.run_dialogs import AskDialog
 from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.text import cells
 from trainwiz.tui.widgets.chooser import Chooser

@@ -10,8 +10,8 @@ import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.telemetry.run_source import RunSource
-from trainwiz.tui.commands.monitor_text import summary_lines
-from trainwiz.tui.commands.runs_show import run_show
+from trainwiz.tui.commands.monitor import summary_lines
+from trainwiz.tui.commands.runs import run_show
 from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.reporters import row_text
 from trainwiz.tui.run_words import engine_problems, evaluation_parts, ordered_names

@@ -15,7 +15,7 @@ from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.language import use_language
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad
-from trainwiz.tui.plan_keys import PLAN_KEYS
+from trainwiz.tui.keys import PLAN_KEYS
 from trainwiz.tui.screens.plan_command import help_parts
 from trainwiz.tui.screens.plan_fields import (
     DATA,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -95,12 +95,6 @@ def cell_text(cell: str | None) -> str:
     text = plain_text(cell[: 8 * WIDEST], 4 * WIDEST).strip()
     return text or tr("(empty)")
 
-
-def hidden_columns(glance: Glance, shown: Sequence[tuple[int, int]]) -> int:
-    return len(glance.columns) - len(shown)
-
-
-# DataTable: the first rows of the data, and which columns are learnt from, chosen in place.
 
 TALL_ROWS, SHORT_ROWS = 5, 2
 INDENT = 2
@@ -248,7 +242,7 @@ def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks
         )
     if not glance.rows:
         yield Content.styled("  " + tr("No row can be read."), "$muted")
-    if hidden := hidden_columns(glance, shown):
+    if hidden := len(glance.columns) - len(shown):
         yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
 
 

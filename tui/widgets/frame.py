@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 class HeadLine(Kept, Widget):
-    """One line."""
-
     DEFAULT_CSS = """
     HeadLine { height: 1; padding: 0 1; }
     """
@@ -99,7 +97,6 @@ class KeyBar(Kept, Widget):
         return Content(" " * GAP).join(parts)
 
     async def action_do_row(self, row_id: str) -> None:
-        """Do what the key of this row does."""
         row = next((row for row in self._rows() if row.id == row_id), None)
         if row is not None:
             await self.app.run_action(row.action, owner_of(row, self.screen, self.screen.focused))
@@ -209,7 +206,6 @@ def wrong_steps(state: PlanState) -> frozenset[int]:
 
 
 def _mark(state: PlanState, step: int, wrong: frozenset[int], marks: Marks) -> tuple[str, str]:
-    """The mark of a step and its colour."""
     if step == state.step:
         return marks.here, "$accent"
     if step in wrong:
@@ -248,8 +244,6 @@ class StepRail(LinedWidget):
     """Draws `state`; a click on a visited step asks for it."""
 
     class Chosen(Message):
-        """The step that was clicked."""
-
         def __init__(self, step: int) -> None:
             super().__init__()
             self.step = step

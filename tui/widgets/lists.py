@@ -105,7 +105,6 @@ class LinedWidget(Kept, Widget):
         self._drawn = refresh_lines(self, self._drawn, [line_key(line) for line in self._now()])
 
     def content(self) -> Content:
-        """All lines as one text."""
         return Content("\n").join(self.content_lines())
 
     def render(self) -> RenderResult:
@@ -260,7 +259,6 @@ class TextLines(LinedWidget):
 
 
 def dimmed(lines: Sequence[Content]) -> list[Content]:
-    """The same lines in the quiet colour."""
     return [line.stylize("$muted") for line in lines]
 
 
