@@ -17,9 +17,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tests.core.training.runs import tiny_config
+from tests.core.training.runs import text_config, tiny_config
 from tests.core.training.test_model import TINY_TEXT_MODELS, same_tensors
-from tests.core.training.text_runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
 
 

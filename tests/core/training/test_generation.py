@@ -19,7 +19,7 @@ from trainwiz.core.training.evaluation import GenerationRequest, Generator, make
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
 
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
 from tests.each import each
 

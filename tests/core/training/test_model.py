@@ -13,8 +13,7 @@ from trainwiz.core.training.model import build_model, may_skip_weights
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from transformers import PreTrainedTokenizerBase
 
-from tests.core.training.runs import tiny_config
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config, tiny_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
 
 TINY_TEXT_MODELS = [

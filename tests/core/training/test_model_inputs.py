@@ -12,7 +12,7 @@ from trainwiz.core.training.evaluation import StepLoss
 from trainwiz.core.training.model import build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokens import next_tokens
 
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
 
 

@@ -12,8 +12,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.engine import join_processes
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 
-from tests.core.training.runs import metrics, tiny_config, train, write_run
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import metrics, text_config, tiny_config, train, write_run
 
 
 @pytest.mark.real

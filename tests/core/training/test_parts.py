@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.training.evaluation import StepLoss
 from trainwiz.core.training.metrics import StepMeter, json_number
 from trainwiz.core.training.model import build_model
-from trainwiz.core.training.process import StopRequest, write_failure
+from trainwiz.core.training.process import write_failure
 
 from tests.core.training.runs import tiny_config
 from tests.each import each
@@ -143,19 +141,6 @@ def test_failure_file_names_what_happened(tmp_path: Path, monkeypatch: pytest.Mo
     failure = json.loads((tmp_path / "failure-rank3.json").read_text())
     assert (failure["type"], failure["message"], failure["rank"]) == ("MemoryError", "no room for 7 GiB", 3)
     assert "raise MemoryError" in failure["traceback"] and failure["time_s"] > 1e9
-
-
-def test_the_first_signal_is_a_request() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        request = StopRequest.install()
-        assert not request.requested
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert request.requested
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def test_numbers_that_json_does_not_have() -> None:

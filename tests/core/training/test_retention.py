@@ -11,8 +11,7 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.training.disk_guard import BestCheckpoints, NewestCheckpoints, best_checkpoints
 
 from tests.core.run.checkpoint_files import write_checkpoint
-from tests.core.training.runs import tiny_config
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config, tiny_config
 
 
 def checkpoint(folder: Path, step: int, evaluation: dict[str, object], evaluated_step: int | None = None) -> None:

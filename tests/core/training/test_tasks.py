@@ -12,8 +12,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import EVALUATION_EPOCH, IGNORED
 from trainwiz.core.training.tasks import build_task
 
-from tests.core.training.runs import tiny_config
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config, tiny_config
 
 TEXT = [{"name": "sample-text", "max_rows": 300}]
 

@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.texts import load_text_rows
 
-from tests.core.training.runs import metrics, train, write_run
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import metrics, text_config, train, write_run
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ from trainwiz.core.training.tasks import TextDataset
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, row_lengths
 
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config
 
 
 def rows_and_encoder(model: str, folder: Path, source: int = 24, target: int = 16, **changes: Any) -> Any:

@@ -13,7 +13,7 @@ from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.tasks import BlockDataset, Chosen, TextDataset
 from trainwiz.core.training.tokens import CausalEncoder, TokenStore, join_tokens
 
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config
 from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer, text_rows
 
 ALL = np.arange(len(SENTENCES))

@@ -17,7 +17,7 @@ from trainwiz.core.training.tokenizer import SPECIAL_TOKENS, build_tokenizer
 from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 
 from tests.conftest import REPOSITORY
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
 from tests.each import each
 
@@ -98,7 +98,7 @@ def test_a_tokenizer_whose_library_is_missing_names_it(tmp_path: Path) -> None:
         from pathlib import Path
         from trainwiz.core.errors import UsageError
         from trainwiz.core.training.tokenizer import build_tokenizer
-        from tests.core.training.text_runs import text_config
+        from tests.core.training.runs import text_config
         try:
             build_tokenizer(text_config("opus-mt-tiny", model__tokenizer="."), Path(sys.argv[1]), None)
         except UsageError as error:
