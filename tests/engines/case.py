@@ -86,5 +86,5 @@ CASES: tuple[Case, ...] = (
     *(Case(strategy, offload, "cuda") for strategy, offload in ENGINES),
     Case("single", "none", "mps"),
 )
-IN_SHORT = frozenset({"zero3 on cpu", "fsdp on cpu"})
+IN_SHORT = frozenset({"ddp on cpu", "zero3 on cpu", "fsdp on cpu"})
 """Those that `make test` runs; the others are part of `make test-all` and of `python -m tests.engines`."""

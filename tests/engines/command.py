@@ -30,14 +30,14 @@ KEYS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def choices(case: Case, model: str, steps: int = STEPS, **more: Any) -> list[str]:
+def choices(case: Case, model: str) -> list[str]:
     """The command line: eight sequences a step, by however many processes."""
     count = case.processes()
-    keys = {**KEYS, "engine.device": case.device, "engine.processes": count, **more}
+    keys = {**KEYS, "engine.device": case.device, "engine.processes": count}
     keys["batch.gradient_accumulation_steps"] = 2 // count
     if case.device == "cpu":
         keys.pop("engine.tf32")
-    options = {**DATA, "model": model, "max-steps": str(steps), "strategy": case.strategy, "offload": case.offload}
+    options = {**DATA, "model": model, "max-steps": str(STEPS), "strategy": case.strategy, "offload": case.offload}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     words += [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     # FSDP without a GPU is an error of the plan; here the tests make it share out all the same.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ assert session
 
 def train_forked(folder: Path, launch: list[str], environment: dict[str, str], recording: bool) -> None:
     """The training process itself: `launch` are the words after `accelerate launch`."""
+    # Its loader workers are forked as in any other training, not by a server of their own.
+    multiprocessing.set_start_method("fork", force=True)
     os.setsid()
     log = os.open(folder / "train.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)

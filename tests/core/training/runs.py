@@ -99,6 +99,7 @@ class Forked:
     """A training that the server has forked, with what tests ask of a Popen."""
 
     def __init__(self, folder: Path, launch: list[str], environment: dict[str, str], recording: bool) -> None:
+        (folder / "train.log").touch()
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(["tests.core.training.forked"])
         self._process = server.Process(target=_fork, args=(folder, launch, environment, recording))

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import multiprocessing
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from torch.utils import cpp_extension
+from torch.utils.file_baton import FileBaton
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
-from trainwiz.core.training.engine import block_classes, join_processes, refuse_unshared
+from trainwiz.core.training.engine import (
+    LONGEST_BUILD_S,
+    KernelBaton,
+    block_classes,
+    join_processes,
+    refuse_unshared,
+    use_kernel_locks,
+)
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -211,3 +222,54 @@ def test_only_deepspeed_on_several_cpu_processes_needs_a_group_of_ours() -> None
     assert join_processes(tiny_config(engine__processes=2, engine__strategy="ddp")) == {}
     assert join_processes(tiny_config(engine__strategy="zero2")) == {}
     assert join_processes(tiny_config(**two, engine__device="cuda")) == {}
+
+
+def holder(lock: Path) -> multiprocessing.process.BaseProcess:
+    """A process that holds the lock until it is killed."""
+    server = multiprocessing.get_context("fork")
+    held = server.Event()
+
+    def hold() -> None:
+        assert KernelBaton(str(lock)).try_acquire()
+        held.set()
+        time.sleep(60)
+
+    process = server.Process(target=hold)
+    process.start()
+    assert held.wait(60)
+    return process
+
+
+def killed(process: multiprocessing.process.BaseProcess) -> None:
+    process.kill()
+    process.join()
+
+
+def test_the_lock_of_a_killed_process_is_taken_over_and_waiting_ends_with_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    other, mine = holder(lock), KernelBaton(str(lock))
+    assert not mine.try_acquire()
+    killed(other)
+    assert lock.exists() and mine.try_acquire()
+    assert not KernelBaton(str(lock)).try_acquire()
+    mine.release()
+    assert not lock.exists()
+    killed(holder(lock))
+    with pytest.raises(RuntimeError, match="start again"):
+        KernelBaton(str(lock)).wait()
+    assert not lock.exists()
+
+
+def test_a_lock_of_another_program_counts_until_it_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "lock"
+    assert FileBaton(str(lock)).try_acquire()
+    assert not KernelBaton(str(lock)).try_acquire()
+    old = time.time() - LONGEST_BUILD_S - 1
+    os.utime(lock, (old, old))
+    mine = KernelBaton(str(lock))
+    assert mine.try_acquire() and not FileBaton(str(lock)).try_acquire()
+    mine.release()
+    KernelBaton(str(lock)).wait()
+    monkeypatch.setattr(cpp_extension, "FileBaton", FileBaton)
+    use_kernel_locks()
+    assert cpp_extension.FileBaton is KernelBaton  # type: ignore[attr-defined]

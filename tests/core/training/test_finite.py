@@ -79,6 +79,14 @@ def test_weights_that_are_no_numbers_are_never_saved(tmp_path: Path) -> None:
     assert goes_on.guard.may_save(model, 4), "frozen weights are not of this training"
 
 
+def test_weights_that_are_shared_out_are_looked_at_where_they_are(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 3)
+    cast(Any, model.weight).ds_tensor = torch.tensor([1.0, float("nan")])
+    model.weight.data = torch.empty(0)
+    with pytest.raises(NonFiniteLoss, match="they are not saved"):
+        Guarded(tmp_path).guard.may_save(model, 4)
+
+
 @pytest.mark.real
 @pytest.mark.parametrize(("processes", "fault"), [(1, "nan@8"), pytest.param(2, "nan@8:rank=1", marks=pytest.mark.all)])
 def test_a_real_run_ends_at_its_last_good_checkpoint(
