@@ -67,7 +67,7 @@ def run(folder: Path, *words: str) -> None:
 
 def run_and_stop(folder: Path, *words: str) -> None:
     """Ctrl-C once the second step is logged; the third and fourth are slow, so that it comes between."""
-    process = trainwiz(folder, *words, faults="slow@3:seconds=4; slow@4:seconds=4")
+    process = trainwiz(folder, *words, faults="slow@3:seconds=3; slow@4:seconds=3")
     deadline = time.monotonic() + PATIENCE_S
     while max(losses(folder), default=0) < STOP_AFTER:
         assert process.poll() is None and time.monotonic() < deadline, f"{process.communicate()[0]}\n{log(folder)}"

@@ -66,8 +66,17 @@ def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.Fixtur
         pytest.skip(reason)
     place, whole, halves = start(case.device), tmp_path / "whole", tmp_path / "halves"
     words = from_weights(case, place)
-    run(whole, *words)
-    engine = json.loads((whole / "engine.json").read_text())
+    run_and_stop(halves, *words)
+    stopped_at = max(losses(halves))
+    assert 0 < stopped_at < SAVE_EVERY, "the stop came between two planned saves"
+    run(halves, "--resume")
+    assert read_state(RunFolder(halves)).attempts[-1].resume == f"checkpoint-{stopped_at}"
+    # In `make test` one engine of several processes is also resumed bit for bit; for the others one process is the measure.
+    exactly = case.name not in IN_SHORT or case.strategy == "ddp" or bool(os.environ.get(WRITES_TO))
+    if exactly:
+        run(whole, *words)
+    folder = whole if exactly else halves
+    engine = json.loads((folder / "engine.json").read_text())
     line = line_of(case, request.node.name, engine)
     if case.strategy == "fsdp" and case.device == "cpu":
         line["by_the_test"] = "accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
@@ -75,35 +84,31 @@ def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.Fixtur
             line["by_the_test"] += ", and host RAM is not page-locked, which needs a GPU"
 
     assert engine["offload"] in case.offloaded
-    state = read_state(RunFolder(whole))
+    state = read_state(RunFolder(folder))
     assert (engine["actual"], engine["world_size"]) == (case.actual, case.processes())
     assert state.engine["actual"] == case.actual == state.engine["planned"]
     assert state.engine["findings"] == []
-    assert engine["parameters"] == sum(tensor.numel() for tensor in load_file(whole / GATHERED).values())
+    assert engine["parameters"] == sum(tensor.numel() for tensor in load_file(folder / GATHERED).values())
     line["checked"].append("engine read from the process, as planned")
 
-    line["checked"].append(f"bytes of {assert_holds_what_is_planned(case, whole)} as the plan counts them")
+    line["checked"].append(f"bytes of {assert_holds_what_is_planned(case, folder)} as the plan counts them")
 
-    assert list(losses(whole)) == list(range(1, STEPS + 1))
-    assert losses(whole) == pytest.approx(losses(place / "alone"), abs=1e-3)
-    assert far_apart(load_file(whole / GATHERED), load_file(place / "alone" / GATHERED)) == []
+    assert list(losses(folder)) == list(range(1, STEPS + 1))
+    assert losses(folder) == pytest.approx(losses(place / "alone"), abs=1e-3)
+    assert far_apart(load_file(folder / GATHERED), load_file(place / "alone" / GATHERED)) == []
     line["checked"].append("losses and weights as one process has them")
 
-    assert_loads_back(whole)
+    assert_loads_back(folder)
     line["checked"].append("final_model by from_pretrained = the gathered weights, every tensor")
 
-    run_and_stop(halves, *words)
-    stopped_at = max(losses(halves))
-    assert 0 < stopped_at < SAVE_EVERY, "the stop came between two planned saves"
-    run(halves, "--resume")
-    assert list(losses(halves)) == list(range(1, STEPS + 1))
-    assert read_state(RunFolder(halves)).attempts[-1].resume == f"checkpoint-{stopped_at}"
-    exact = case.device == "cpu"
-    assert losses(halves) == (losses(whole) if exact else pytest.approx(losses(whole), abs=1e-3))
-    ends = [load_file(folder / GATHERED) for folder in (whole, halves)]
-    assert (different(*ends) if exact else far_apart(*ends)) == []
-    assert_loads_back(halves)
-    line["checked"].append(f"stopped and resumed = undisturbed, {'bit for bit' if exact else 'within 1e-3'}")
+    if exactly:
+        exact = case.device == "cpu"
+        assert list(losses(halves)) == list(range(1, STEPS + 1))
+        assert losses(halves) == (losses(whole) if exact else pytest.approx(losses(whole), abs=1e-3))
+        ends = [load_file(folder / GATHERED) for folder in (whole, halves)]
+        assert (different(*ends) if exact else far_apart(*ends)) == []
+        assert_loads_back(halves)
+        line["checked"].append(f"stopped and resumed = undisturbed, {'bit for bit' if exact else 'within 1e-3'}")
     if os.environ.get(WRITES_TO):
         Path(os.environ[WRITES_TO]).write_text(json.dumps(line), encoding="utf-8")
 
