@@ -31,8 +31,6 @@ NO_DROPOUT: dict[str, dict[str, float]] = {
     "t5-chat-tiny": {"dropout_rate": 0.0},
 }
 
-SHORT_ROWS = 19
-
 
 def config_of(model: str, processes: int, *, arranged: bool) -> RunConfig:
     changes: dict[str, Any] = {
@@ -115,23 +113,6 @@ def from_stock(model: str, processes: int, folder: Path) -> dict[str, float]:
     return apart
 
 
-def short_window(model: str, processes: int, folder: Path) -> float:
-    """How far the gradient of an epoch's short last window, its micro-batches padded to a multiple, is from that of the
-    same 19 rows in one micro-batch (on each process). Of two processes one has a micro-batch of fillers alone."""
-    config = config_of(model, processes, arranged=True)
-    (source,) = (one.model_dump(exclude_none=True) for one in config.data.sources)
-    few: dict[str, Any] = {"data.sources": [{**source, "max_rows": SHORT_ROWS + (config.data.validation_rows or 0)}]}
-    sizes: dict[str, dict[str, Any]] = {
-        "cut": {"batch.gradient_accumulation_steps": 6 // processes, "data.pad_to_multiple_of": 16},
-        "whole": {"batch.micro_batch_size": 20 // processes, "batch.gradient_accumulation_steps": 1},
-    }
-    cut, whole = (
-        gradients_of(config.with_values({**few, **one}, "you"), folder / f"{model}-{name}")[0]
-        for name, one in sizes.items()
-    )
-    return float((cut - whole).norm() / whole.norm())
-
-
 def measured(folder: Path, processes: int) -> dict[str, Any]:
     """For each model how far the gradients of arranged and of packed rows are from that of the drawn order, and for each
     mean of the loss how far its gradient is from that of the Trainer of transformers."""
@@ -141,12 +122,13 @@ def measured(folder: Path, processes: int) -> dict[str, Any]:
         orders = {"plain": plain, "arranged": config_of(model, processes, arranged=True)}
         if model == "gpt2-tiny":
             orders["packed"] = orders["arranged"].with_values({"data.packing": True}, "you")
+        if model == "t5-chat-tiny":
+            orders["multiple"] = orders["arranged"].with_values({"data.pad_to_multiple_of": 8}, "you")
         gradients, tokens = {}, {}
         for order, config in orders.items():
             gradients[order], tokens[order] = gradients_of(config, folder / f"{model}-{order}")
         drawn = gradients["plain"]
         apart = {order: float((drawn - other).norm() / drawn.norm()) for order, other in gradients.items()}
-        apart["short"] = short_window(model, processes, folder)
         found[model] = {"apart": apart, "norm": float(drawn.norm()), "tokens": tokens}
     stock = {model: from_stock(model, processes, folder) for model in ("esm2-tiny", "t5-chat-tiny")}
     return {"orders": found, "stock": stock}
