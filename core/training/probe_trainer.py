@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
 from trainwiz.core.training.callbacks import EpochCallback
-from trainwiz.core.training.engine import allow_any_length, join_processes
+from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.model import may_skip_weights
@@ -31,8 +30,7 @@ from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, prob
 from trainwiz.core.training.session import read_config
 from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import PrinterCallback, ProgressCallback, TrainerState, TrainingArguments, set_seed
-from transformers.utils.logging import disable_progress_bar
+from transformers import TrainerState, TrainingArguments
 
 # What one training process holds: RAM at its most, and the GPU's memory as nvidia-smi counts it.
 
@@ -434,10 +432,7 @@ def _survives(step: Callable[[], None]) -> bool:
 
 def run_probe(folder: Path) -> None:
     config, order = read_config(RunFolder(folder)), ProbeOrder.read(folder)
-    disable_progress_bar()  # type: ignore[no-untyped-call]
-    set_seed(config.training.seed)
-    allow_any_length(config)
-    args = TrainingArguments(**(training_arguments(config) | join_processes(config)))
+    args = begin_process(config)
     args.eval_strategy = args.save_strategy = "no"
     args.report_to = []
     args.logging_first_step = False
@@ -451,8 +446,6 @@ def run_probe(folder: Path) -> None:
     )
     trainer.micro_batch = order.micro_batch
     trainer.halves = not order.in_turns
-    for printing in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(printing)
 
     def say_memory() -> None:
         mine = memory_figures(args.device)

@@ -157,10 +157,6 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
         )
     if missing:
         print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
-    return _as_pretrained(model)
-
-
-def _as_pretrained(model: Any) -> PreTrainedModel:
     assert isinstance(model, PreTrainedModel)
     return model
 
@@ -248,7 +244,7 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     peft = config.peft
     targets = _targets(base, peft.targets)
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
-    unknown = [target for target in targets if not any(_matches(name, target) for name in linear)]
+    unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
     if unknown or not targets:
         names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
         message = tr(
@@ -284,10 +280,6 @@ def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:
         return named
     architecture, _ = read_architecture(base.config.to_dict())
     return list(lora_targets(architecture)) if architecture is not None else []
-
-
-def _matches(name: str, target: str) -> bool:
-    return name == target or name.endswith(f".{target}")
 
 
 def merged(model: PeftModel) -> PreTrainedModel:
