@@ -342,8 +342,10 @@ class MicroBatchSearch:
                 fits = wanted
             else:
                 fails, why = wanted, tr("{n} does not fit", n=wanted)
+        # An engine that shards is left in the middle of its communication.
+        alone = self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
         for _ in range(BISECTIONS):
-            if fails is None or fails - fits <= max(1, fits // 8) or not self._may_go_on():
+            if fails is None or fails - fits <= max(1, fits // 8) or not alone:
                 break
             middle = (fits + fails) // 2
             if self._reason_against(middle, fits):
@@ -353,10 +355,6 @@ class MicroBatchSearch:
             else:
                 fails, why = middle, tr("{n} does not fit", n=middle)
         self._answers.say("largest", micro_batch=fits, why=why, fails=fails)
-
-    def _may_go_on(self) -> bool:
-        # An engine that shards is left in the middle of its communication.
-        return self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
 
     def _reason_against(self, micro_batch: int, before: int) -> str:
         """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
@@ -380,9 +378,21 @@ class MicroBatchSearch:
 
     def _fits(self, micro_batch: int) -> bool:
         started = time.perf_counter()
-        fits = not any_process(self._trainer.accelerator, not _survives(lambda: self._step(micro_batch)))
+        fits = True
+        try:
+            self._step(micro_batch)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            fits = False
+        # Beyond the handler: the exception's frames hold the tensors.
+        fits = not any_process(self._trainer.accelerator, not fits)
         if not fits:
-            self._forget()
+            model: Any = self._trainer.model_wrapped
+            model.zero_grad(set_to_none=True)
+            gc.collect()
+            if self._cuda:
+                torch.cuda.empty_cache()
         if self._cuda:
             torch.cuda.synchronize()
         self._trial_s = time.perf_counter() - started
@@ -408,23 +418,6 @@ class MicroBatchSearch:
         optimizer: Any = trainer.optimizer
         optimizer.step()
         model.zero_grad()
-
-    def _forget(self) -> None:
-        model: Any = self._trainer.model_wrapped
-        model.zero_grad(set_to_none=True)
-        gc.collect()
-        if self._cuda:
-            torch.cuda.empty_cache()
-
-
-def _survives(step: Callable[[], None]) -> bool:
-    try:
-        step()
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return False
-    return True
 
 
 # A probe from its order to its last answer.

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from trainwiz.core.catalog.hub import is_offline
+from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.errors import UsageError, usage_error
@@ -98,21 +99,10 @@ def name_of_weights(config: RunConfig, folder: Path) -> str:
     path = (folder / at_home(Path(config.model.name))).resolve()
     if path.exists():
         return str(path if path.is_dir() else path.parent)
-    from trainwiz.core.catalog.models import resolve_model
-
     spec, findings = resolve_model(config.model)
     if spec is None:
         raise UsageError(findings)
     return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
-
-
-def lasting_name(name: str, config: RunConfig) -> str:
-    """What an adapter remembers its base by: the hub id rather than its place in this machine's cache."""
-    from trainwiz.core.catalog.models import resolve_model
-
-    spec, _ = resolve_model(config.model)
-    in_cache = spec is not None and spec.hub_id is not None and spec.path is not None and str(spec.path) == name
-    return str(spec.hub_id) if spec is not None and in_cache else name
 
 
 def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False) -> PreTrainedModel:
@@ -196,7 +186,12 @@ def base_of_run(
     saved = RunFolder(folder.resolve()).base_model
     if config.model.init == "pretrained":
         base = build()
-        base.config._name_or_path = base.name_or_path = lasting_name(str(base.name_or_path), config)
+        name = str(base.name_or_path)
+        spec, _ = resolve_model(config.model)
+        if spec is not None and spec.hub_id is not None and str(spec.path) == name:
+            # An adapter remembers its base by the hub id rather than by its place in this machine's cache.
+            name = spec.hub_id
+        base.config._name_or_path = base.name_or_path = name
         return base
     if checkpoint is not None:
         if not (saved / "config.json").is_file():

@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.training.batches import IGNORED, PaddedBatch
-from trainwiz.core.training.tasks import BlockDataset, Chosen, TextDataset
+from trainwiz.core.training.tasks import BlockDataset, TextDataset
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, TokenStore, cut, join_tokens, row_lengths
 from transformers import PreTrainedTokenizerFast
@@ -225,16 +225,6 @@ def test_tokens_that_cannot_be_kept_are_one_sentence(tokenizer: PreTrainedTokeni
         join_tokens(rows, rows.train, CausalEncoder(tokenizer, 8), tokenizer)
 
 
-def test_rows_one_by_one_fillers_without_labels_and_chosen_ones(tokenizer: PreTrainedTokenizerFast) -> None:
-    rows = text_rows(["fox", "cat", "red"], ["old", "tall", "stones"])
-    data = TextDataset(rows, np.array([2, 0]), CausalEncoder(tokenizer, 16).row)
-    assert len(data) == 2
-    assert data[(0, 0)][0].tolist()[: len(tokenizer("red")["input_ids"])] == tokenizer("red")["input_ids"]
-    assert (data[(0, -1)][1] == IGNORED).all()
-    chosen = Chosen(data, np.array([1]))
-    assert len(chosen) == 1 and (chosen[(3, 0)][0] == data[(0, 1)][0]).all() and (chosen[(0, -1)][1] == IGNORED).all()
-
-
 def test_prompts_stay_unlabelled_when_they_are_joined(tokenizer: PreTrainedTokenizerFast) -> None:
     tokens = join_tokens(text_rows(["fox", "cat"], ["red", "tall"]), ALL[:2], CausalEncoder(tokenizer, 8), tokenizer)
     read, labelled = tokens.read(0, 100)
@@ -255,8 +245,6 @@ def test_blocks_are_full_and_the_rest_is_dropped() -> None:
     assert tokens.tolist() == [25, 26, 27, 28, 29] and labels.tolist() == [26, 27, 28, 29, IGNORED]
     assert blocks[(7, 3)][0].tolist() == tokens.tolist()
     assert (blocks[(0, -1)][1] == IGNORED).all()
-
-
-def test_token_0_is_a_token_with_or_without_a_label() -> None:
+    # Token 0 is a token with or without a label.
     tokens, labelled = TokenStore(np.array([0, -1, 5, -6], np.int32)).read(0, 4)
     assert tokens.tolist() == [0, 0, 5, 5] and labelled.tolist() == [True, False, True, False]
