@@ -124,7 +124,7 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     )
     assert read_state(run).status == "stopped"
 
-    process = start(folder, config, "--resume", f"checkpoint-{stopped}", forked=False)
+    process = start(folder, config, "--resume", f"checkpoint-{stopped}")
     _wait_until_it_trains(run, process)
     state = stop_run(run, now=True)
     assert state.status == "stopped" and state.exit is not None and "at once" in state.exit.message
