@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from typing import Any
 
 import platformdirs
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.files import ends_a_line, open_file, read_small
+from trainwiz.core.files import append_line, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
@@ -40,11 +39,9 @@ from trainwiz.core.run.state import RunState, RunStatus, read_state
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
 REGISTRY = "runs.jsonl"
-MOST_LINES = 400
-"""Beyond, what is gone and what is older than the newest KEPT_RUNS is dropped."""
 KEPT_RUNS = 200
-MOST_BYTES = 1024**2
-"""No more than this is read, from the end."""
+MOST_BYTES = 64 * 1024
+"""No more than this is read, from the end; beyond, what is gone and what is older than KEPT_RUNS is dropped."""
 
 
 def registry_path() -> Path:
@@ -59,15 +56,8 @@ def record_run(folder: RunFolder) -> None:
     line = json.dumps({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            with contextlib.suppress(OSError):
-                # Some file systems know no locks.
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A writer that was killed may have left half a line.
-            file.write(b"\n" * (not ends_a_line(path)) + line.encode() + b"\n")
-        with open_file(path) as file:
-            is_long = sum(1 for _ in file) > MOST_LINES
-        if is_long:
+        append_line(path, line.encode())
+        if path.stat().st_size > MOST_BYTES:
             # A start that is recorded at that very moment may be missed.
             kept = reversed(recorded_runs()[:KEPT_RUNS])
             write_atomic(path, "".join(json.dumps({"path": str(run.path)}) + "\n" for run in kept))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
-from trainwiz.core.files import ends_a_line, open_file
+from trainwiz.core.files import append_line, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
@@ -35,7 +37,7 @@ MOST_BYTES = 12 * MIB
 NEWEST_BYTES = 4 * MIB
 OLDER_BYTES = 4 * MIB
 
-_TIME = re.compile(rb'"time_s":\s*(-?[0-9.eE+-]+)')
+_TIME = re.compile(rb'"time_s":\s*(-?\d+(?:\.\d+)?)[,}]')
 
 
 class SampleFile:
@@ -56,19 +58,11 @@ class SampleFile:
         self._newest_bytes = newest_bytes
         self._older_bytes = older_bytes
         self._thin_at_bytes = most_bytes
-        self._whole_line = False
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One line. Raises OSError."""
-        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
-        with self.path.open("ab") as file:
-            if not self._whole_line and not ends_a_line(self.path):
-                # A keeper that was killed while it wrote left half a line: the new one is not its end.
-                line = b"\n" + line
-            self._whole_line = False
-            file.write(line)
-            self.size_bytes = file.tell()
-        self._whole_line = True
+        append_line(self.path, json.dumps(row, separators=(",", ":")).encode())
+        self.size_bytes = self.path.stat().st_size
 
     def thin(self) -> bool:
         """Thin the file out where it is time; whether it was. Raises OSError, and then tries again later."""
@@ -88,19 +82,14 @@ class SampleFile:
     def _write_thinned(self, fresh: Path) -> None:
         older_end = self.size_bytes - self._newest_bytes
         with open_file(self.path) as source, fresh.open("wb") as target:
-            older: list[tuple[float, int]] = []
-            while source.tell() < older_end:
-                line = source.readline()
-                if (time_s := _time_of(line)) is not None:
-                    older.append((time_s, len(line)))
-            spacing_s = _spacing(older, self._older_bytes)
+            times = [time_s for time_s, _ in _samples(source, older_end)]
+            spacing_s = _spacing(times, self._older_bytes / max(1, older_end))
             source.seek(0)
             shutil.copymode(self.path, fresh)
-            last_s: float | None = None
-            while source.tell() < older_end:
-                line = source.readline()
-                time_s = _time_of(line)
-                if time_s is not None and _far_enough(last_s, time_s, spacing_s):
+            last_s = math.inf
+            for time_s, line in _samples(source, older_end):
+                # Where the clock was set back, a new count begins.
+                if time_s < last_s or time_s - last_s >= spacing_s:
                     target.write(line)
                     last_s = time_s
             shutil.copyfileobj(source, target)
@@ -108,32 +97,21 @@ class SampleFile:
             os.fsync(target.fileno())
 
 
-def _time_of(line: bytes) -> float | None:
-    """None of a line that is no sample."""
-    found = _TIME.search(line)
-    try:
-        return float(found.group(1)) if found and line.endswith(b"\n") else None
-    except ValueError:
-        return None
+def _samples(file: BinaryIO, end: int) -> Iterator[tuple[float, bytes]]:
+    """Time and line up to a place in the file; lines that are no samples are left out."""
+    while file.tell() < end:
+        line = file.readline()
+        found = _TIME.search(line)
+        if found and line.endswith(b"\n"):
+            yield float(found[1]), line
 
 
-def _far_enough(last_s: float | None, time_s: float, spacing_s: float) -> bool:
-    """Where the clock was set back, a new count begins."""
-    return last_s is None or time_s < last_s or time_s - last_s >= spacing_s
-
-
-def _spacing(samples: list[tuple[float, int]], most_bytes: int) -> float:
-    """The least of 1, 2, 4, ... seconds at which the samples fit. Doubling keeps what earlier thinnings kept."""
-    spacing_s = 1.0
-    while True:
-        kept, last_s = 0, None
-        for time_s, size in samples:
-            if _far_enough(last_s, time_s, spacing_s):
-                kept += size
-                last_s = time_s
-        if kept <= most_bytes or spacing_s > 1e9:
-            return spacing_s
-        spacing_s *= 2
+def _spacing(times: Sequence[float], share: float) -> float:
+    """Seconds between samples with which about a share of them stays: doubled again and again from one, so that what
+    earlier thinnings kept is kept."""
+    lasted_s = sum(max(0.0, after - before) for before, after in itertools.pairwise(times))
+    kept = max(1.0, len(times) * min(1.0, share))
+    return 2.0 ** math.ceil(math.log2(max(1.0, lasted_s / kept)))
 
 
 # GpuLedger: what the run holds on each GPU, so that after its end one can look whether all of it was given back.

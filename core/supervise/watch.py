@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.files import ends_a_line
+from trainwiz.core.files import append_line
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, Phase, PhaseNow, read_phase
@@ -313,7 +313,6 @@ class AdviceLog:
         self._clock = clock
         self._standing: dict[str, Standing] = {}
         self._times: dict[str, int] = {}
-        self._whole_line = False
 
     def take_over(self, codes: Iterable[str]) -> None:
         """What an earlier keeper wrote and could not take back stands; it goes once it is not seen."""
@@ -363,14 +362,7 @@ class AdviceLog:
             del self._standing[code]
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        line = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-        with self.path.open("ab") as file:
-            if not self._whole_line and not ends_a_line(self.path):
-                # A keeper that was killed while it wrote left half a line.
-                line = b"\n" + line
-            self._whole_line = False
-            file.write(line)
-        self._whole_line = True
+        append_line(self.path, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _row(advice: Advice, time_s: float, *, cleared: bool = False) -> dict[str, Any]:

@@ -171,13 +171,13 @@ def test_broken_lines_are_left_out_and_a_name_that_is_no_text_is_not(tmp_path: P
 
 
 def test_it_stays_short_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "MOST_LINES", 20)
+    monkeypatch.setattr(registry, "MOST_BYTES", 2_000)
     monkeypatch.setattr(registry, "KEPT_RUNS", 5)
     runs = [make_run(tmp_path, str(number)) for number in range(12)]
     for _ in range(3):
         for run in runs:
             record_run(run)
-    assert len(registry_path().read_text().splitlines()) <= 21
+    assert registry_path().stat().st_size <= 2_200
     assert recorded_runs()[:5] == runs[:-6:-1]
     assert not list(registry_path().parent.glob(".*"))
 
