@@ -35,6 +35,7 @@ from trainwiz.core.run.folder import (
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
+from trainwiz.core.text import object_in
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
@@ -269,7 +270,7 @@ class RunDescription:
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz runs show --json`."""
         return {
-            **self.summary.to_json(),
+            **asdict(self.summary),
             "state": self.state.to_json(),
             "checkpoints": [{**asdict(found), "path": found.path.name} for found in self.checkpoints],
             "set_aside": [asdict(found) for found in self.set_aside],
@@ -282,7 +283,6 @@ class RunDescription:
 def describe_run(folder: RunFolder) -> RunDescription:
     """Reads only; what cannot be read is absent."""
     state = read_state(folder)
-    batch = (read_json(folder.plan_json) or {}).get("batch")
     return RunDescription(
         summary=summarize_run(folder),
         state=state,
@@ -291,7 +291,7 @@ def describe_run(folder: RunFolder) -> RunDescription:
         phase=read_phase(folder) if state.is_active else None,
         advice=tuple(AdviceFile.of(folder).read()),
         recoveries=tuple(read_recoveries(folder)),
-        batch=batch if isinstance(batch, dict) else {},
+        batch=object_in((read_json(folder.plan_json) or {}).get("batch")),
     )
 
 
@@ -367,29 +367,31 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def _flat(node: Any, path: str) -> dict[str, Any]:
-    children: list[tuple[str, Any]]
-    if isinstance(node, dict) and node:
-        children = [(str(key), value) for key, value in node.items()]
-    elif isinstance(node, list) and any(isinstance(item, dict) for item in node):
-        children = [(str(number), value) for number, value in enumerate(node)]
-    else:
+    if isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict) or not node:
         return {path: node}
     found: dict[str, Any] = {}
-    for key, value in children:
-        found |= _flat(value, f"{path}.{key}" if path else key)
+    for key, value in node.items():
+        found |= _flat(value, f"{path}.{key}" if path else str(key))
     return found
 
 
 def _results(folder: RunFolder) -> dict[str, Any]:
     state, summary = read_state(folder), summarize_run(folder)
     outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
-    found: dict[str, Any] = {name: outcome.get(name) for name, _ in RESULTS}
-    found |= {"status": state.status, "step": summary.step, "max_steps": summary.max_steps}
-    found |= {"last_loss": outcome.get("last_loss", summary.loss), "attempts": len(state.attempts)}
-    found |= {"engine": state.engine.get("actual"), "duration_s": None}
-    if state.started_s is not None and state.ended_s is not None:
-        found["duration_s"] = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
-    return found
+    has_times = state.started_s is not None and state.ended_s is not None
+    lasted_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
+    return {
+        **{name: outcome.get(name) for name, _ in RESULTS},
+        "status": state.status,
+        "step": summary.step,
+        "max_steps": summary.max_steps,
+        "last_loss": outcome.get("last_loss", summary.loss),
+        "attempts": len(state.attempts),
+        "engine": state.engine.get("actual"),
+        "duration_s": lasted_s if has_times else None,
+    }
 
 
 # Removing a run: the only place of the product that deletes what it did not just make.
