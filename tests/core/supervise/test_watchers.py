@@ -76,7 +76,7 @@ def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) 
     for _ in range(3):
         seen.phase("training")
         seen.steps_of(2.0, 30)
-        assert (seen.steps > 30) == (seen.observation.longest_s("evaluating") is not None)
+        assert (seen.steps > 30) == ("evaluating" in seen.observation.longest_s)
         seen.phase("evaluating")
         seen.rest(60)
     seen.rest(350)
@@ -159,9 +159,9 @@ def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) ->
     weights.parent.mkdir()
     with weights.open("wb") as file:
         file.truncate(10 * GIB)
-    seen.observation._sizes._clock = lambda: weights.stat().st_mtime + 3_600
+    seen.observation.sizes._clock = lambda: weights.stat().st_mtime + 3_600
     seen.host["disk_free_bytes"] = 25 * GIB
-    seen.observation._sizes._next_look = 0.0
+    seen.observation.sizes._next_look = 0.0
     seen.steps_of(2.0, 60)
     assert "step 250" in text_of(seen.found, "disk_short")
     seen.host["disk_free_bytes"] = 5 * GIB
