@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainwiz.core.errors import os_reason
@@ -322,7 +322,7 @@ def _prove(folder: Path, channel: Channel, goes_on: Callable[[], None]) -> str:
 
 
 def _take_part(me: Handshake, channel: Channel, goes_on: Callable[[], None]) -> list[str]:
-    channel.send(me.to_message())
+    channel.send({"kind": "hello", **asdict(me)})
     while True:
         goes_on()
         for message in channel.receive(wait_s=LOOK_EVERY_S):

@@ -84,7 +84,7 @@ def test_a_run_whose_beginning_is_not_read_has_a_pace_alone(tmp_path: Path, monk
     rows = steps(1, 30, peak_allocated_bytes=10**9)
     whole = measured(tmp_path, rows)
     assert whole.start_s and whole.peak_allocated_bytes == 10**9
-    monkeypatch.setattr(run_module, "MOST_LINES", 20)
+    monkeypatch.setattr(run_module, "TAIL_BYTES", 2_000)
     tail = measured(tmp_path, rows)
     assert (tail.step_s, tail.start_s, tail.peak_allocated_bytes) == (1.0, None, None)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.each import each
 from tests.fakes.ports import free_port_pair
 
 ARGUMENTS = ["--resume", "checkpoint-5"]
-GREETING = (json.dumps(introduce(1, 2, 1).to_message() | {"versions": {"torch": "0"}}) + "\n").encode()
+GREETING = (json.dumps({"kind": "hello", **asdict(introduce(1, 2, 1)), "versions": {"torch": "0"}}) + "\n").encode()
 Connect = Callable[[], socket.socket]
 
 
