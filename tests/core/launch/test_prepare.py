@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch import prepare as target
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import LOCK_FILE
 from trainwiz.core.run.state import read_state
 
@@ -105,24 +102,6 @@ def test_too_small_a_disk_is_found_before_anything_is_written(tmp_path: Path) ->
     named = plan_for(small_plan().config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you"))
     elsewhere = replace(plan_for(named.config, disk_bytes=free * 2), machine=replace(plan.machine, hypothetical=True))
     assert prepare_run(elsewhere, tmp_path / "carried").is_run()
-
-
-def test_of_two_at_once_one_gets_the_folder(tmp_path: Path) -> None:
-    plan, results = small_plan(), []
-    gate = threading.Barrier(4)
-
-    def prepare(_: int) -> None:
-        gate.wait()
-        try:
-            results.append(prepare_run(plan, tmp_path / "one").path)
-        except UsageError as error:
-            results.append(error.findings[0].code)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(prepare, range(4)))
-    assert results.count(tmp_path / "one") == 1, results
-    assert {result for result in results if isinstance(result, str)} <= {"output_taken", "output_not_empty"}
-    assert RunFolder(tmp_path / "one").is_run()
 
 
 def test_a_start_that_comes_in_between_keeps_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

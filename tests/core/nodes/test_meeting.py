@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,20 +85,6 @@ def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_
     with pytest.raises(NodeProblem, match=r"could not be reached at 127\.0\.0\.1") as caught:
         attend(tmp_path, introduce(1, 2, 1), address, 1.0, nothing)
     assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
-
-
-def test_another_program_at_the_port_is_no_node_0(tmp_path: Path, address: Address) -> None:
-    def answer(server: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                with server.accept()[0] as connection:
-                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    with socket.create_server(("127.0.0.1", address.meeting_port)) as server:
-        threading.Thread(target=answer, args=(server,), daemon=True).start()
-        with pytest.raises(NodeProblem, match="could not be reached"):
-            attend(tmp_path, introduce(1, 2, 1), address, 2.0, nothing)
-        server.shutdown(socket.SHUT_RDWR)
 
 
 @each("taken", ["rendezvous", "meeting"])

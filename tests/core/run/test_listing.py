@@ -143,7 +143,13 @@ def test_a_name_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_run_that_was_started_last_comes_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = make_run(tmp_path, "a"), make_run(tmp_path, "b")
+    first, second = make_run(tmp_path, "a"), make_run(tmp_path, "a name that is no text \udcff")
+    path = registry_path()
+    path.parent.mkdir(parents=True)
+    # Broken lines are left out, and half a one of a killed writer takes no other along.
+    path.write_bytes(
+        b'{"path": 3}\nnot json\n[]\n{"path": "relative"}\n{"path": "/\\u0000"}\n\xff\xfe\n{"path": "/half'
+    )
     for run in (first, second, first):
         record_run(run)
     assert recorded_runs() == [first, second]
@@ -155,19 +161,6 @@ def test_the_run_that_was_started_last_comes_first_and_once(tmp_path: Path, monk
     record_run(RunFolder(Path("runs/x")))
     monkeypatch.chdir("/")
     assert recorded_runs() == [RunFolder(tmp_path / "runs" / "x"), second]
-
-
-def test_broken_lines_are_left_out_and_a_name_that_is_no_text_is_not(tmp_path: Path) -> None:
-    run, strange = make_run(tmp_path, "a"), make_run(tmp_path, "bad\udcff")
-    path = registry_path()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(
-        b'{"path": 3}\nnot json\n[]\n{"path": "relative"}\n{"path": "/\\u0000"}\n\xff\xfe\n{"path": "/half'
-    )
-    record_run(run)
-    # A name that is no text is recorded too.
-    record_run(strange)
-    assert recorded_runs() == [strange, run]
 
 
 def test_it_stays_short_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

