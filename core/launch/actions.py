@@ -291,11 +291,10 @@ def resume_start(folder: RunFolder) -> str:
     broken = [found.path.name for found in checkpoints if found.problem is not None]
     start = tr("There is no complete checkpoint: the training starts again from the beginning.")
     if complete:
-        newest = complete[-1]
-        start = tr("It goes on from {name} (step {step}).", name=newest.path.name, step=f"{newest.step:,}")
-    if not broken:
-        return start
-    return tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
+        name, step = complete[-1].path.name, f"{complete[-1].step:,}"
+        start = tr("It goes on from {name} (step {step}).", name=name, step=step)
+    aside = tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
+    return aside if broken else start
 
 
 def resume(folder: RunFolder) -> None:
@@ -330,11 +329,8 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
 
 def launch_line(folder: RunFolder) -> str | None:
     """The command that launch.sh ends in, on one line; None where there is no such script."""
-    try:
+    with suppress(OSError):
         text = read_small(folder.file(LAUNCH_SH)).decode(errors="replace")
-    except OSError:
-        return None
-    for line in reversed(text.replace("\\\n", " ").splitlines()):
-        if line.startswith("exec "):
-            return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
+        lines = [line for line in text.replace("\\\n", " ").splitlines() if line.startswith("exec ")]
+        return " ".join(lines[-1].removeprefix("exec ").replace('"$@"', "").split()) if lines else None
     return None

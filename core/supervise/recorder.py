@@ -43,21 +43,11 @@ _TIME = re.compile(rb'"time_s":\s*(-?\d+(?:\.\d+)?)[,}]')
 class SampleFile:
     """The only writer of one system.jsonl."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        most_bytes: int = MOST_BYTES,
-        newest_bytes: int = NEWEST_BYTES,
-        older_bytes: int = OLDER_BYTES,
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.size_bytes = 0
         """After the last append."""
-        self._most_bytes = most_bytes
-        self._newest_bytes = newest_bytes
-        self._older_bytes = older_bytes
-        self._thin_at_bytes = most_bytes
+        self._thin_at_bytes = MOST_BYTES
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One line. Raises OSError."""
@@ -68,7 +58,7 @@ class SampleFile:
         """Thin the file out where it is time; whether it was. Raises OSError, and then tries again later."""
         if self.size_bytes < self._thin_at_bytes:
             return False
-        self._thin_at_bytes = self.size_bytes + self._most_bytes // 8
+        self._thin_at_bytes = self.size_bytes + MOST_BYTES // 8
         fresh = self.path.with_name(self.path.name + PARTIAL)
         try:
             self._write_thinned(fresh)
@@ -76,14 +66,14 @@ class SampleFile:
         finally:
             fresh.unlink(missing_ok=True)
         self.size_bytes = self.path.stat().st_size
-        self._thin_at_bytes = max(self._most_bytes, self.size_bytes + self._most_bytes // 8)
+        self._thin_at_bytes = max(MOST_BYTES, self.size_bytes + MOST_BYTES // 8)
         return True
 
     def _write_thinned(self, fresh: Path) -> None:
-        older_end = self.size_bytes - self._newest_bytes
+        older_end = self.size_bytes - NEWEST_BYTES
         with open_file(self.path) as source, fresh.open("wb") as target:
             times = [time_s for time_s, _ in _samples(source, older_end)]
-            spacing_s = _spacing(times, self._older_bytes / max(1, older_end))
+            spacing_s = _spacing(times, OLDER_BYTES / max(1, older_end))
             source.seek(0)
             shutil.copymode(self.path, fresh)
             last_s = math.inf
@@ -187,12 +177,18 @@ class GpuLedger:
             time.sleep(LEDGER_EVERY_S)
 
     def _look(self, sample: Sample, held: Mapping[str, int], pids: frozenset[int]) -> GpuCheck:
+        # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
+        from trainwiz.core.hardware.nvml import Unreadable, in_time
+
         total = sum(held.values())
-        gpus, problem = _in_time(sample)
+        try:
+            gpus, unavailable = in_time(sample, DRIVER_ANSWERS_WITHIN_S)
+            problem = unavailable.get("gpus")
+        except Unreadable as error:
+            gpus, problem = [], error.reason
         if problem is not None:
-            return GpuCheck(
-                "not_checked", total, reason=tr("The GPUs could not be looked at: {reason}.", reason=problem)
-            )
+            reason = tr("The GPUs could not be looked at: {reason}.", reason=problem)
+            return GpuCheck("not_checked", total, reason=reason)
         left = {
             one["pid"]: one.get("memory_used_bytes") or 0
             for gpu in gpus
@@ -223,18 +219,6 @@ class GpuLedger:
                 )
                 return GpuCheck("unclear", total, reason=reason)
         return GpuCheck("free", total)
-
-
-def _in_time(sample: Sample) -> tuple[list[dict[str, Any]], str | None]:
-    """A sample, or why there is none."""
-    # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
-    from trainwiz.core.hardware.nvml import Unreadable, in_time
-
-    try:
-        gpus, unavailable = in_time(sample, DRIVER_ANSWERS_WITHIN_S)
-    except Unreadable as error:
-        return [], error.reason
-    return gpus, unavailable.get("gpus")
 
 
 # The recorder: writes system.jsonl, in a thread of its own, so that a hanging driver never delays a stop.

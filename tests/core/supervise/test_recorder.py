@@ -98,8 +98,8 @@ def test_a_folder_that_is_gone_is_one_line_in_the_log(driver: FakeNvml, run: Run
 def test_a_file_that_was_thinned_says_at_once_what_was_so_far(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A viewer enters the file near its end: without it, it would not know the peaks of what was left out."""
     monkeypatch.setattr(recorder_module, "SO_FAR_EVERY_BYTES", 4_000)
-    bounds = {"most_bytes": 20_000, "newest_bytes": 3_000, "older_bytes": 3_000}
-    monkeypatch.setattr(recorder_module, "SampleFile", lambda path: SampleFile(path, **bounds))
+    for name, bound in (("MOST_BYTES", 20_000), ("NEWEST_BYTES", 3_000), ("OLDER_BYTES", 3_000)):
+        monkeypatch.setattr(recorder_module, name, bound)
     one = Recorder(run, 1.0)
     thinned = 0
     for second in range(1_000):
@@ -125,8 +125,12 @@ def row(second: float, **more: Any) -> dict[str, Any]:
     return {"time_s": second, "gpus": [], "host": {"cpu_percent": 1.0}, "filler": "x" * 60, **more}
 
 
-def small(path: Path) -> SampleFile:
-    return SampleFile(path, most_bytes=60 * KIB, newest_bytes=20 * KIB, older_bytes=20 * KIB)
+@pytest.fixture
+def file(path: Path, monkeypatch: pytest.MonkeyPatch) -> SampleFile:
+    """With small bounds."""
+    for name, bound in (("MOST_BYTES", 60 * KIB), ("NEWEST_BYTES", 20 * KIB), ("OLDER_BYTES", 20 * KIB)):
+        monkeypatch.setattr(recorder_module, name, bound)
+    return SampleFile(path)
 
 
 def times(path: Path) -> list[float]:
@@ -142,10 +146,12 @@ def fill(file: SampleFile, seconds: range) -> int:
     return thinned
 
 
-def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly_spread(path: Path) -> None:
+def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly_spread(
+    path: Path, file: SampleFile
+) -> None:
     path.touch()
     path.chmod(0o640)
-    file, largest, thinned = small(path), 0, 0
+    largest = thinned = 0
     for start in range(0, 20_000, 50):
         thinned += fill(file, range(start, start + 50))
         largest = max(largest, path.stat().st_size)
@@ -169,10 +175,9 @@ def test_half_a_line_of_a_killed_keeper_spoils_no_other(path: Path) -> None:
     assert tail.garbage_lines == 1
 
 
-def test_a_clock_that_was_set_back_costs_no_samples(path: Path) -> None:
+def test_a_clock_that_was_set_back_costs_no_samples(path: Path, file: SampleFile) -> None:
     # Lines that are no samples do not stop it.
     path.write_bytes(b'\xff\xfe garbage\n[]\n{"time_s": "soon"}\n{"time_s": 1e999e}\n' + b"z" * 40 * KIB + b"\n")
-    file = small(path)
     fill(file, range(10_000, 12_000))
     fill(file, range(500, 4_000))
     kept = times(path)
@@ -182,19 +187,19 @@ def test_a_clock_that_was_set_back_costs_no_samples(path: Path) -> None:
     assert path.stat().st_size <= 61 * KIB
 
 
-def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = small(path)
-
+def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(
+    path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        fill(file, range(2_000))
-    tries = len(times(path))
-    assert [entry.name for entry in path.parent.iterdir()] == ["system.jsonl"], "nothing half-made stays"
-    fill(file, range(tries, tries + 10))
-    assert len(times(path)) == tries + 10
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            fill(file, range(2_000))
+        tries = len(times(path))
+        assert [entry.name for entry in path.parent.iterdir()] == ["system.jsonl"], "nothing half-made stays"
+        fill(file, range(tries, tries + 10))
+        assert len(times(path)) == tries + 10
     assert fill(file, range(tries + 10, tries + 400)) > 0
     assert path.stat().st_size <= 61 * KIB
