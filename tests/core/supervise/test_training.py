@@ -85,31 +85,18 @@ def test_a_stop_keeps_the_work_a_resume_goes_on_and_a_kill_leaves_no_process(fol
     assert found == list(range(1, len(found) + 1))
 
 
-OOM = "oom@7:above=3"
-
-
-@pytest.mark.parametrize(
-    "faults", [OOM, pytest.param(f"{OOM}; oom@9:during=evaluation:above=2", marks=pytest.mark.all)]
-)
-def test_out_of_memory_at_step_7_goes_on_as_3_by_16(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, faults: str
-) -> None:
+def test_out_of_memory_at_step_7_goes_on_as_3_by_16(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"batch__micro_batch_size": 6, "batch__gradient_accumulation_steps": 8, "training__max_steps": 9}
     prepare_run(small_plan(**changes, checkpoint__every_steps=5, evaluation__every_steps=9), folder.path)
     planned = {name: folder.file(name).read_text() for name in ("run.yaml", "plan.json", "accelerate.yaml")}
-    monkeypatch.setenv(FAULTS_VARIABLE, faults)
+    monkeypatch.setenv(FAULTS_VARIABLE, "oom@7:above=3")
     start_run(folder)
     state = wait(folder, lambda state: state.status not in ("starting", "running"))
     assert state.status == "finished", (state, folder.train_log.read_text()[-3000:])
     batch = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
-    assert [attempt.because for attempt in state.attempts[:2]] == [None, "cuda_oom"]
-    assert [attempt.changes for attempt in state.attempts[:2]] == [{}, batch]
+    assert [attempt.because for attempt in state.attempts] == [None, "cuda_oom"]
+    assert [attempt.changes for attempt in state.attempts] == [{}, batch]
     assert state.attempts[1].resume == "checkpoint-5"
-    # Where the evaluation after step 9 ran out of memory only its own batch became smaller.
-    evaluations = [attempt.changes["batch.eval_micro_batch_size"] for attempt in state.attempts[2:]]
-    assert bool(evaluations) is (faults != OOM) and evaluations == sorted(evaluations, reverse=True)
-    assert not evaluations or evaluations[-1] <= 2
-    assert all(batch.items() <= attempt.changes.items() for attempt in state.attempts[2:])
     assert state.engine["micro_batch_size"] == 3 and state.outcome["step"] == 9
     assert {name: folder.file(name).read_text() for name in planned} == planned
     assert {row["step"] for row in rows(folder) if "loss" in row} == set(range(1, 10))
