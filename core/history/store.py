@@ -1,4 +1,4 @@
-"""The history of this user's measurements: one JSON line each, in the user's data folder."""
+"""The history of this user's measurements: JSON lines in the data folder."""
 
 from __future__ import annotations
 
