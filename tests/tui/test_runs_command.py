@@ -25,10 +25,9 @@ from trainwiz.tui.text import cells
 
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint
-from tests.core.supervise.conftest import LIGHT_LAUNCHER, WORKER, Started, Starter
+from tests.core.supervise.conftest import Started, Starter
 from tests.fakes.marked import marked_pids, wait_until_gone
 
-SAVER = [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER.with_name("slow_saver.py")), "."]
 LONG_STEP_S = 40 * 60
 HOSTILE = "\x1b[31m[bold]\x07"
 
@@ -228,7 +227,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
 
 
 def started(start: Starter, name: str, **variables: object) -> Started:
-    one = start(start.folder(name), command=SAVER, **{"SAID_STEP_S": 0.1, **variables})
+    one = start(start.folder(name), **{"SAID_STEP_S": 0.1, **variables})
     one.wait(lambda state: state.window is not None)
     return one
 
@@ -236,7 +235,7 @@ def started(start: Starter, name: str, **variables: object) -> Started:
 def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD=2)
+    short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD_SIZE=2)
     assert run_show("long", as_json=False) == 0
     shown = capsys.readouterr().out
     assert "To stop it  The step under way may take 40 min; it is finished before the save." in shown
