@@ -86,8 +86,7 @@ class TrainingSession:
             torch.distributed.destroy_process_group()
 
     def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts, identity: IdentityCheck) -> None:
-        meter = StepMeter()
-        reporters = take_reporters(args)
+        meter, reporters = StepMeter(), take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
         accelerator = trainer.accelerator
         name_blocks(trainer)
