@@ -11,12 +11,11 @@ from textual.widgets import Input
 from trainwiz.core.profile import load_profile, user_folder
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
-from trainwiz.tui.screens.import_card import ImportCard
+from trainwiz.tui.screens.import_card import ImportCard, PasteBox
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import TRAINING
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
-from trainwiz.tui.widgets.import_report import PasteBox
 
 from tests.tui.wizard_keys import WIDE, go, keys_of_text, shown, to_field, type_into
 from tests.tui.wizard_parts import frozen_app, settled

@@ -28,7 +28,7 @@ from trainwiz.tui.widgets.field_row import FieldInput
 from trainwiz.tui.widgets.file_picker import FilePicker
 from trainwiz.tui.widgets.frame import HelpCard, fitting_keys
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.step_part import CursorList
+from trainwiz.tui.widgets.review import CursorList
 
 from tests.each import each
 

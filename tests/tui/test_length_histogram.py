@@ -8,7 +8,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.plan_charts import axis_text, bar_rows, count_bars, input_lines, target_lines
+from trainwiz.tui.widgets.plan_charts import axis_text, bar_rows, count_bars, input_lengths, target_lengths
 
 from tests.each import each
 from tests.tui.wizard_parts import make_frozen_plan
@@ -23,7 +23,7 @@ def state_of(
 
 
 def words(state: PlanState, width: int = 100) -> str:
-    return " ".join(line.plain.strip() for line in input_lines(state, width, 4, UNICODE_MARKS))
+    return " ".join(line.plain.strip() for line in input_lengths(state, width, UNICODE_MARKS, False))
 
 
 @each("columns", [12, 72])
@@ -81,13 +81,13 @@ def test_the_words_are_the_share_of_the_rows():
 
 def test_targets_are_cut_at_their_own_length():
     state = state_of((10,) * 4, targets=(5, 5, 5, 50), task="seq2seq", batch__target_length=20)
-    text = " ".join(line.plain.strip() for line in target_lines(state, 100, 4, UNICODE_MARKS))
+    text = " ".join(line.plain.strip() for line in target_lengths(state, 100, UNICODE_MARKS, False))
     assert "25 % of the rows are cut at 20 tokens" in text
-    assert not list(target_lines(state_of((10,)), 100, 4, UNICODE_MARKS))
+    assert not list(target_lengths(state_of((10,)), 100, UNICODE_MARKS, False))
 
 
 @each("width", [8, 14, 30, 60, 200])
 def test_no_line_is_wider_than_its_room(width):
     state = state_of((3,) * 99 + (100_000,))
-    for line in input_lines(state, width, 4, UNICODE_MARKS):
+    for line in input_lengths(state, width, UNICODE_MARKS, False):
         assert line.cell_length <= max(width, 15)

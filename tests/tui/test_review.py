@@ -278,7 +278,7 @@ async def test_a_plan_that_comes_while_the_review_is_made_waits_for_it():
         await go(pilot, "enter", "enter", "enter", "enter")
         form = app.screen.query_one(f"#step-{REVIEW}", StepForm)
         await form.query_one(Review).remove()
-        making = form.mount(Review(REVIEW, app.marks))
+        making = form.mount(Review(app.marks))
         form.show(app.screen.state)
         await making
         form.show(app.screen.state)

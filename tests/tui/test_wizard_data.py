@@ -13,7 +13,7 @@ from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.facts import fact_lines, findings_of
+from trainwiz.tui.widgets.facts import data_facts, findings_of
 
 from tests.tui.wizard_parts import MACHINE
 
@@ -43,7 +43,7 @@ def state_of(reader: PlanReader, request: PlanRequest) -> PlanState:
 
 
 def said(state: PlanState) -> str:
-    return " ".join(line.plain.strip() for line in fact_lines(state, 400, UNICODE_MARKS))
+    return " ".join(line.plain.strip() for line in data_facts(state, 400, UNICODE_MARKS))
 
 
 PAIRS = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": "c"}, {"prompt": "d", "response": "e"}]

@@ -229,7 +229,7 @@ class PlanScreen(Screen[None]):
 
     def _act(self, field_id: str) -> None:
         """What the button beside a field does."""
-        dialog = FIELD_ACTIONS[field_id].opens(self.state)
+        dialog = FIELD_ACTIONS[field_id][1](self.state)
         self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
 
     def _chosen(self, spec: Setting, answer: Answer) -> None:
@@ -248,10 +248,6 @@ class PlanScreen(Screen[None]):
     @on(StepPart.Changed)
     def _part_changed(self, event: StepPart.Changed) -> None:
         self._change_request(event.change(self.state.request))
-
-    @on(StepPart.FieldSet)
-    def _part_set(self, event: StepPart.FieldSet) -> None:
-        self._set(FIELD_BY_ID[event.field_id], event.text)
 
     def _set(self, spec: Setting, text: str, *, typed: bool = False) -> None:
         """Take the text of a field; a text that cannot be read leaves the request and says why."""

@@ -90,15 +90,14 @@ TYPING_PAUSE_S = 0.032
 SEEN_AS_SLOW_S = 0.15
 
 
+@dataclass
 class Read(Message):
     """A thread read something for a request."""
 
-    def __init__(self, request: PlanRequest, reading: Reading, *, is_better: bool = False) -> None:
-        super().__init__()
-        self.request = request
-        self.reading = reading
-        self.is_better = is_better
-        """The same plan again, with better figures."""
+    request: PlanRequest
+    reading: Reading
+    is_better: bool = False
+    """The same plan again, with better figures."""
 
 
 class PlanThreads:

@@ -15,7 +15,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.language import tr, trn
@@ -23,6 +22,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.text import cut, size
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.frame import Window
 from trainwiz.tui.widgets.lists import EntryLine, EntryList
 from trainwiz.tui.widgets.step_part import unforeseen_words
 
@@ -247,38 +247,31 @@ class PathInput(Input):
             self.post_message(self.Leave())
 
 
-class FilePicker(ModalScreen[str | None]):
+class FilePicker(Window[str]):
     """Returns the path as a field writes it (from the working folder where it lies in it), or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("browse")]
 
     DEFAULT_CSS = """
-    FilePicker { align: center middle; background: $background 60%; }
-    FilePicker > Vertical {
-        width: 88; max-width: 96%; height: 26; max-height: 90%;
-        background: $surface; border: round $accent; padding: 0 1;
-    }
+    FilePicker > Vertical { width: 88; height: 26; }
     FilePicker .title { height: 1; }
     FilePicker .folder { height: 1; color: $muted; }
-    FilePicker PathInput { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
-    FilePicker .problem { height: auto; max-height: 4; color: $warning; }
-    FilePicker .hint { height: auto; color: $muted; }
+    FilePicker .problem { max-height: 4; color: $warning; }
+    FilePicker .hint { color: $muted; }
     """
 
+    @dataclass
     class Listed(Message):
         """A folder was read."""
 
-        def __init__(self, listing: Listing) -> None:
-            super().__init__()
-            self.listing = listing
+        listing: Listing
 
+    @dataclass
     class Sized(Message):
         """The sizes of its files, a moment later."""
 
-        def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
-            super().__init__()
-            self.folder = folder
-            self.sizes = sizes
+        folder: Path
+        sizes: dict[str, int]
 
     def __init__(
         self,
@@ -482,6 +475,3 @@ class FilePicker(ModalScreen[str | None]):
     def action_page(self, by: int) -> None:
         entries = self.query_one(EntryList)
         entries.move(by * max(2, entries.page))
-
-    def action_close(self) -> None:
-        self.dismiss(None)
