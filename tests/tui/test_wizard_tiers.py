@@ -183,7 +183,7 @@ def measurement(machine: Machine) -> Measurement:
 
 def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     reads = []
-    history = History(history_path, lambda wanted: reads.append(wanted) or load(wanted))
+    history = History(history_path(), lambda wanted: reads.append(wanted) or load(wanted))
     assert history(machine) == () and reads == []
     append(measurement(machine))
     assert [one.step_s for one in history(machine)] == [1.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,54 +32,40 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.02
 
 
-class _Reading(threading.Thread):
-    """Reads one source."""
-
-    def __init__(self, read: Callable[[RunConfig], DataAnswer], config: RunConfig) -> None:
-        super().__init__(name="trainwiz-data", daemon=True)
-        self._read = read
-        self._config = config
-        self.answer: DataAnswer = (None, ())
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self.answer = self._read(self._config)
-        except Exception as error:  # noqa: BLE001 - said in the thread that asks
-            self.error = error
-
-
 class DataReadings:
     """A reading that is no longer waited for goes on, and is there when its source is wanted again."""
 
     def __init__(self, read: Callable[[RunConfig], DataAnswer]) -> None:
         self._read = read
-        self._known: dict[str, DataAnswer] = {}
-        self._running: dict[str, _Reading] = {}
+        self._readings: dict[str, Future[DataAnswer]] = {}
 
     def known(self, key: str) -> DataAnswer | None:
-        return self._known.get(key)
+        reading = self._readings.get(key)
+        is_there = reading is not None and reading.done() and reading.exception() is None
+        return reading.result() if reading is not None and is_there else None
 
     def wait(self, key: str, config: RunConfig, is_cancelled: Callable[[], bool]) -> DataAnswer | None:
         """The answer about the source of `config`, read now where it is not known; None when cancelled.
 
         Raises what the reading raised. Only one thread may call this at a time.
         """
-        if key in self._known:
-            return self._known[key]
-        reading = self._running.get(key)
+        reading = self._readings.get(key)
         if reading is None:
-            reading = self._running[key] = _Reading(self._read, config)
-            reading.start()
-        while reading.is_alive():
+            reading = self._readings[key] = Future()
+            threading.Thread(target=self._work, args=(reading, config), name="trainwiz-data", daemon=True).start()
+        while not reading.done():
             if is_cancelled():
                 return None
-            reading.join(LOOK_EVERY_S)
-        del self._running[key]
-        if reading.error is not None:
-            raise reading.error
-        self._known[key] = reading.answer
-        return reading.answer
+            wait([reading], LOOK_EVERY_S)
+        if reading.exception() is not None:
+            del self._readings[key]
+        return reading.result()
+
+    def _work(self, reading: Future[DataAnswer], config: RunConfig) -> None:
+        try:
+            reading.set_result(self._read(config))
+        except Exception as error:  # noqa: BLE001 - said in the thread that asks
+            reading.set_exception(error)
 
 
 # What the model step can be chosen from beside the catalogue: folders and config.json files of the disk.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Entry:
     """A file of the kinds that are looked for."""
     folded: str = ""
     """The name in lower case: it is searched at every key."""
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +78,24 @@ def read_folder(folder: Path, kinds: Sequence[str], is_cancelled: Callable[[], b
                         folder=str(folder), n=f"{MOST_ENTRIES:,}",
                     )  # fmt: skip
                     break
-                entries.append(_entry(item, endings))
+                entries.append(_entry(item, endings, with_size=len(entries) < MOST_SIZES))
     except OSError as error:
         problem = tr("{folder} cannot be read: {reason}.", folder=str(folder), reason=error.strerror or str(error))
     entries.sort(key=lambda entry: (not entry.is_folder, not entry.is_wanted, entry.folded))
     return Listing(folder, tuple(entries), problem, sum(entry.is_wanted for entry in entries))
 
 
-def _entry(item: os.DirEntry[str], endings: tuple[str, ...]) -> Entry:
+def _entry(item: os.DirEntry[str], endings: tuple[str, ...], *, with_size: bool) -> Entry:
+    size = None
     try:
         is_folder = item.is_dir()
     except OSError:  # A link that goes round in circles.
         is_folder = False
+    if with_size and not is_folder:
+        with contextlib.suppress(OSError):
+            size = item.stat().st_size
     folded = item.name.lower()
-    return Entry(item.name, is_folder, not is_folder and bool(endings) and folded.endswith(endings), folded)
-
-
-def sizes_of(listing: Listing, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
-    """Name -> bytes of the first files of a listing. One that is gone or cannot be asked is left out."""
-    sizes: dict[str, int] = {}
-    files = (entry.name for entry in listing.entries if not entry.is_folder)
-    for number, name in enumerate(files):
-        if number >= MOST_SIZES or is_cancelled():
-            break
-        try:
-            sizes[name] = (listing.folder / name).stat().st_size
-        except OSError:
-            continue
-    return sizes
+    return Entry(item.name, is_folder, not is_folder and bool(endings) and folded.endswith(endings), folded, size)
 
 
 def matching_entries(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
@@ -133,12 +125,11 @@ class FolderView:
         self._narrowed: tuple[str, tuple[Entry, ...]] = ("", ())
         self._above = 0
         self.listing: Listing | None = None
-        self.sizes: dict[str, int] = {}
         self.shown: tuple[Entry, ...] = ()
 
     def take(self, listing: Listing | None) -> None:
         """Another folder, or the same one read again; None while it is read."""
-        self.listing, self.sizes, self._narrowed = listing, {}, ("", ())
+        self.listing, self._narrowed = listing, ("", ())
 
     def narrow(self, text: str) -> bool:
         """Show the entries that match; False where there are none. A text that goes on is looked for in what matched."""
@@ -173,7 +164,7 @@ class FolderView:
             return EntryLine("..", tr("folder above"), quiet=True)
         if entry.is_folder:
             return EntryLine(f"{entry.name}/")
-        note = size(self.sizes[entry.name]) if entry.name in self.sizes else ""
+        note = "" if entry.bytes is None else size(entry.bytes)
         return EntryLine(entry.name, note, quiet=self._with_kinds and not entry.is_wanted)
 
 
@@ -266,13 +257,6 @@ class FilePicker(Window[str]):
 
         listing: Listing
 
-    @dataclass
-    class Sized(Message):
-        """The sizes of its files, a moment later."""
-
-        folder: Path
-        sizes: dict[str, int]
-
     def __init__(
         self,
         title: str,
@@ -329,10 +313,8 @@ class FilePicker(Window[str]):
     def _work(self, folder: Path) -> None:
         worker = get_current_worker()
         listing = read_folder(folder, self._kinds, lambda: worker.is_cancelled)
-        if worker.is_cancelled:
-            return
-        self.post_message(self.Listed(listing))
-        self.post_message(self.Sized(folder, sizes_of(listing, lambda: worker.is_cancelled)))
+        if not worker.is_cancelled:
+            self.post_message(self.Listed(listing))
 
     @on(Worker.StateChanged)
     def _worker_failed(self, event: Worker.StateChanged) -> None:
@@ -347,13 +329,6 @@ class FilePicker(Window[str]):
             self._fill()
             if self._wants_to_take:
                 self._take()
-
-    @on(Sized)
-    def _sized(self, event: Sized) -> None:
-        event.stop()
-        if event.folder == self._folder:
-            self._view.sizes = event.sizes
-            self.query_one(EntryList).refresh()
 
     # Drawing.
 
