@@ -46,14 +46,6 @@ if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
 
 
-# How the wizard takes an import: the profile that was kept of it fills in everything, as one that was always there.
-
-
-def with_import(name: str, request: PlanRequest) -> PlanRequest:
-    """The request with a profile that was just imported. Values chosen before give way: what was imported counts."""
-    return replace(request, profile=name, overrides={})
-
-
 # PasteBox: takes a paste of many lines, or a typed path or command. What is no text is refused and changes nothing.
 
 LONGEST_WRAPPED = 20_000
@@ -156,13 +148,10 @@ class ImportReport(TextLines):
 
 def about_lines(width: int, marks: Marks) -> list[Content]:
     """What can be read, while nothing was."""
-    first, *kinds, last = (tr(line) for line in ABOUT)
-    lines = [first, *(f"{INDENT}{marks.dot} {kind}" for kind in kinds), last]
-    return [
-        line
-        for text in lines
-        for line in hanging(Content.styled(text, "$muted"), width, 4 if text.startswith(INDENT) else 0)
-    ]
+    first, *kinds, last = (Content.styled(tr(line), "$muted") for line in ABOUT)
+    dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
+    middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
+    return [*hanging(first, width, 0), *middle, *hanging(last, width, 0)]
 
 
 def refusal_lines(findings: Sequence[Finding], width: int, marks: Marks) -> list[Content]:
@@ -417,7 +406,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
             return
         words = tr("✓ Kept as the profile {name}: {file}", name=saved.name, file=saved.file)
         self.app.notify(plain_text(words, LONGEST_MESSAGE), markup=False)
-        self.dismiss(partial(with_import, saved.name))
+        # Values chosen before give way: what was imported counts.
+        self.dismiss(lambda request: replace(request, profile=saved.name, overrides={}))
 
     # The other keys.
 

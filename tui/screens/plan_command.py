@@ -40,8 +40,9 @@ def command_line(request: PlanRequest) -> str:
     words = ["trainwiz", *profile_words(request.profile)]
     for key, value in request.overrides.items():
         words += _choice(key, value)
-    words += _mode(request)
+    words += mode_words(request.mode, number_of_mode(request))
     for flag, setting in (
+        ("--trace-steps", request.trace_steps),
         ("--gpu", request.gpu),
         ("--num-gpus", request.num_gpus),
         ("--ram", request.ram_bytes),
@@ -61,7 +62,9 @@ def command_line(request: PlanRequest) -> str:
 
 def _choice(key: str, value: Any) -> list[str]:
     option = _FLAGS.get(key)
-    if option is not None and option.kind == "list" and isinstance(value, list) and _is_plain(value):
+    # Names that commas can separate.
+    is_plain = isinstance(value, list) and all(isinstance(one, str) and one.strip() and "," not in one for one in value)
+    if option is not None and option.kind == "list" and value and is_plain:
         return [option.flag, ",".join(value)]
     if option is None or value is None or isinstance(value, list | dict):
         return ["--set", f"{key}={_scalar(value)}"]
@@ -70,21 +73,9 @@ def _choice(key: str, value: Any) -> list[str]:
     return [option.flag, _scalar(value)]
 
 
-def _is_plain(names: list[Any]) -> bool:
-    """Names that commas can separate."""
-    return bool(names) and all(isinstance(name, str) and name.strip() and "," not in name for name in names)
-
-
 def _scalar(value: Any) -> str:
     """A text stands as it is: the command and the wizard read it in the same way."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _mode(request: PlanRequest) -> list[str]:
-    words = mode_words(request.mode, number_of_mode(request))
-    if request.trace_steps is not None:
-        words += ["--trace-steps", str(request.trace_steps)]
-    return words
 
 
 # Starting from the wizard: write the run folder and, unless only writing was asked for, start the run.

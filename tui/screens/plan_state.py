@@ -18,7 +18,6 @@ from trainwiz.tui.screens.plan_fields import (
     NAME,
     OUTPUT_DIR,
     PROFILE,
-    REVIEW,
     STEPS,
     Setting,
     fields_of,
@@ -265,12 +264,6 @@ def with_defect(state: PlanState, place: str, message: str) -> PlanState:
     """A thread broke off by a mistake of trainwiz's own: its sentence stands in the place of a plan."""
     reading = replace(state.reading, findings=(Finding("defect", "error", place, message),), waits_for="")
     return replace(state, reading=reading, updating=False, slow=False, busy="", problem=message)
-
-
-def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
-    """The wizard as it opens."""
-    step = REVIEW if at_review else 0
-    return PlanState(request=request, step=step, reached=step)
 
 
 def state_findings(state: PlanState) -> tuple[Finding, ...]:

@@ -291,7 +291,7 @@ class RemedyButton(TextLines, can_focus=True):
     class Pressed(Message):
         """The button was clicked."""
 
-        number: int
+        button: RemedyButton
 
     def __init__(self, number: int) -> None:
         super().__init__(id=f"remedy-{number}")
@@ -299,7 +299,7 @@ class RemedyButton(TextLines, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.post_message(self.Pressed(self.number))
+        self.post_message(self.Pressed(self))
 
 
 # KeepRow: the name under which something is kept, and the button that keeps it.
