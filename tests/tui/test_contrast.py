@@ -116,13 +116,6 @@ async def faint_in_all_themes(pilot: Pilot[Any]) -> list[str]:
     return faint
 
 
-def test_faint_text_is_found() -> None:
-    """The measure itself: dim and reverse are seen."""
-    assert colours_of(Style(color="#ffffff", bgcolor="#000000", dim=True)) == ("#808080", "#000000")
-    assert colours_of(Style(color="#ffffff", bgcolor="#000000", reverse=True)) == ("#000000", "#ffffff")
-    assert not any(map(is_text, "⣀█│ ·"))
-
-
 MONITOR_KEYS: dict[str, tuple[tuple[str, ...], ...]] = {
     "running": (
         (),

@@ -125,12 +125,15 @@ async def test_keys_and_clicks_learn_from_a_column_with_text():
         await pilot.press("left", "space", "t")
         await settled(pilot)
         assert app.screen.state.request is before, "no text; and a masked model has no targets"
+        await pilot.press("left", "space")
+        await settled(pilot)
+        assert app.screen.state.request.overrides[TEXT] == "id"
+        app.screen._change_request(before)
+        await settled(pilot)
         column = str(found._lines(found.content_size.width)[2].plain).index("id")
+        found.cursor = 0
         await pilot.click(found, offset=(column, 2))
         assert found.cursor == 1
         await pilot.click(found, offset=(column, 2), times=2)
         await settled(pilot)
         assert app.screen.state.request.overrides[TEXT] == "id"
-        await pilot.press("left", "space")
-        await settled(pilot)
-        assert app.screen.state.request.overrides[TEXT] == "sequence"

@@ -17,12 +17,11 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import REVIEW, TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.theme import ASCII_MARKS, UNICODE_MARKS
-from trainwiz.tui.widgets.chooser import SaveDialog, of_a_setup
+from trainwiz.tui.widgets.chooser import SaveDialog
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.review import (
     DifferenceList,
     FileList,
-    FileText,
     Review,
     change_words,
     difference_lines,
@@ -203,12 +202,6 @@ async def test_saving_asks_until_the_name_can_be_taken(monkeypatch, tmp_path):
     assert (tmp_path / "taken.yaml").read_text() == "name: taken\nextends: cpu-demo\n"
 
 
-def test_a_setup_has_nothing_of_one_run():
-    overrides = {"mode.dev_steps": 3, "training.seed": 1}
-    request = PlanRequest("p", overrides, mode="smoke", output_dir="x", name="n", force=True)
-    assert of_a_setup(request) == PlanRequest(profile="p", overrides={"training.seed": 1})
-
-
 def test_a_file_begins_at_its_first_difference():
     theirs = "\n".join(f"line {n}" for n in range(100))
     yours = theirs.replace("line 50", "line [50]\x1b[31m")
@@ -216,23 +209,6 @@ def test_a_file_begins_at_its_first_difference():
     lines = file_content(yours, theirs).plain.splitlines()
     assert lines[50] == "- line 50" and lines[51].startswith("+ line [50]") and "\x1b" not in lines[51]
     assert file_content(theirs, theirs).plain == theirs and first_shown(theirs, None) == 0
-
-
-async def test_the_text_of_a_file_scrolls_by_the_keys_of_the_list():
-    class Long(FrozenReader):
-        def read(self, request, is_cancelled):
-            for reading in super().read(request, is_cancelled):
-                yield replace(reading, files={"run.yaml": "\n".join(f"line {n}" for n in range(90))})
-
-    app = frozen_app(Long(), at_review=True)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
-        app.screen.query_one(FileList).focus()
-        text = app.screen.query_one(FileText)
-        await go(pilot, "right", "right")
-        assert text.scroll_y > 10
-        await go(pilot, "left", "left")
-        assert text.scroll_y == 0
 
 
 @each(

@@ -38,13 +38,7 @@ async def test_the_first_screen_the_five_steps_back_and_help():
     async with app.run_test(size=(120, 60)) as pilot:
         await settled(pilot)
         assert app.screen.state.step == HARDWARE
-        text = shown(app)
-        assert "6 × 651 × 1 process  =  3,906 sequences" in text
-        assert "1,999,872 tokens a step" in text and "−0.01 % of target" in text
-        assert "✓ fits" in text and "5.4 GiB" in text and "between 5.1 and 5.9" in text
-        assert "21.4 of    62.7 GiB" in text and "! 7.3 to 18 years" in text
-        assert "2 findings" in text and "The plan takes years." in text
-        assert "[bold]here[/bold]" in text, "text from outside is never markup"
+        assert "[bold]here[/bold]" in shown(app), "text from outside is never markup"
         for step in (MODEL, DATA):
             await go(pilot, "enter")
             assert app.screen.state.step == step
@@ -56,11 +50,6 @@ async def test_the_first_screen_the_five_steps_back_and_help():
         assert isinstance(app.focused, ActionButton) and "enter press" in shown(app)
         await go(pilot, "escape", "enter", "enter")
         assert app.screen.state.step == TRAINING
-        lines = shown(app).splitlines()
-        place = next(index for index, line in enumerate(lines) if " Precision " in line)
-        assert "fp16" in lines[place] and "detected" in lines[place]
-        assert "the card has sm 7.5, bf16 needs 8.0" in lines[place + 1]
-        assert "profile" in next(line for line in lines if "Target batch" in line)
         await to_field(pilot, "precision")
         await pilot.press("f1")
         await pilot.pause()
@@ -238,14 +227,10 @@ async def test_a_field_is_found_by_its_name_and_lists_are_searched_or_turned():
         assert reader.asked[-1].output_dir is None and reader.asked[-1].overrides == {}
 
 
-async def test_q_is_a_letter_in_an_editor_a_paste_of_a_megabyte_is_cut_and_a_profile_is_asked_for():
-    reader = FrozenReader()
-    app = frozen_app(reader)
+async def test_q_is_a_letter_in_an_editor_and_a_paste_of_a_megabyte_is_cut():
+    app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
-        await to_field(pilot, "profile")
-        await go(pilot, "left")
-        assert reader.asked[-1].profile == "cpu-demo"
         await to_field(pilot, "name")
         await type_into(pilot, "q1")
         entry = app.screen.query_one(Input)
