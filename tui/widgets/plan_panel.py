@@ -96,11 +96,11 @@ def part_lines(breakdown: Mapping[str, int], width: int, marks: Marks) -> list[C
 
 def _filled(words: list[str], width: int) -> list[Content]:
     """As many words in each line as there is room for."""
-    lines = [words[0]]
+    lines = [Content.styled(words[0], "$muted")]
     for word in words[1:]:
-        longer = f"{lines[-1]}  {word}"
-        lines[-1:] = [longer] if cells(longer) <= width else [lines[-1], word]
-    return [Content.styled(line, "$muted") for line in lines]
+        longer = lines[-1] + Content.styled(f"  {word}", "$muted")
+        lines[-1:] = [longer] if longer.cell_length <= width else [lines[-1], Content.styled(word, "$muted")]
+    return lines
 
 
 # The plan beside the form: batch, memory, host RAM, disk and time, as text with few colours.
