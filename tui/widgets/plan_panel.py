@@ -412,7 +412,7 @@ class FindingsView(Vertical):
         """Show a row in its place below the heading; returns the next place."""
         if row.parent is None:
             self.mount(row)
-        if self.children[place + 1] is not row:
+        if row in self.children and self.children[place + 1] is not row:
             self.move_child(row, after=place)
         row.display = True
         row.show(lines)
