@@ -30,19 +30,23 @@ def drawn(glance: Glance, width: int = 60, cursor: int | None = None) -> list[st
     return [line.plain for line in table_lines(glance, cursor, 5, width, UNICODE_MARKS)]
 
 
-def test_what_is_learnt_from_is_said_in_words_and_hostile_cells_are_text():
+def test_what_is_learnt_from_is_said_in_words():
     lines = drawn(table("q", "a", "note", text=1, target=0, has_target=True))
     assert "First rows of a.jsonl" in lines[1]
     assert lines[2].split() == ["q", "a", "note"]
     assert lines[3].split() == ["✓", "target", "✓", "text"]
     assert lines[4].split() == ["q", "0", "a", "0", "note", "0"]
+
+
+def test_what_is_not_there_and_what_is_empty_are_told_apart_and_hostile_cells_are_text():
     assert [cell_text(cell) for cell in (None, "", " \n", "none")] == ["(no value)", "(empty)", "(empty)", "none"]
     glance = Glance(Path(HOSTILE), 1, (Column(HOSTILE), Column("", False, HOSTILE)), ((HOSTILE, HOSTILE),), text=0)
-    assert all(line.isprintable() and "\u202e" not in line for line in drawn(glance))
+    for line in drawn(glance):
+        assert line.isprintable() and "\u202e" not in line
     assert "ab[bold] c" in drawn(glance)[4], "markup stays as it was written"
 
 
-@each("width", [10, 47, 120])
+@each("width", [10, 20, 47, 62, 120])
 @each("columns", [1, 3, 300])
 def test_no_line_is_wider_than_its_room(width, columns):
     glance = Glance(
@@ -65,26 +69,36 @@ def test_a_wide_file_shows_what_matters_and_counts_the_rest():
 
 
 def test_ten_thousand_columns_are_as_quick_as_ten(monkeypatch):
-    """By how many cells a drawing looks at: a count does not depend on the machine."""
+    """By how many cells are looked at: a count does not depend on the machine."""
     seen = []
     monkeypatch.setattr(data_table, "cell_text", lambda cell: seen.append(cell) or cell_text(cell))
     shown_columns(table(*(f"column{number}" for number in range(10_000)), text=9_999), None, 5, 60)
     assert 0 < len(seen) < 2_000
 
 
-def test_text_and_target_are_chosen_and_change_places():
-    none = PlanRequest()
-    assert with_text(table("q", "q", "a", text=2), 1, none).overrides == {TEXT: "1"}, "as it can be found again"
-    glance = table("q", "a", "z", text=0, target=1, has_target=True)
-    assert with_text(glance, 1, none).overrides == {TEXT: "a", TARGET: "q"}
-    assert with_target(glance, 0, none).overrides == {TARGET: "q", TEXT: "a"}
-    # The other column of a pair stays what it was.
-    assert with_text(glance, 2, none).overrides == {TEXT: "z", TARGET: "a"}
-    assert with_target(glance, 2, none).overrides == {TARGET: "z", TEXT: "q"}
-    # A target is taken back by choosing it again, and the other choices stay.
-    first = with_target(replace(glance, target=None, has_target=False), 1, PlanRequest(profile="p", overrides={"a": 3}))
-    assert first == PlanRequest(profile="p", overrides={"a": 3, TARGET: "a", TEXT: "q"})
-    assert with_target(glance, 1, first).overrides == {"a": 3, TEXT: "q"}
+PAIR = table("q", "a", text=0, target=1, has_target=True)
+TRIPLE = table("q", "a", "z", text=0, target=1, has_target=True)
+
+
+@each(
+    ("take", "glance", "place", "overrides"),
+    [
+        # By its position where another has the same name.
+        (with_text, table("q", "q", "a", text=2), 1, {TEXT: "1"}),
+        (with_text, table("q", "q", "a", text=2), 2, {TEXT: "a"}),
+        # Text and target change places; the other column of a pair stays what it was.
+        (with_text, PAIR, 1, {TEXT: "a", TARGET: "q"}),
+        (with_target, PAIR, 0, {TARGET: "q", TEXT: "a"}),
+        (with_text, TRIPLE, 2, {TEXT: "z", TARGET: "a"}),
+        (with_target, TRIPLE, 2, {TARGET: "z", TEXT: "q"}),
+        # A target is taken back by choosing it again.
+        (with_target, replace(PAIR, target=None, has_target=False), 1, {TARGET: "a", TEXT: "q"}),
+        (with_target, PAIR, 1, {TEXT: "q"}),
+    ],
+)
+def test_a_column_that_is_chosen(take, glance, place, overrides):
+    request = PlanRequest(profile="p", overrides={"seed": 3, TEXT: "a", TARGET: "old"})
+    assert take(glance, place, request) == PlanRequest(profile="p", overrides={"seed": 3, **overrides})
 
 
 def test_the_list_of_columns_has_their_first_cells():
@@ -93,27 +107,33 @@ def test_the_list_of_columns_has_their_first_cells():
     assert column_offers(None) == ()
 
 
-async def test_columns_are_chosen_by_keys_and_by_the_mouse():
+async def at_the_table(pilot) -> DataTable:
+    await settled(pilot)
+    await pilot.press("enter", "enter")
+    await settled(pilot)
+    found = pilot.app.screen.query_one(DataTable)
+    found.focus()
+    await settled(pilot)
+    return found
+
+
+async def test_keys_and_clicks_learn_from_a_column_with_text():
     app = frozen_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
-        await pilot.press("enter", "enter")
-        await settled(pilot)
-        found = pilot.app.screen.query_one(DataTable)
-        found.focus()
-        await settled(pilot)
+        found = await at_the_table(pilot)
         before = app.screen.state.request
+        await pilot.press("left", "space", "t")
+        await settled(pilot)
+        assert app.screen.state.request is before, "no text; and a masked model has no targets"
         await pilot.press("left", "space")
         await settled(pilot)
-        assert app.screen.state.request is before, "a column without text cannot be learnt from"
-        await pilot.press("t")
-        assert app.screen.state.request is before, "a masked model has no targets"
-        await pilot.press("right", "right", "space")
+        assert app.screen.state.request.overrides[TEXT] == "id"
+        app.screen._change_request(before)
         await settled(pilot)
-        chosen_by_key = app.screen.state.request.overrides[TEXT]
         column = str(found._lines(found.content_size.width)[2].plain).index("id")
+        found.cursor = 0
         await pilot.click(found, offset=(column, 2))
         assert found.cursor == 1
         await pilot.click(found, offset=(column, 2), times=2)
         await settled(pilot)
-        assert chosen_by_key == app.screen.state.request.overrides[TEXT] == "id"
+        assert app.screen.state.request.overrides[TEXT] == "id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult, RenderResult
@@ -23,7 +24,7 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAIN
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import Kept, LinedWidget
+from trainwiz.tui.widgets.lists import LinedWidget
 
 if TYPE_CHECKING:
     from textual import events
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 # HeadLine: where one is, and at the right end what the plan came from and how much of it was changed.
 
 
-class HeadLine(Kept, Widget):
+class HeadLine(Widget):
+    """One line."""
+
     DEFAULT_CSS = """
     HeadLine { height: 1; padding: 0 1; }
     """
@@ -82,7 +85,7 @@ def fitting_keys(rows: Sequence[KeyBinding], width: int) -> list[KeyBinding]:
     return kept
 
 
-class KeyBar(Kept, Widget):
+class KeyBar(Widget):
     """The keys that `rows` returns, redrawn by `refresh()` when they change. A click does what the key does."""
 
     def __init__(self, rows: Callable[[], Sequence[KeyBinding]], *, id: str | None = None) -> None:
@@ -243,10 +246,11 @@ def folded_rail(state: PlanState, wrong: frozenset[int], width: int, marks: Mark
 class StepRail(LinedWidget):
     """Draws `state`; a click on a visited step asks for it."""
 
+    @dataclass
     class Chosen(Message):
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
+        """The step that was clicked."""
+
+        step: int
 
     def __init__(self, marks: Marks, *, id: str | None = None) -> None:
         super().__init__(id=id)
