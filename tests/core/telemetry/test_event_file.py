@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
@@ -159,17 +158,6 @@ def test_what_is_no_event_file_is_refused_in_one_sentence(tmp_path: Path, conten
     tail = EventFileTail(file_of(tmp_path, content))
     assert read(tail) == []
     assert tail.refusal is not None and words in tail.refusal and "\n" not in tail.refusal
-
-
-def test_reading_costs_well_under_half_of_tensorboards(tmp_path: Path) -> None:
-    tags = ("train/loss", "train/lr")
-    file = write_points(tmp_path, {tag: [(step, 1.0 / (step + 1)) for step in range(4_000)] for tag in tags})
-    started_s = time.process_time()
-    assert len(read(EventFileTail(file))) == 8_000
-    ours_s = time.process_time() - started_s
-    started_s = time.process_time()
-    assert len(accumulated(file)["train/loss"]) == 4_000
-    assert ours_s < (time.process_time() - started_s) / 2
 
 
 @each("wall_time", [math.nan, math.inf, -math.inf, 1e300, -1e18])
