@@ -13,6 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.all
 @pytest.mark.real
 @pytest.mark.timeout(1500)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
