@@ -57,13 +57,15 @@ def _is_of_the_kernel(descriptor: int) -> bool:
         return False
 
 
-def ends_a_line(path: Path) -> bool:
-    """True for an empty file too: a writer that was killed may have left half a line. Raises OSError."""
-    with open_file(path) as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return True
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+def append_line(path: Path, line: bytes) -> None:
+    """A line of its own: a writer that was killed may have left half a one. Raises OSError."""
+    with path.open("ab") as file:
+        half = b""
+        if file.tell():
+            with open_file(path) as before:
+                before.seek(-1, os.SEEK_END)
+                half = before.read(1).strip(b"\n")
+        file.write((b"\n" if half else b"") + line + b"\n")
 
 
 ROWS = ".rows"

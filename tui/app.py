@@ -167,8 +167,6 @@ class KeyProvider(Provider):
         return [*keys_of("app")] if key_rows is None else key_rows()
 
 
-# The Textual application that every full-screen command runs; it imports nothing heavy itself.
-
 HERE = Path(__file__).parent
 
 
@@ -209,7 +207,6 @@ class TrainwizApp(App[int]):
 
     @property
     def marks(self) -> Marks:
-        """The marks that this terminal can draw."""
         return marks(self.ascii_only)
 
     def get_line_filters(self) -> Sequence[LineFilter]:

@@ -13,22 +13,42 @@ from typing import Any
 from trainwiz.core.config.request import PlanRequest, RunMode
 from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
 from trainwiz.core.errors import Finding, UsageError, usage_error
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
 from trainwiz.tui.options import BY_NAME, OPTIONS, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
-# Choices: what the command line asked for, as one checked value with a PlanRequest inside.
-
-TARGETS = ("target_tokens", "target_real_tokens", "target_samples")
+ALTERNATIVES = (
+    (("smoke", "dev_run", "overfit", "benchmark"), mark("{modes} are different modes; keep one")),
+    (("target_tokens", "target_real_tokens", "target_samples"), mark("{targets} are different targets; keep one")),
+)
+"""Of these options at most one is taken."""
+PAIRS = (
+    ("gpus", "gpu", "--gpu", mark("--gpus chooses cards of this machine, --gpu plans another one; keep one")),
+    (
+        "resume",
+        "dry_run",
+        "--resume",
+        mark("--dry-run writes a new folder and --resume goes on in an old one; keep one"),
+    ),
+    ("detach", "dry_run", "--detach", mark("--dry-run starts nothing that could be detached; keep one")),
+)
+"""Two options that exclude each other, which of them is named, and why."""
+SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "capability", "output_dir", "name")
+REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
+    "overfit_batches": "overfit",
+    "benchmark_steps": "benchmark",
+    "ram_bytes": "ram",
+    "gpu_memory_bytes": "gpu_memory",
+}
+"""Field of a PlanRequest -> the option that is its value."""
+MODES: dict[str, RunMode] = {"smoke": "smoke", "dev_run": "dev-run", "benchmark": "benchmark", "overfit": "overfit"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One checked command line."""
-
     request: PlanRequest
     yes: bool = False
     dry_run: bool = False
@@ -66,17 +86,12 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
     findings += contradictions(parsed)
     if findings:
         raise UsageError(findings)
+    simple = ("yes", "dry_run", "detach", "json", "plain", "tier", "resume")
     return Choices(
         request=request_from(parsed, overrides),
-        yes=parsed.get("yes", False),
-        dry_run=parsed.get("dry_run", False),
-        detach=parsed.get("detach", False),
-        json=parsed.get("json", False),
-        plain=parsed.get("plain", False),
-        tier=parsed.get("tier"),
-        resume=parsed.get("resume"),
         given=tuple(option.flag for option in OPTIONS if option.name in parsed),
         words=words_of(given),
+        **{name: parsed[name] for name in simple if name in parsed},
     )
 
 
@@ -117,7 +132,6 @@ def parse_value(option: Option, value: Any) -> Any:
 
 
 def parse_amount(option: Option, text: str) -> int | float:
-    """A positive number of the kind that `option` takes."""
     shown = plain_text(text, 40)
     if option.kind == "size":
         bytes_ = parse_size(text)
@@ -159,76 +173,34 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
         key, equals, value = assignment.partition("=")
         key = key.strip()
         if not equals or not key:
-            findings.append(
-                wrong(
-                    "--set",
-                    tr(
-                        "{assignment} has no key=value, like training.seed=7",
-                        assignment=repr(plain_text(assignment, 60)),
-                    ),
-                )
-            )
+            shown = repr(plain_text(assignment, 60))
+            findings.append(wrong("--set", tr("{assignment} has no key=value, like training.seed=7", assignment=shown)))
         elif key in overrides and overrides[key] is not None:
-            findings.append(
-                wrong("--set", tr("{key} is also set by its own option; keep one of the two", key=plain_text(key, 60)))
-            )
+            words = tr("{key} is also set by its own option; keep one of the two", key=plain_text(key, 60))
+            findings.append(wrong("--set", words))
         else:
             overrides[key] = value
     return overrides
 
 
 def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
-    """Choices that cannot go together."""
     findings = []
-    modes = [f"--{name.replace('_', '-')}" for name in ("smoke", "dev_run", "overfit", "benchmark") if name in parsed]
-    if len(modes) > 1:
-        findings.append(wrong(modes[1], tr("{modes} are different modes; keep one", modes=tr(" and ").join(modes))))
-    targets = [f"--{name.replace('_', '-')}" for name in TARGETS if name in parsed]
-    if len(targets) > 1:
-        findings.append(
-            wrong(targets[-1], tr("{targets} are different targets; keep one", targets=tr(" and ").join(targets)))
-        )
-    if "gpus" in parsed and "gpu" in parsed:
-        findings.append(wrong("--gpu", tr("--gpus chooses cards of this machine, --gpu plans another one; keep one")))
+    for names, words in ALTERNATIVES:
+        flags = [f"--{name.replace('_', '-')}" for name in names if name in parsed]
+        if len(flags) > 1:
+            joined = tr(" and ").join(flags)
+            findings.append(wrong(flags[-1], tr(words, modes=joined, targets=joined)))
+    findings += [wrong(flag, tr(words)) for one, other, flag, words in PAIRS if one in parsed and other in parsed]
     if "resume" in parsed and "output_dir" not in parsed:
         findings.append(wrong("--resume", tr("name the run folder to go on in: --resume --output-dir runs/NAME")))
-    if "resume" in parsed and "dry_run" in parsed:
-        findings.append(
-            wrong("--resume", tr("--dry-run writes a new folder and --resume goes on in an old one; keep one"))
-        )
-    if "detach" in parsed and "dry_run" in parsed:
-        findings.append(wrong("--detach", tr("--dry-run starts nothing that could be detached; keep one")))
     return findings
 
 
 def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
-    return PlanRequest(
-        profile=profile_of(parsed),
-        overrides=overrides,
-        mode=mode_of(parsed),
-        overfit_batches=parsed.get("overfit"),
-        benchmark_steps=parsed.get("benchmark"),
-        trace_steps=parsed.get("trace_steps"),
-        gpu=parsed.get("gpu"),
-        num_gpus=parsed.get("num_gpus"),
-        ram_bytes=parsed.get("ram"),
-        gpu_memory_bytes=parsed.get("gpu_memory"),
-        tflops=parsed.get("tflops"),
-        capability=parsed.get("capability"),
-        output_dir=parsed.get("output_dir"),
-        name=parsed.get("name"),
-        force=parsed.get("force", False),
-    )
-
-
-def mode_of(parsed: Mapping[str, Any]) -> RunMode:
-    if "smoke" in parsed:
-        return "smoke"
-    if "dev_run" in parsed:
-        return "dev-run"
-    if "benchmark" in parsed:
-        return "benchmark"
-    return "overfit" if "overfit" in parsed else "train"
+    fields = {field: parsed.get(name) for field, name in REQUEST_FIELDS.items()}
+    mode: RunMode = next((mode for name, mode in MODES.items() if name in parsed), "train")
+    force = parsed.get("force", False)
+    return PlanRequest(profile_of(parsed), overrides, mode, force=force, **fields)
 
 
 def profile_of(parsed: Mapping[str, Any]) -> str | None:

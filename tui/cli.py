@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.language import LANGUAGES, tr
@@ -65,25 +65,21 @@ LAUNCHER = re.compile(
 
 def resume_without_value(args: Sequence[str]) -> list[str]:
     """`--resume` at the end or before another option means `--resume auto`."""
-    result: list[str] = []
-    for position, argument in enumerate(args):
-        result.append(argument)
-        following = args[position + 1] if position + 1 < len(args) else "--"
-        if argument == "--resume" and following.startswith("--"):
-            result.append("auto")
-    return result
+    return _with_value(args, "--resume", "auto", lambda following: not following.startswith("--"))
 
 
 def replay_without_speed(args: Sequence[str]) -> list[str]:
     """`--replay` before anything that is no number means `--replay 60`."""
     from trainwiz.core.telemetry.replay import DEFAULT_SPEED
 
+    return _with_value(args, "--replay", f"{DEFAULT_SPEED:g}", lambda following: bool(SPEED.fullmatch(following)))
+
+
+def _with_value(args: Sequence[str], flag: str, value: str, is_value: Callable[[str], bool]) -> list[str]:
+    """The arguments, with `value` after each `flag` that none follows."""
     result: list[str] = []
-    for position, argument in enumerate(args):
-        result.append(argument)
-        following = args[position + 1] if position + 1 < len(args) else ""
-        if argument == "--replay" and not SPEED.fullmatch(following):
-            result.append(f"{DEFAULT_SPEED:g}")
+    for argument, following in zip(args, [*args[1:], "--"], strict=False):
+        result += [argument, value] if argument == flag and not is_value(following) else [argument]
     return result
 
 
@@ -93,9 +89,6 @@ def command_as_one(args: Sequence[str]) -> list[str]:
         if LAUNCHER.fullmatch(argument) and " " not in argument and len(args) > position + 1:
             return [*args[:position], "--", shlex.join(args[position:])]
     return list(args)
-
-
-# The `trainwiz` command: arguments in, exit code out. Nothing heavy is imported before it is needed.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

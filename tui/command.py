@@ -8,7 +8,7 @@ import typer
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.cli import command_as_one, replay_without_speed, resume_without_value
 from trainwiz.tui.options import BENCH_TAKES, OPTIONS, PLAN_OPTIONS, bench_help, plan_help, root_help
-from trainwiz.tui.subcommands import HelpfulCommand, profiles_app, runs_app, takes_choices
+from trainwiz.tui.subcommands import HelpfulCommand, explained, profiles_app, reading, runs_app, takes_choices
 
 
 class RootGroup(typer.core.TyperGroup):
@@ -19,20 +19,6 @@ class RootGroup(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, resume_without_value(args))
-
-
-class PlanCommand(typer.core.TyperCommand):
-    """`trainwiz plan`: the same choices, the same groups."""
-
-    def get_help(self, ctx: Any) -> str:
-        return plan_help()
-
-
-class BenchCommand(typer.core.TyperCommand):
-    """`trainwiz bench`: the choices of a plan."""
-
-    def get_help(self, ctx: Any) -> str:
-        return bench_help()
 
 
 app = typer.Typer(
@@ -68,7 +54,7 @@ def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), *
     return 0
 
 
-@app.command("plan", cls=PlanCommand)
+@app.command("plan", cls=explained(plan_help))
 @takes_choices(PLAN_OPTIONS)
 def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> int:
     """Show memory, time and every choice; write nothing."""
@@ -77,7 +63,7 @@ def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> in
     return run_plan(choices, verbose=verbose)
 
 
-@app.command("bench", cls=BenchCommand)
+@app.command("bench", cls=explained(bench_help))
 @takes_choices(BENCH_TAKES)
 def bench(
     seconds: Annotated[
@@ -96,20 +82,13 @@ def bench(
     return run_bench(choices, limit_s=seconds or 60.0)
 
 
-class MonitorCommand(HelpfulCommand):
-    """`trainwiz monitor`: `--replay` with or without a speed."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, replay_without_speed(args))
-
-
 WHAT_TO_WATCH = mark(
     "A run's name, a folder, a file of metrics, a process id, or gpu:0; none: what is running, or the list."
 )
 REPLAY_HELP = mark("Play a run that has ended, SPEED times as fast (60).")
 
 
-@app.command("monitor", cls=MonitorCommand)
+@app.command("monitor", cls=reading(replay_without_speed))
 def monitor(
     target: Annotated[str | None, typer.Argument(metavar="WHAT", help=WHAT_TO_WATCH)] = None,
     once: Annotated[bool, typer.Option("--once", help=mark("Print the state once and leave."))] = False,
@@ -167,20 +146,13 @@ def diagnose(
     return run_diagnose(what, as_json=as_json)
 
 
-class ImportCommand(HelpfulCommand):
-    """`trainwiz import`: a launch command may stand at the end as it is, with its own options."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, command_as_one(args))
-
-
 WHAT_TO_IMPORT = mark(
     "TrainingArguments (Python, YAML, JSON), an accelerate file, a DeepSpeed JSON, a launch script, a launch command "
     "in quotes, or - for a pipe; several are taken together."
 )
 
 
-@app.command("import", cls=ImportCommand)
+@app.command("import", cls=reading(command_as_one))
 def import_files(
     given: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=WHAT_TO_IMPORT)] = None,
     name: Annotated[

@@ -225,20 +225,17 @@ SAVE_OPTIONS = tuple(
 
 
 def root_help() -> str:
-    """The text of `trainwiz --help`."""
     commands = [line for name, text in COMMANDS.items() for line in help_lines(name, tr(text))]
     common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this text."))
     return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
 
 
 def plan_help() -> str:
-    """The text of `trainwiz plan --help`."""
     own = help_lines("--verbose", tr("All choices with their reasons."))
     return "\n".join([tr(PLAN_USAGE), help_for(PLAN_OPTIONS), "", *own])
 
 
 def bench_help() -> str:
-    """The text of `trainwiz bench --help`."""
     own = help_lines("--seconds N", tr("At most this long, 10 to 600 (60; with --choose 240)."))
     own += help_lines(
         "--choose",
@@ -248,7 +245,6 @@ def bench_help() -> str:
 
 
 def save_help() -> str:
-    """The text of `trainwiz profiles save --help`."""
     own = help_lines("--extends PROFILE", tr("Build on this profile; without it, on the one in use here."))
     return "\n".join([tr(SAVE_USAGE), "", *own, help_for(SAVE_OPTIONS)])
 

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import finite, is_text, plain_text
 from trainwiz.tui.options import OF_COMMANDS, named_by
 from trainwiz.tui.text import cells, command_apart, pad, wrap
@@ -151,7 +151,7 @@ def report_failure(error: BaseException, *, arguments: Sequence[str], debug: boo
 
 
 def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> int:
-    from trainwiz.core.errors import Finding, TrainwizError
+    from trainwiz.core.errors import Finding, TrainwizError, os_reason
 
     if isinstance(error, KeyboardInterrupt):
         say(tr("Stopped before anything was started."), sys.stderr)
@@ -162,12 +162,18 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         message = tr("The folder that this was started in is gone; go to another one and run the command again.")
         findings, code = (Finding("unreachable_file", "error", "working folder", message),), EXIT_USAGE
     elif isinstance(error, OSError) and error.filename is not None:
-        findings = (Finding("unreachable_file", "error", plain_text(error.filename, 60), file_sentence(error)),)
+        shown, reason = plain_text(error.filename, 60), os_reason(error) or type(error).__name__
+        message = tr("{path}: {reason}. Check the path.", path=shown, reason=reason)
+        findings = (Finding("unreachable_file", "error", shown, message),)
         code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
-    elif is_usage_error(error):
+    elif any(base.__name__ == "UsageError" for base in type(error).__mro__):
+        # Typer's own exceptions; some versions carry their own copy of click, so the names decide.
         findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
     else:
-        findings, code = (Finding("defect", "error", "trainwiz", defect_sentence(error)),), EXIT_DEFECT
+        # A failure nobody foresaw: its type, its words, and how to see more.
+        said = mark("{name}: {words}. Run the same command with --debug to see where it happened.")
+        message = tr(said, name=type(error).__name__, words=plain_text(str(error)) or tr("no message"))
+        findings, code = (Finding("defect", "error", "trainwiz", message),), EXIT_DEFECT
     if as_json:
         say_json({"findings": [finding.to_json() for finding in findings], "exit_code": code}, compact=True)
         return code
@@ -192,32 +198,6 @@ def silence_stdout() -> None:
         return
 
 
-def defect_sentence(error: BaseException) -> str:
-    """A failure nobody foresaw: its type, its words, and how to see more."""
-    words = plain_text(str(error)) or tr("no message")
-    return tr(
-        "{name}: {words}. Run the same command with --debug to see where it happened.",
-        name=type(error).__name__,
-        words=words,
-    )
-
-
-def file_sentence(error: OSError) -> str:
-    """What the file system says of a path that nobody checked before."""
-    from trainwiz.core.errors import os_reason
-
-    return tr(
-        "{path}: {reason}. Check the path.",
-        path=plain_text(error.filename, 60),
-        reason=os_reason(error) or type(error).__name__,
-    )
-
-
-def is_usage_error(error: BaseException) -> bool:
-    """Typer's own exceptions; some versions carry their own copy of click, so the names decide."""
-    return any(base.__name__ == "UsageError" for base in type(error).__mro__)
-
-
 def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
     """The mistake in one sentence, with the nearest option or command that exists."""
     context: Any = getattr(error, "ctx", None)
@@ -236,7 +216,6 @@ def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
 
 
 def no_such_option(error: Any, context: Any, path: str) -> str:
-    """With the nearest one, or where they are listed."""
     names = [name for parameter in context.command.params for name in parameter.opts] if context else []
     option, close = plain_text(error.option_name), nearest(error.option_name, names)
     if close:
@@ -308,5 +287,4 @@ def profile_names() -> list[str]:
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str:
-    """The name that was probably meant, or ""."""
     return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)), "")

@@ -192,7 +192,6 @@ def pace_words(basis: str, text: str) -> str:
 
 
 def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
-    """Why there is no total."""
     if step_s is None:
         if model_known:
             return tr("unknown: the rate of this device is not known")

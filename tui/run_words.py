@@ -235,7 +235,6 @@ def verified_text(state: RunState) -> str:
 
 
 def now_words(cost: StopCost | None) -> str:
-    """What a stop at once loses."""
     if cost is None:
         return tr("Now: it ends at once, without a checkpoint. The complete ones stay, the steps since are lost.")
     if cost.lost_steps is None:

@@ -14,8 +14,6 @@ from trainwiz.tui.options import COMMON, SAVE_OPTIONS, Option, help_lines, save_
 
 
 class HelpfulCommand(typer.core.TyperCommand):
-    """A command whose docstring and parameters are its help."""
-
     def get_help(self, ctx: Any) -> str:
         return command_help(ctx)
 
@@ -25,6 +23,26 @@ class HelpfulGroup(typer.core.TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         return group_help(ctx)
+
+
+def reading(rewritten: Callable[[list[str]], list[str]]) -> type[HelpfulCommand]:
+    """A command whose arguments are rewritten before they are read."""
+
+    class Reading(HelpfulCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, rewritten(args))
+
+    return Reading
+
+
+def explained(by: Callable[[], str]) -> type[typer.core.TyperCommand]:
+    """A command that takes choices, with a help of its own in their groups."""
+
+    class Explained(typer.core.TyperCommand):
+        def get_help(self, ctx: Any) -> str:
+            return by()
+
+    return Explained
 
 
 def command_help(ctx: Any) -> str:
@@ -41,7 +59,6 @@ def command_help(ctx: Any) -> str:
 
 
 def group_help(ctx: Any) -> str:
-    """Usage, what the commands are about, and each in a line."""
     group = ctx.command
     commands = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
     lines = [tr("Usage: {command}", command=f"{ctx.command_path} {tr('COMMAND')} ..."), "", tr(said(group)), ""]
@@ -60,7 +77,6 @@ def synopsis(option: Any) -> str:
 
 
 def common_lines() -> list[str]:
-    """What every command takes."""
     return [line for left, right in COMMON for line in help_lines(left, tr(right))]
 
 
@@ -179,14 +195,7 @@ def profiles_validate(
     return run_validate(files or [], as_json=as_json)
 
 
-class SaveCommand(typer.core.TyperCommand):
-    """`trainwiz profiles save`: the choices of a run, in their groups."""
-
-    def get_help(self, ctx: Any) -> str:
-        return save_help()
-
-
-@profiles_app.command("save", cls=SaveCommand)
+@profiles_app.command("save", cls=explained(save_help))
 @takes_choices(SAVE_OPTIONS)
 def profiles_save(
     name: Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of the new profile."))],
@@ -215,7 +224,7 @@ def runs_list(
 @runs_app.command("show", cls=HelpfulCommand)
 def runs_show(run: Run, as_json: AsJson = False) -> int:
     """Show one run: state, progress, settings, how it ended."""
-    from trainwiz.tui.commands.runs_show import run_show
+    from trainwiz.tui.commands.runs import run_show
 
     return run_show(run, as_json=as_json)
 
@@ -226,7 +235,7 @@ def runs_stop(
     now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False,
 ) -> int:
     """Finish the step, save a checkpoint and stop."""
-    from trainwiz.tui.commands.runs_show import run_stop
+    from trainwiz.tui.commands.runs import run_stop
 
     return run_stop(*runs, now=now)
 

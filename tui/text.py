@@ -17,7 +17,6 @@ from trainwiz.core.text import FARTHEST_S
 
 
 def cells(text: str) -> int:
-    """How many cells a text takes."""
     return cell_len(text)
 
 
@@ -308,7 +307,6 @@ def parse_number(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Like `parse_number`, for whole numbers only."""
     value = parse_number(text)
     if not value.is_integer():
         raise ValueError(tr("Type a whole number."))

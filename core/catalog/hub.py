@@ -31,10 +31,12 @@ def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if variables.get(variable):
             return Path(variables[variable]).expanduser()
-    home = variables.get("HF_HOME")
-    if home:
-        return Path(home).expanduser() / "hub"
-    return Path(variables.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface" / "hub"
+    return _home(variables) / "hub"
+
+
+def _home(variables: Mapping[str, str]) -> Path:
+    own = variables.get("HF_HOME")
+    return Path(own or Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface").expanduser()
 
 
 def cached_model_folder(hub_id: str) -> Path | None:
@@ -69,9 +71,7 @@ def hub_token(environment: Mapping[str, str] | None = None) -> str | None:
     variables = os.environ if environment is None else environment
     if variables.get("HF_TOKEN"):
         return variables["HF_TOKEN"].strip()
-    home = variables.get("HF_HOME")
-    folder = Path(home) if home else Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    path = Path(variables.get("HF_TOKEN_PATH") or folder / "token").expanduser()
+    path = Path(variables.get("HF_TOKEN_PATH") or _home(variables) / "token").expanduser()
     try:
         return read_small(path).decode().strip() or None
     except (OSError, UnicodeDecodeError):
@@ -164,6 +164,12 @@ TOKENIZER_FILES = frozenset(
 """Any of them makes a folder one with a tokenizer."""
 
 
+def weights_of(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The safetensors, or where there are none torch's own files: both hold the same weights."""
+    kinds = ({name: size for name, size in sizes.items() if kind.fullmatch(name)} for kind in (SAFETENSORS, PICKLES))
+    return next(filter(None, kinds), {})
+
+
 @dataclass(frozen=True, slots=True)
 class HubModel:
     """The hub's answer. `offline`: it cannot be reached, or must not be asked; `unknown`: it shows no such model."""
@@ -176,9 +182,9 @@ class HubModel:
     license: str | None = None
     """As its tags name it."""
 
-    def files(self, pattern: re.Pattern[str]) -> dict[str, int]:
-        """Files whose name matches, with their bytes."""
-        return {name: size for name, size in self.sizes.items() if pattern.fullmatch(name)}
+    @property
+    def weights(self) -> dict[str, int]:
+        return weights_of(self.sizes)
 
     @property
     def has_tokenizer(self) -> bool:

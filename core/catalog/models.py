@@ -14,14 +14,13 @@ from typing import Any, Literal
 
 import yaml
 from trainwiz.core.catalog.hub import (
-    PICKLES,
-    SAFETENSORS,
     TOKENIZER_FILES,
     HubModel,
     ask_hub,
     cached_model_folder,
     fetch_config,
     is_hub_id,
+    weights_of,
 )
 from trainwiz.core.catalog.model_config import Answer, ModelSpec, from_architecture, has_safetensors, read_config
 from trainwiz.core.config.keys import did_you_mean
@@ -43,16 +42,17 @@ MADE_FROM_THE_DATA = "train"
 
 def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
     """`pretrained` where weights are here or published under the model's name; else there is nothing to load."""
-    here = spec.has_weights or (spec.path is not None and any(spec.path.glob("pytorch_model*.bin")))
-    return "pretrained" if here or spec.hub_id is not None else "scratch"
+    return "pretrained" if spec.has_weights or _has_pickles(spec.path) or spec.hub_id is not None else "scratch"
+
+
+def _has_pickles(folder: Path | None) -> bool:
+    """They are read by torch's restricted unpickler, which runs no code."""
+    return folder is not None and any(folder.glob("pytorch_model*.bin"))
 
 
 def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
     """() where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
-    if section.init != "pretrained" or spec.has_weights:
-        return ()
-    if spec.path is not None and any(spec.path.glob("pytorch_model*.bin")):
-        # Read by torch's restricted unpickler, which runs no code.
+    if section.init != "pretrained" or spec.has_weights or _has_pickles(spec.path):
         return ()
     if spec.hub_id is None:
         message = tr("There are no pretrained weights for {name}.", name=spec.name)
@@ -77,7 +77,7 @@ def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
         return _no_model(message, (fetch, _from_scratch()))
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
-    weights = answer.files(SAFETENSORS) or answer.files(PICKLES)
+    weights = answer.weights
     if not weights:
         message = tr(
             "The weights of {hub_id} are not on this machine, and {hub_id} on the hub has no weights that transformers "
@@ -101,7 +101,7 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
         return ()
     if named is not None:
         return _named(named, ask)
-    if spec.path is not None and has_tokenizer(spec.path):
+    if has_tokenizer(spec.path):
         return ()
     if spec.hub_id is None:
         if section.init == "scratch":
@@ -110,16 +110,15 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
             "There is no tokenizer with {name}; name one with model.tokenizer (a folder or a hub id).", name=spec.name
         )
         return (_no_tokenizer(message),)
-    cached = cached_model_folder(spec.hub_id)
-    if cached is not None and has_tokenizer(cached):
+    if has_tokenizer(cached_model_folder(spec.hub_id)):
         return ()
     if section.init == "scratch":
         return (_made(spec),)
     return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id), weights_too=not spec.has_weights)
 
 
-def has_tokenizer(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+def has_tokenizer(folder: Path | None) -> bool:
+    return folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
@@ -132,8 +131,7 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
             "{folder} holds no tokenizer ({files}, ...).", folder=folder, files=", ".join(sorted(TOKENIZER_FILES)[:3])
         )
         return (_no_tokenizer(message),)
-    cached = cached_model_folder(name) if is_hub_id(name) else None
-    if cached is not None and has_tokenizer(cached):
+    if has_tokenizer(cached_model_folder(name)):
         return ()
     if not is_hub_id(name):
         message = tr("There is no tokenizer {name}: no folder here, and no hub id (owner/name).", name=repr(name))
@@ -216,10 +214,6 @@ def known_model(name: str) -> bool:
     return _in_catalogue(name) is not None or is_hub_id(name) or at_home(Path(name)).exists()
 
 
-def _nobody(hub_id: str) -> HubModel:
-    return HubModel("offline")
-
-
 def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     """(model, findings). The model is None when nothing is known of it; findings say why and what works instead.
 
@@ -227,7 +221,7 @@ def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     what is not here, with questions of at most three seconds; weights are never fetched here.
     `architecture_overrides` are merged into the answer's architecture.
     """
-    ask = ask_hub if online else _nobody
+    ask = ask_hub if online else lambda _: HubModel("offline")
     spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, online)
     if spec is None:
         return None, findings
@@ -297,8 +291,7 @@ def _with_cache(spec: ModelSpec) -> ModelSpec:
     if folder is None:
         return spec
     safe = has_safetensors(folder)
-    here = safe or any(folder.glob("pytorch_model*.bin"))
-    return replace(spec, path=folder if here else None, has_weights=safe)
+    return replace(spec, path=folder if safe or _has_pickles(folder) else None, has_weights=safe)
 
 
 def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpec, tuple[Finding, ...]]:
@@ -391,7 +384,7 @@ def read_model_facts(spec: ModelSpec) -> ModelFacts:
     return ModelFacts(
         weights_bytes=weights,
         weights_folder=folder if weights is not None else None,
-        download_bytes=_download_bytes(answer) if answer is not None and weights is None else None,
+        download_bytes=sum(answer.weights.values()) or None if answer is not None and weights is None else None,
         license=(_readme_licence(folder) if folder is not None else None)
         or spec.license
         or (answer.license if answer is not None else None),
@@ -399,21 +392,11 @@ def read_model_facts(spec: ModelSpec) -> ModelFacts:
 
 
 def _weights_bytes(folder: Path) -> int | None:
-    """Of the safetensors, or where there are none of torch's own files: both hold the same weights."""
     try:
-        sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+        found = weights_of({path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()})
     except OSError:
         return None
-    for pattern in (SAFETENSORS, PICKLES):
-        found = [size for name, size in sizes.items() if pattern.fullmatch(name)]
-        if found:
-            return sum(found)
-    return None
-
-
-def _download_bytes(answer: HubModel) -> int | None:
-    files = answer.files(SAFETENSORS) or answer.files(PICKLES)
-    return sum(files.values()) or None
+    return sum(found.values()) if found else None
 
 
 def _readme_licence(folder: Path) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +24,10 @@ if TYPE_CHECKING:
 
 # What a value of the user does to values of the profile that contradict it: the user's wins, the other is solved anew.
 
-RESHAPES_THE_BATCH: tuple[str, ...] = (
-    "batch.target_tokens",
-    "batch.target_samples",
-    "batch.target_real_tokens",
-    "batch.micro_batch_size",
-    "batch.sequence_length",
-    "engine.processes",
-    "engine.nodes",
-    "engine.gpus",
-)
+TARGETS = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
+RESHAPES_THE_BATCH = (
+    *TARGETS, "batch.micro_batch_size", "batch.sequence_length", "engine.processes", "engine.nodes", "engine.gpus",
+)  # fmt: skip
 """A change of one of these makes the profile's accumulation stale, where a target says what it should be."""
 
 OF_THE_MODEL: Mapping[str, Any] = {
@@ -48,8 +42,6 @@ OF_THE_RECIPE: Mapping[str, Any] = {
 }
 """A rate from scratch wipes what a pretrained model knows: these belong to how the profile's own model is trained."""
 
-SOURCE_KEYS: tuple[str, ...] = ("data.sources.0.name", "data.sources")
-
 
 def yielding_values(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     """Profile keys that must change because of the user's values: key path -> (new value, reason).
@@ -57,73 +49,57 @@ def yielding_values(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dic
     `profile` and `yours` map key paths to values. `None` as the new value, or no reason, leaves the key to the plan.
     A key that the user set is never in the answer.
     """
-    changes: dict[str, tuple[Any, str]] = {}
-    _batch(profile, yours, changes)
-    _length_of_the_run(profile, yours, changes)
-    _learning_rate(profile, yours, changes)
-    _engine(profile, yours, changes)
-    _data_and_model(profile, yours, changes)
+    changes = {key: (value, why) for key, value, why in (*_sizes(profile, yours), *_subject(profile, yours))}
     return {key: change for key, change in changes.items() if key not in yours}
 
 
-def _batch(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+Yielding = Iterator[tuple[str, Any, str]]
+"""Key, its new value, and the reason."""
+
+
+def _sizes(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> Yielding:
+    """The batch, the length of the run, its rate, its engine."""
     asked = [key for key in RESHAPES_THE_BATCH if key in yours]
-    targets = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
-    has_target = any(yours.get(key, profile.get(key)) is not None for key in targets)
+    has_target = any(yours.get(key, profile.get(key)) is not None for key in TARGETS)
     if asked and has_target and profile.get("batch.gradient_accumulation_steps") is not None:
-        changes["batch.gradient_accumulation_steps"] = (None, tr("solved anew for your {asked}", asked=asked[0]))
-    for target, other in permutations(targets, 2):
+        yield "batch.gradient_accumulation_steps", None, tr("solved anew for your {asked}", asked=asked[0])
+    for target, other in permutations(TARGETS, 2):
         if yours.get(target) is not None and profile.get(other) is not None:
-            changes[other] = (None, tr("replaced by your {target}", target=target))
-
-
-def _length_of_the_run(
-    profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]
-) -> None:
+            yield other, None, tr("replaced by your {target}", target=target)
     if yours.get("training.epochs") is not None and profile.get("training.max_steps") is not None:
-        changes["training.max_steps"] = (None, tr("your training.epochs says how long the run is"))
-
-
-def _learning_rate(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+        yield "training.max_steps", None, tr("your training.epochs says how long the run is")
     peak, final = profile.get("training.learning_rate"), profile.get("training.final_learning_rate")
     new = yours.get("training.learning_rate")
     if isinstance(peak, float) and isinstance(final, float) and isinstance(new, float) and peak > 0 and new != peak:
         # Kept as a share of the peak: a decay "to a tenth" stays one.
-        changes["training.final_learning_rate"] = (
-            float(f"{new * final / peak:.6g}"),
-            tr("the same share of your peak"),
-        )
-
-
-def _engine(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+        yield "training.final_learning_rate", float(f"{new * final / peak:.6g}"), tr("the same share of your peak")
     strategy, offload = yours.get("engine.strategy"), yours.get("engine.offload")
     if strategy in ("single", "ddp") and profile.get("engine.offload", "none") != "none":
-        changes["engine.offload"] = (
-            "none",
-            tr("your engine.strategy {strategy} keeps everything on the GPU", strategy=strategy),
-        )
+        why = tr("your engine.strategy {strategy} keeps everything on the GPU", strategy=strategy)
+        yield "engine.offload", "none", why
     if offload in ("optimizer", "all") and profile.get("engine.strategy") in ("single", "ddp"):
-        changes["engine.strategy"] = (
+        yield (
+            "engine.strategy",
             None,
             tr("your engine.offload {offload} needs a strategy that can do it", offload=offload),
         )
 
 
-def _data_and_model(profile: Mapping[str, Any], yours: Mapping[str, Any], changes: dict[str, tuple[Any, str]]) -> None:
+def _subject(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> Yielding:
+    """The data, and what belongs to the profile's own model."""
     renamed = yours.get("data.sources.0.name")
     if renamed is not None and "data.sources" not in yours:
         # Column names and splits belong to the old source.
-        changes["data.sources"] = ([{"name": renamed}], tr("your data source"))
-    if any(key in yours for key in SOURCE_KEYS) and profile.get("data.validation_sources"):
-        changes["data.validation_sources"] = ([], tr("rows of your data source are held out instead"))
+        yield "data.sources", [{"name": renamed}], tr("your data source")
+    if yours.keys() & {"data.sources.0.name", "data.sources"} and profile.get("data.validation_sources"):
+        yield "data.validation_sources", [], tr("rows of your data source are held out instead")
     other_model = yours.get("model.name") not in (None, profile.get("model.name"))
     other_kind = "peft.method" in yours and yours["peft.method"] != profile.get("peft.method", "none")
-    if other_model:
-        changes |= {
-            key: (none, tr("it belongs to the profile's model")) for key, none in OF_THE_MODEL.items() if key in profile
-        }
-    if other_model or other_kind or yours.get("model.init") not in (None, profile.get("model.init")):
-        changes |= {key: (none, "") for key, none in OF_THE_RECIPE.items() if key in profile}
+    of_model = OF_THE_MODEL if other_model else {}
+    other_recipe = other_model or other_kind or yours.get("model.init") not in (None, profile.get("model.init"))
+    for key, none in {**of_model, **(OF_THE_RECIPE if other_recipe else {})}.items():
+        if key in profile:
+            yield key, none, tr("it belongs to the profile's model") if key in of_model else ""
 
 
 # Profile + the user's values -> RunConfig. Values of the user win; each key keeps who chose it.
@@ -137,15 +113,15 @@ def build_config(profile: Profile | None, overrides: Mapping[str, Any], name: st
     `overrides` maps key paths to typed values or to strings, which are read as YAML scalars ("4e-4", "null",
     "[a, b]") and taken as text where the field wants text. Raises UsageError with every bad key and value.
     """
-    findings: list[Finding] = []
     yours = {**overrides, **({"name": name} if name is not None else {})}
-    known = {key: value for key, value in yours.items() if _known(key, findings)}
-    start = RunConfig(profile=profile.name, name=profile.name) if profile else RunConfig()
-    base = start
+    known = {key: value for key, value in yours.items() if is_settable(key)}
+    findings = [Finding("unknown_key", "error", key, unknown_key_message(key)) for key in yours if key not in known]
+    base = RunConfig()
     if profile:
         # Of the profiles that ship with trainwiz the reasons are in the catalogue.
         reasons = {key: tr(reason) for key, reason in profile.reasons.items()}
-        base = start.with_values(dict(profile.values), "profile", reasons)
+        base = RunConfig(profile=profile.name, name=profile.name)
+        base = base.with_values(dict(profile.values), "profile", reasons)
     typed, problems = check_values(base, known, lambda key: key)
     findings += problems
     if findings:
@@ -272,33 +248,20 @@ def _text_list(value: Any) -> Any:
     return value
 
 
-def _known(key: str, findings: list[Finding]) -> bool:
-    if is_settable(key):
-        return True
-    findings.append(Finding("unknown_key", "error", key, unknown_key_message(key)))
-    return False
-
-
 def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Finding:
-    path = str(error.get("path", key))
-    place = f"{where}: " if where != key else ""
+    path, code = str(error.get("path", key)), "bad_value"
     if error["type"] == "missing":
-        return Finding("bad_value", "error", where, place + tr("{path} is missing.", path=path))
-    if error["type"] == "extra_forbidden":
-        return Finding("unknown_key", "error", where, f"{place}{unknown_key_message(path)}")
-    if is_variable(path) and error["type"] == "value_error":
+        message = tr("{path} is missing.", path=path)
+    elif error["type"] == "extra_forbidden":
+        code, message = "unknown_key", unknown_key_message(path)
+    elif is_variable(path) and error["type"] == "value_error":
         # Its value may be a secret.
-        return Finding(
-            "bad_value",
-            "error",
-            where,
-            place + tr("{path}: {problem}", path=path, problem=expectation(path, value, error)),
-        )
-    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-    message = tr(
-        "{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=expectation(path, value, error)
-    )
-    return Finding("bad_value", "error", where, f"{place}{message}")
+        message = tr("{path}: {problem}", path=path, problem=expectation(path, value, error))
+    else:
+        shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+        wanted = expectation(path, value, error)
+        message = tr("{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=wanted)
+    return Finding(code, "error", where, message if where == key else f"{where}: {message}")
 
 
 # The RunConfig that the newest attempt of a run really has: run.yaml with what recovery changed.

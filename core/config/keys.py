@@ -100,12 +100,9 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def did_you_mean(names: list[str]) -> str:
     """ " Did you mean a or b?", with its leading space; "" when nothing is near."""
-    if not names:
-        return ""
-    head, last = names[:-1], names[-1]
-    if not head:
-        return after(tr("Did you mean {name}?", name=last))
-    return after(tr("Did you mean {names} or {last}?", names=", ".join(head), last=last))
+    if len(names) < 2:
+        return after(tr("Did you mean {name}?", name=names[0])) if names else ""
+    return after(tr("Did you mean {names} or {last}?", names=", ".join(names[:-1]), last=names[-1]))
 
 
 # What an evaluation of a run measures, and the metric that ranks its checkpoints.

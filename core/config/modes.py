@@ -16,6 +16,7 @@ SMOKE_LEARNING_RATE = 3e-3
 """Of a tiny model from scratch, and of adapters on one: the loss falls in a few steps. The rate of a profile is made
 for its own model; 2e-5 of a fine-tuning would move nothing in eight steps. At 1e-2 adapters of rank 320 jump."""
 
+NO_TARGET = dict.fromkeys(("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens"))
 DEV_STEPS = 5
 DEV_GENERATION_ROWS = 16
 
@@ -40,11 +41,6 @@ LAYER_KEYS: tuple[str, ...] = (
 SMALLEST_OF_TASK: Mapping[str, str] = {"masked-lm": "esm2-tiny", "causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}
 """What a smoke run trains where the model of the run is not known here."""
 
-SAMPLE_PROTEINS: Mapping[str, Any] = {"name": "sample-proteins"}
-SAMPLE_TEXT: Mapping[str, Any] = {"name": "sample-text"}
-SAMPLE_CHAT: Mapping[str, Any] = {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
-SAMPLE_PAIRS: Mapping[str, Any] = {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
-
 
 def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None) -> RunConfig:
     """`config` with the values of the requested mode. Values that the user set keep theirs, except the model and the
@@ -54,11 +50,9 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     if request.trace_steps is not None:
         always["mode.trace_steps"] = request.trace_steps
     if request.mode == "smoke":
-        task = _task(config, model)
-        if task != config.task:
-            config = config.with_values(
-                {"task": task}, "solved", {"task": tr("what {name} is made for", name=config.model.name)}
-            )
+        if model is not None and model.task != config.task and config.origin("task").origin != "you":
+            reasons = {"task": tr("what {name} is made for", name=config.model.name)}
+            config = config.with_values({"task": model.task}, "solved", reasons)
         always |= _smoke_subject(config, model)
         values = _smoke(config)
     elif request.mode == "dev-run":
@@ -71,17 +65,12 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     reason = MODES.get(request.mode, "{why}")
     chosen = {**values, **always}
-    changed = config.with_values(chosen, "solved", {key: tr(reason, why=_why(key)) for key in chosen})
+    changed = config.with_values(chosen, "solved", {key: tr(reason, why=tr(REASONS.get(key, SHORT))) for key in chosen})
     if request.mode == "train" and request.trace_steps is None:
         return config
     # What a mode leaves open, the plan solves and explains.
     origins = {key: origin for key, origin in changed.origins.items() if key not in values or values[key] is not None}
     return changed.model_copy(update={"origins": origins})
-
-
-def _task(config: RunConfig, model: ModelSpec | None) -> str:
-    """What the plan will take: the user's word, else what the model is made for."""
-    return config.task if model is None or config.origin("task").origin == "you" else model.task
 
 
 MODES = {
@@ -103,18 +92,15 @@ REASONS = {
 SHORT = mark("short and complete")
 
 
-def _why(key: str) -> str:
-    return tr(REASONS.get(key, SHORT))
-
-
 def smoke_sample(config: RunConfig) -> dict[str, Any]:
     """The sample of the run's task; a causal model that answers prompts, or trains adapters, gets chats."""
     if config.task == "masked-lm":
-        return dict(SAMPLE_PROTEINS)
+        return {"name": "sample-proteins"}
     if config.task == "seq2seq":
-        return dict(SAMPLE_PAIRS)
-    answers = any(source.target_column is not None for source in config.data.sources)
-    return dict(SAMPLE_CHAT if answers or config.peft.method != "none" else SAMPLE_TEXT)
+        return {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
+    if config.peft.method == "none" and all(source.target_column is None for source in config.data.sources):
+        return {"name": "sample-text"}
+    return {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
 
 
 def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]:
@@ -130,20 +116,18 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
         "data.max_characters": None,
         "data.streaming": None,
     }
-    if model is None or model.tokenizer == "esm" or model.smallest_sibling:
-        sibling = model.smallest_sibling if model and model.smallest_sibling else None
-        values["model.name"] = sibling or (
-            model.name if model else SMALLEST_OF_TASK.get(config.task, config.model.name)
-        )
-        values["model.architecture_overrides"] = {}
+    if model is None:
+        values |= {
+            "model.name": SMALLEST_OF_TASK.get(config.task, config.model.name),
+            "model.architecture_overrides": {},
+        }
+    elif model.tokenizer == "esm" or model.smallest_sibling:
+        values |= {"model.name": model.smallest_sibling or model.name, "model.architecture_overrides": {}}
     else:
-        shallow = {key: min(2, model.architecture[key]) for key in LAYER_KEYS if _is_depth(model.architecture.get(key))}
+        depths = ((key, model.architecture.get(key)) for key in LAYER_KEYS)
+        shallow = {key: min(2, depth) for key, depth in depths if type(depth) is int and depth > 0}
         values["model.architecture_overrides"] = {**config.model.architecture_overrides, **shallow}
     return values
-
-
-def _is_depth(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _smoke(config: RunConfig) -> dict[str, Any]:
@@ -153,9 +137,7 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
     return {
         "data.validation_rows": 8,
         "data.workers": None if config.data.workers is None else min(config.data.workers, 2),
-        "batch.target_tokens": None,
-        "batch.target_samples": None,
-        "batch.target_real_tokens": None,
+        **NO_TARGET,
         "batch.micro_batch_size": 4,
         "batch.gradient_accumulation_steps": 2,
         "batch.eval_micro_batch_size": 4,
@@ -178,11 +160,7 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
         "logging.memory_every_steps": config.logging.memory_every_steps and 2,
         "training.empty_cache_steps": training.empty_cache_steps and 2,
         # This machine decides how it computes: the profile's choices were made for another card.
-        "engine.device": None,
-        "engine.precision": None,
-        "engine.tf32": None,
-        "engine.attention": None,
-        "engine.gpus": None,
+        **dict.fromkeys(("engine.device", "engine.precision", "engine.tf32", "engine.attention", "engine.gpus")),
     }
 
 
@@ -190,9 +168,7 @@ def _dev_run(config: RunConfig) -> dict[str, Any]:
     """The real model and data, a few steps of a few micro-batches."""
     steps = config.mode.dev_steps or DEV_STEPS
     return {
-        "batch.target_tokens": None,
-        "batch.target_samples": None,
-        "batch.target_real_tokens": None,
+        **NO_TARGET,
         "batch.gradient_accumulation_steps": min(config.batch.gradient_accumulation_steps or 2, 2),
         "training.max_steps": steps,
         "training.warmup": min(config.training.warmup, 1),
@@ -212,9 +188,7 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
     return {
         "data.validation_rows": 0,
         "data.validation_sources": [],
-        "batch.target_tokens": None,
-        "batch.target_samples": None,
-        "batch.target_real_tokens": None,
+        **NO_TARGET,
         "batch.micro_batch_size": min(config.batch.micro_batch_size or OVERFIT_MICRO_BATCH, OVERFIT_MICRO_BATCH),
         "batch.gradient_accumulation_steps": 1,
         "training.max_steps": OVERFIT_STEPS,

@@ -120,7 +120,7 @@ class DataSource(Section):
         "The one that was found; look at the first rows below.",
         label="Target column", step=DATA, when="text", empty="none", offers=(), free_text=True,
     )
-    format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta", "tar"] | None = setting(
+    format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta"] | None = setting(
         None, "How the file is read, where its name does not tell or tells it wrongly.",
         "A folder with several formats needs one of them named.",
         "Empty: by the end of the file's name.",

@@ -74,49 +74,29 @@ def check_variable_name(name: str) -> str:
     Raises ValueError with the reason otherwise: a profile is data that people pass on, so it must not
     decide which program or library is loaded, and a run folder is no place for a password.
     """
+    sentence = ""
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise ValueError(
-            tr(
-                "{name} cannot name an environment variable: letters, digits and '_', no digit first",
-                name=repr(name[:40]),
-            )
+        sentence = mark("{name} cannot name an environment variable: letters, digits and '_', no digit first")
+        name = repr(name[:40])
+    elif name in OWN:
+        sentence = mark("a run cannot set {name}: {reason}")
+    elif SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
+        sentence = mark("a run cannot hold {name}: everyone who reads the run folder could read it; export it instead")
+    elif LOADS_CODE.search(name):
+        sentence = mark(
+            "a run cannot set {name}: it names a place that code may be loaded from; export it in the shell instead"
         )
-    if name in OWN:
-        raise ValueError(tr("a run cannot set {name}: {reason}", name=name, reason=tr(OWN[name])))
-    if SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
-        raise ValueError(
-            tr(
-                "a run cannot hold {name}: everyone who reads the run folder could read it; export it instead",
-                name=name,
-            )
+    elif WRITES.search(name) and name not in ONLY_READ:
+        sentence = mark("a run cannot set {name}: it names a file that is overwritten; export it in the shell instead")
+    elif REACHES_OUT.search(name):
+        sentence = mark("a run cannot set {name}: it decides who is talked to; export it in the shell instead")
+    elif not name.startswith(PREFIXES):
+        sentence = mark(
+            "a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
+            "Hugging Face and the reporters; export it in the shell, from which the run inherits"
         )
-    if LOADS_CODE.search(name):
-        raise ValueError(
-            tr(
-                "a run cannot set {name}: it names a place that code may be loaded from; export it in the "
-                "shell instead",
-                name=name,
-            )
-        )
-    if WRITES.search(name) and name not in ONLY_READ:
-        raise ValueError(
-            tr(
-                "a run cannot set {name}: it names a file that is overwritten; export it in the shell instead",
-                name=name,
-            )
-        )
-    if REACHES_OUT.search(name):
-        raise ValueError(
-            tr("a run cannot set {name}: it decides who is talked to; export it in the shell instead", name=name)
-        )
-    if not name.startswith(PREFIXES):
-        raise ValueError(
-            tr(
-                "a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
-                "Hugging Face and the reporters; export it in the shell, from which the run inherits",
-                name=name,
-            )
-        )
+    if sentence:
+        raise ValueError(tr(sentence, name=name, reason=tr(OWN.get(name, ""))))
     return name
 
 

@@ -10,7 +10,6 @@ from trainwiz.core.config.values import Task
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
 from trainwiz.core.data.tables import DelimitedReader, FastaReader, JsonArrayReader
-from trainwiz.core.data.tar import TarReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextReader
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.files import open_file
@@ -55,7 +54,6 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "tsv": (".tsv", ".tab"),
     "fasta": (".fasta", ".fa", ".faa", ".fas"),
     "txt": (".txt", ".text"),
-    "tar": (".tar",),
 }
 """Format -> endings of its files; each may carry a further ".gz" except parquet."""
 
@@ -91,6 +89,7 @@ NOT_TEXT: dict[bytes, str] = {
     b"\x80\x04\x95": mark("a Python pickle"),
 }
 """First bytes -> what the file is instead of text."""
+TAR = mark("a tar archive")
 
 
 def open_reader(path: Path, kind: str | None = None, *, by_position: bool = False) -> Reader:
@@ -118,11 +117,11 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         raise unreadable(where, tr("is gzip data around a parquet file; unpack it with gunzip."))
     if kind == "parquet":
         return ParquetReader(path)
-    if kind == "tar":
-        return TarReader(path)
     if start.startswith(b"PAR1"):
         raise unreadable(where, tr("is a parquet file, not {kind}; rename it or set its format to parquet.", kind=kind))
     archive = next((name for magic, name in NOT_TEXT.items() if start.startswith(magic)), None)
+    if start[257:262] == b"ustar":
+        archive = TAR
     if archive is not None:
         if kind is None:
             problem = tr(

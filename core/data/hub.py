@@ -116,7 +116,7 @@ def split_files(
     `names` are all files of the set, `card` is the YAML head of its README.md. Raises SplitError
     for a set that only a script can load, and for a split or subset that the set does not have.
     """
-    readable = sorted(name for name in names if format_of(Path(name)) not in (None, "txt", "tar"))
+    readable = sorted(name for name in names if format_of(Path(name)) not in (None, "txt"))
     configs = _configs(card)
     if configs:
         chosen = _by_card(configs, sorted(names), readable, split, subset)

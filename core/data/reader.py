@@ -49,7 +49,7 @@ class ColumnBatch:
     positions: np.ndarray
     """(n,) int64: the row or line number (from 1) of each row in its file."""
     places: np.ndarray | None = None
-    """(n, p, 2) int64, where each row can be read alone: first byte and end of each of the p pieces it is made of."""
+    """(n, 2) int64, where each row can be read alone: its first byte and its end."""
 
 
 class Reader(ABC):
@@ -73,8 +73,8 @@ class Reader(ABC):
         format in which no row is told only by what stands before it."""
         return self.batches(wanted)
 
-    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
-        """The wanted cells of the row whose places hold these bytes. Raises UsageError, StopIteration for other bytes:
+    def cells(self, piece: bytes, wanted: Sequence[int]) -> Sequence[str | None]:
+        """The wanted cells of the row whose place holds these bytes. Raises UsageError, StopIteration for other bytes:
         in this format no row stands alone."""
         raise StopIteration
 

@@ -20,8 +20,6 @@ from trainwiz.core.language import tr
 
 MOST_ENTRIES = 200_000
 """Below one folder. More than any data set has files: "/", or a home, was meant to become a longer path."""
-SET_ASIDE = (frozenset({"txt", "tar"}), frozenset({"txt"}))
-"""Left aside in a folder that also holds other data: README.txt, LICENSE.txt, and an archive of what lies there unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +139,8 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
                 ),
             )
         return tuple(files)
-    fewer = ({kind: files for kind, files in by_format.items() if kind not in aside} for aside in SET_ASIDE)
-    real = next(filter(None, fewer), by_format)
+    # Beside other data a text file is README.txt or LICENSE.txt.
+    real = {kind: files for kind, files in by_format.items() if kind != "txt"} or by_format
     if not real:
         known = ", ".join(endings[0] for endings in FORMATS.values())
         raise usage_error(

@@ -160,6 +160,8 @@ MOST_OPEN = 64
 """Files that are read here and there, of a process, which may have 256 on macOS and 1,024 on Linux: a data set may be
 10,000 shards."""
 PLACE = np.dtype("<i8")
+PLACE_BYTES = 2 * PLACE.itemsize
+"""First byte and end of a row."""
 
 
 class FilesByPlace:
@@ -186,12 +188,12 @@ class FilesByPlace:
 
 
 class PlacedPart(Part):
-    """Each row is read from its own places in the file, and these from the index: memory does not grow with the rows."""
+    """Each row is read from its own place in the file, and this from the index: memory does not grow with the rows."""
 
     def __init__(
         self, about: dict[str, Any], units: Sequence[Unit], task: Task, files: FilesByPlace, places: Path
     ) -> None:
-        """`places` holds (rows, pieces, 2) int64, from byte about["first"] on."""
+        """`places` holds (rows, 2) int64, from byte about["first"] on."""
         super().__init__(units)
         self._path = Path(about["path"])
         source = DataSource.model_validate(about["source"])
@@ -201,19 +203,18 @@ class PlacedPart(Part):
         self._files = files
         self._places = places
         self._first: int = about["first"]
-        self._bytes = 2 * PLACE.itemsize * int(about["pieces"])
 
     def row(self, number: int) -> Row:
         try:
-            stored = self._files.read(self._places, self._first + number * self._bytes, self._bytes)
-            places = np.frombuffer(stored, PLACE).reshape(-1, 2).tolist()
-            pieces = [self._files.read(self._path, start, end - start) for start, end in places]
+            stored = self._files.read(self._places, self._first + number * PLACE_BYTES, PLACE_BYTES)
+            start, end = np.frombuffer(stored, PLACE).tolist()
+            piece = self._files.read(self._path, start, end - start)
         except OSError as error:
             raise cannot_read(self._path, error) from None
         try:
             self._opened = self._opened or open_columns(self._path, self._found, self._task)
             reader, wanted = self._opened
-            cells = pa.array(reader.cells(pieces, wanted), pa.large_string())
+            cells = pa.array(reader.cells(piece, wanted), pa.large_string())
         except (StopIteration, UnicodeEncodeError, UsageError):
             raise changed(self._path) from None
         text, *target = trim_of(self._task)(cells).to_pylist()

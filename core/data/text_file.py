@@ -165,16 +165,16 @@ class TextFileReader(Reader):
             rows = list(self._rows_in(enumerate(lines, number), wanted))
             # A row goes on to where the next one begins.
             edges = np.array([*(starts[position - number] - 1 for position, _ in rows), end], np.int64)
-            places = np.stack([edges[:-1], edges[1:]], axis=1)[:, None]
+            places = np.stack([edges[:-1], edges[1:]], axis=1)
             done = 0
             for batch in self._in_batches(iter(rows)):
                 yield replace(batch, places=places[done : done + len(batch.positions)])
                 done += len(batch.positions)
             number += len(lines)
 
-    def cells(self, pieces: Sequence[bytes], wanted: Sequence[int]) -> Sequence[str | None]:
+    def cells(self, piece: bytes, wanted: Sequence[int]) -> Sequence[str | None]:
         # Any line but the first, which may be a header.
-        lines = Block(2, pieces[0].decode("utf-8", "surrogateescape"), 0.0).lines()
+        lines = Block(2, piece.decode("utf-8", "surrogateescape"), 0.0).lines()
         return next(self._rows_in(lines, wanted))[1]
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
@@ -190,7 +190,8 @@ class TextFileReader(Reader):
             return
         # Rows so long that none begins in a block: the first ones stand for all.
         self.unit = type(self).unit
-        first_ones = list(islice(self.batches(wanted), 2))
+        all_batches = self.batches(wanted)
+        first_ones = list(islice(all_batches, 2))
         self.partial = len(first_ones) == 2
         self._share = self._file.share_read() if self.partial else 1.0
         yield from first_ones

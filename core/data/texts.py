@@ -135,8 +135,8 @@ def _read(
 
 UNIT_BYTES = 32 << 20
 """A unit ends with the batch of rows that fills it. Most row groups are smaller, and one unit."""
-BYTES_PER_ROW = 2 * (LENGTH.itemsize + 2 * PLACE.itemsize)
-"""Lengths of both sides, and the places of both; a parquet file has no places, a line of text has one."""
+BYTES_PER_ROW = 2 * LENGTH.itemsize + 2 * PLACE.itemsize
+"""Lengths of both sides, and the place of the row; a parquet file has no places."""
 TOKEN_BYTES = 4
 """Of texts that are joined: their tokens are written once."""
 
@@ -200,7 +200,7 @@ class IndexWriter:
         about["units"] = []
         self._group_ends = None
         if kept.places is not None:
-            return {**about, "kind": "placed", "pieces": kept.places.shape[1], "first": self._places.tell()}
+            return {**about, "kind": "placed", "first": self._places.tell()}
         reader, wanted = open_columns(kept.path, files, self._task)
         if isinstance(reader, ParquetReader):
             self._group_ends = reader.group_ends()

@@ -188,17 +188,9 @@ def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
     during = PLACES.get(failure.phase or "") or next(
         (place for line in failure.traceback.splitlines() if (place := place_of_frame(line))), None
     )
-    return Diagnosis(
-        cause, confidence, message, (proof, *_line_of(said, evidence)), (), failure.step, failure.rank, None, during
-    )
-
-
-def _line_of(said: str, evidence: Evidence) -> tuple[Proof, ...]:
-    """Where the log says the same."""
-    if not said:
-        return ()
-    lines = (hit.line for hit in evidence.log.hits if said[:80] in hit.line.text)
-    return tuple(_proof(line, evidence) for line in list(lines)[:1])
+    # Where the log says the same.
+    lines = [_proof(hit.line, evidence) for hit in evidence.log.hits if said and said[:80] in hit.line.text]
+    return Diagnosis(cause, confidence, message, (proof, *lines[:1]), (), failure.step, failure.rank, None, during)
 
 
 def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
@@ -219,28 +211,25 @@ def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
 
 def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
     name, line = killed
-    proofs = (_proof(line, evidence),)
-    step = evidence.log.step
-    rank = evidence.log.root_rank if line.rank is None else line.rank
-    if name == "SIGINT":
-        return Diagnosis("user_stop", "medium", of_cause("user_stop", line.text), proofs, (), step, rank, name)
-    if name == "SIGBUS":
-        message = of_cause("shared_memory", line.text)
-        return Diagnosis("shared_memory", "medium", message, proofs, (), step, rank, name)
-    if name == "SIGKILL" and evidence.run is None and not evidence.kernel.told:
+    cause: Cause = "unknown"
+    confidence: Confidence = "medium"
+    message = of_signal(name, kernel_told=evidence.kernel.told)
+    if name in ("SIGINT", "SIGBUS"):
+        cause = "user_stop" if name == "SIGINT" else "shared_memory"
+        message = of_cause(cause, line.text)
+    elif name == "SIGKILL" and evidence.run is None and not evidence.kernel.told:
         # Nobody can be asked any more; who kills a training without a word is nearly always the kernel.
-        return Diagnosis("host_oom", "low", of_signal(name), proofs, (), step, rank, name)
-    return Diagnosis(
-        "unknown", "medium", of_signal(name, kernel_told=evidence.kernel.told), proofs, (), step, rank, name
-    )
+        cause, confidence, message = "host_oom", "low", of_signal(name)
+    rank = evidence.log.root_rank if line.rank is None else line.rank
+    return Diagnosis(cause, confidence, message, (_proof(line, evidence),), (), evidence.log.step, rank, name)
 
 
 def _of_metrics(evidence: Evidence) -> Diagnosis | None:
-    line = evidence.log.not_finite
-    if line is None:
+    log = evidence.log
+    if log.not_finite is None:
         return None
-    message = of_cause("nan_loss", "", evidence.log.step)
-    return Diagnosis("nan_loss", "high", message, (_proof(line, evidence),), (), evidence.log.step)
+    proof = _proof(log.not_finite, evidence)
+    return Diagnosis("nan_loss", "high", of_cause("nan_loss", "", log.step), (proof,), (), log.step)
 
 
 def _of_disk(evidence: Evidence) -> Diagnosis | None:

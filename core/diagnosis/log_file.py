@@ -223,9 +223,8 @@ def _as_utf8(stream: BinaryIO) -> Iterator[bytes]:
     sample = _read_sample(stream)
     if not sample:
         return
-    encoding = _utf16(sample)
-    if encoding is not None:
-        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
         block: bytes | None = sample
         while block:
             yield decoder.decode(block).replace("\ufeff", "").encode("utf-8", "replace")
@@ -248,17 +247,6 @@ def _read_sample(stream: BinaryIO) -> bytes:
             break
         sample += piece.lstrip(b"\0") if not sample else piece
     return sample
-
-
-def _utf16(sample: bytes) -> str | None:
-    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    even, odd = sample[0:4096:2], sample[1:4096:2]
-    if len(odd) > 8 and odd.count(0) > 0.4 * len(odd) and even.count(0) < 0.05 * len(even):
-        return "utf-16-le"
-    if len(even) > 8 and even.count(0) > 0.4 * len(even) and odd.count(0) < 0.05 * len(odd):
-        return "utf-16-be"
-    return None
 
 
 def _refuse_binary(sample: bytes) -> None:

@@ -439,24 +439,18 @@ def _config(place: Place) -> list[Remedy]:
     return [place.remedy(text, AGAIN, "--dry-run")]
 
 
-def _user_stop(place: Place) -> list[Remedy]:
-    return [place.remedy(tr("To go on:") if place.run else tr("Start it again from its newest checkpoint."), RESUME)]
-
-
-def _unknown(place: Place) -> list[Remedy]:
-    return [
-        place.remedy(tr("Read the end of the log. To go on:") if place.run else tr("Read the end of the log."), RESUME)
-    ]
-
-
 _OF_SETTINGS: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
     "cuda_oom": _cuda_oom,
     "host_oom": lambda place: [] if place.settings.workers == 0 else _fewer_workers(place),
     "dataloader_worker_killed": _fewer_workers,
     "nan_loss": _nan,
     "config_mismatch": _config,
-    "user_stop": _user_stop,
-    "unknown": _unknown,
+    "user_stop": lambda place: [
+        place.remedy(tr("To go on:") if place.run else tr("Start it again from its newest checkpoint."), RESUME)
+    ],
+    "unknown": lambda place: [
+        place.remedy(tr("Read the end of the log. To go on:") if place.run else tr("Read the end of the log."), RESUME)
+    ],
 }
 
 

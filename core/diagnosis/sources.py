@@ -131,7 +131,7 @@ def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
 def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
     newest = _newest(state)
     log = log_of(run, newest.log_offset if newest else 0)
-    phase, place = read_phase(run), Place(name_for_commands(run.path), settings_of(run))
+    phase, place = read_phase(run), _place(run)
     said = [*_recovered(newest), *_advice(run)]
     if phase is not None and phase.phase == "paused":
         proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
@@ -171,20 +171,20 @@ def _of_finished(run: RunFolder, state: RunState) -> Diagnosis:
     message = state.exit.message if state.exit else tr("The training finished.")
     if log.not_finite is not None:
         proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
-        place = Place(name_for_commands(run.path), settings_of(run))
         text = tr("The run finished, but its loss is no longer a number: its weights are of no use.")
-        remedies = tuple(one for one in remedies_for("nan_loss", place) if "runs resume" not in (one.command or ""))
+        ways = remedies_for("nan_loss", _place(run))
+        remedies = tuple(one for one in ways if "runs resume" not in (one.command or ""))
         return Diagnosis("nan_loss", "high", text, (proof,), remedies, log.step)
     proofs = (Proof(log.finished.number, log.finished.text, log.source),) if log.finished else ()
     return Diagnosis(None, "high", clean(message), proofs, (), log.step)
 
 
 def _of_stopped(run: RunFolder, state: RunState) -> Diagnosis:
-    place = Place(name_for_commands(run.path), settings_of(run))
     message = clean(state.exit.message) if state.exit else of_cause("user_stop")
+    step = (state.outcome or {}).get("step")
+    remedies = remedies_for("user_stop", _place(run))
     proof = Proof(None, message, STATE_JSON)
-    step = _step(state.outcome)
-    return Diagnosis("user_stop", "high", message, (proof,), remedies_for("user_stop", place), step)
+    return Diagnosis("user_stop", "high", message, (proof,), remedies, step if isinstance(step, int) else None)
 
 
 def _of_failed(run: RunFolder, state: RunState) -> Diagnosis:
@@ -238,6 +238,5 @@ def _newest(state: RunState) -> Attempt | None:
     return state.attempts[-1] if state.attempts else None
 
 
-def _step(outcome: Mapping[str, Any] | None) -> int | None:
-    step = (outcome or {}).get("step")
-    return step if isinstance(step, int) else None
+def _place(run: RunFolder) -> Place:
+    return Place(name_for_commands(run.path), settings_of(run))

@@ -93,7 +93,11 @@ def block_bytes(work: Workload, block: Block) -> int:
     attention = _attention_bytes(work, block, queries, queries, "self")
     if block.cross_attention:
         attention += _attention_bytes(work, block, queries, work.length, "cross")
-    attention += tokens * _more_norms_bytes(work, block)
+    # Norms beside the two before attention and feed-forward part; less than nothing where both parts read one.
+    norms = (block.norms - 2) * _norm_bytes(work, block)
+    if block.query_key_norm:
+        norms += _norm_bytes(work, block, block.attention_width + block.kv_width)
+    attention += tokens * norms
     kept = attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.cast_parameters)
     return kept + adapter_bytes(work, block, queries)
 
@@ -117,15 +121,6 @@ def _norm_bytes(work: Workload, block: Block, width: int | None = None) -> int:
     # the gradient of the norm's own weight needs.
     scaled = 0 if work.lora else (SINGLE if formats.autocast or formats.compute == SINGLE else HALF)
     return hidden * (SINGLE + scaled)
-
-
-def _more_norms_bytes(work: Workload, block: Block) -> int:
-    """Per token: norms beside the two before attention and feed-forward part, those of queries and keys included;
-    less than nothing where both parts read one norm."""
-    more = (block.norms - 2) * _norm_bytes(work, block)
-    if block.query_key_norm:
-        more += _norm_bytes(work, block, block.attention_width + block.kv_width)
-    return more
 
 
 def _linear_inputs(work: Workload, block: Block, shared: int) -> int:
@@ -264,10 +259,6 @@ def sliced(work: Workload) -> bool:
     return work.loss_chunk is not None and not work.architecture.pooled
 
 
-def slice_positions(work: Workload) -> int:
-    return min(work.loss_chunk or 0, positions_of(work, work.micro_batch))
-
-
 def handed_out_bytes(work: Workload) -> int:
     """At the end of the forward pass: the logits, and accelerate's fp32 copy of them under autocast."""
     if sliced(work):
@@ -335,4 +326,4 @@ def _all(work: Workload) -> int:
 
 
 def _slice(work: Workload) -> int:
-    return slice_positions(work) * work.architecture.vocabulary
+    return min(work.loss_chunk or 0, positions_of(work, work.micro_batch)) * work.architecture.vocabulary

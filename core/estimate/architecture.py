@@ -73,7 +73,12 @@ class Block:
 
     def __post_init__(self) -> None:
         if not self.linear_parameters:
-            object.__setattr__(self, "linear_parameters", sum(inputs * outputs for _, inputs, outputs in self.linears))
+            object.__setattr__(self, "linear_parameters", sum(self.matrices))
+
+    @property
+    def matrices(self) -> list[int]:
+        """Elements of each of `linears`."""
+        return [inputs * outputs for _, inputs, outputs in self.linears]
 
     @property
     def parameters(self) -> int:
@@ -201,14 +206,6 @@ def lora_targets(architecture: Architecture, named: Sequence[str] = ()) -> tuple
 
     peft's own all-linear also takes what some models have beside their blocks (the dense layer of a head)."""
     return architecture.linear_names() if not named or tuple(named) == ALL_LINEAR else tuple(named)
-
-
-_ATTENTION = "q_proj k_proj v_proj o_proj out_proj query key value c_attn query_key_value q k v o"
-
-
-def attention_projections(architecture: Architecture) -> tuple[str, ...]:
-    """What many published runs adapt."""
-    return tuple(name for name in architecture.linear_names() if name in _ATTENTION.split())
 
 
 # Reading the keys of a Hugging Face architecture config, which name the same thing in many ways.

@@ -59,11 +59,6 @@ class LengthCounts:
     def rows(self) -> int:
         return self.ranks[-1]
 
-    def rounded(self, multiple: int) -> LengthCounts:
-        """Of the same rows, each length rounded up to a multiple."""
-        highest = {padded_length(value, multiple): rank for value, rank in zip(self.values, self.ranks, strict=True)}
-        return LengthCounts(tuple(highest), tuple(highest.values()))
-
     def mean(self, limit: int) -> float:
         return self.expected_longest(1, limit)
 
@@ -101,8 +96,11 @@ class LengthCounts:
 
 @lru_cache(maxsize=32)
 def rounded_counts(counts: LengthCounts, multiple: int) -> LengthCounts:
-    """`counts.rounded`, kept: a plan is made at every keystroke."""
-    return counts if multiple == 1 else counts.rounded(multiple)
+    """Of the same rows, each length rounded up to a multiple. Kept: a plan is made at every keystroke."""
+    if multiple == 1:
+        return counts
+    highest = {padded_length(value, multiple): rank for value, rank in zip(counts.values, counts.ranks, strict=True)}
+    return LengthCounts(tuple(highest), tuple(highest.values()))
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.peak import Peak, evaluation_peak, overheads, peak_of
@@ -124,16 +125,17 @@ def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> Mem
     if peak is None:
         return None
     kin = nearest_kin(work, evidence)
-    if kin is None or not (of_kin := evaluation_peak(kin.work)):
+    traced = traced_evaluation_peak(kin.work, kin.trace) if kin else None
+    of_kin = evaluation_peak(kin.work) if kin else None
+    if kin is None or traced is None or of_kin is None:
         return _from_formulas(work, peak)
-    traced = traced_evaluation_peak(kin.work, kin.trace)
-    return _from_kin(work, corrected(peak, of_kin, traced), kin) if traced else _from_formulas(work, peak)
+    return _from_kin(work, corrected(peak, of_kin, traced), kin)
 
 
 def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
     if work.architecture.approximate:
         return _estimate(work, peak, APPROXIMATE_SPREAD, basis=tr("formulas for an unknown family"))
-    return _estimate(work, peak, FORMULA_SPREAD)
+    return _estimate(work, peak, FORMULA_SPREAD, basis=tr("formulas"))
 
 
 def _from_kin(work: Workload, peak: Peak, kin: Kin) -> MemoryEstimate:
@@ -163,8 +165,8 @@ def _estimate(
     peak: Peak,
     error: float,
     *,
+    basis: str,
     tier: Tier = "analytic",
-    basis: str = "",
     replayed: float | None = None,
 ) -> MemoryEstimate:
     """`error`: how far off `peak` may be, as a share; `replayed`: reserved over allocated of this very work."""
@@ -178,7 +180,6 @@ def _estimate(
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
     parts["temporary"] += beside.workspace
     above = int(allocated * (1 + error))
-    basis = basis or tr("formulas")
     if work.context_source and work.device == "cuda":
         basis = tr("{basis}; context {source}", basis=basis, source=work.context_source)
     return MemoryEstimate(
@@ -260,20 +261,15 @@ def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evide
 
     When not even 1 fits that safely, 1 is returned as long as a perfect allocator would fit it.
     """
-    low, high = 0, 1
-    while high <= ceiling and _fits(work, high, capacity_bytes, evidence):
-        low, high = high, high * 2
-    high = min(high, ceiling + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _fits(work, middle, capacity_bytes, evidence):
-            low = middle
-        else:
-            high = middle
-    if low == 0 and estimate_memory(work.with_micro_batch(1), evidence).needed_bytes <= capacity_bytes:
+
+    def safe_bytes(micro_batch: int) -> int:
+        return estimate_memory(work.with_micro_batch(micro_batch), evidence).safe_bytes
+
+    beyond = 1
+    while beyond <= ceiling and safe_bytes(beyond) <= capacity_bytes:
+        beyond *= 2
+    sizes = range(beyond // 2, min(beyond, ceiling + 1))
+    largest = sizes[bisect_right(sizes, capacity_bytes, lo=1, key=safe_bytes) - 1]
+    if largest == 0 and estimate_memory(work.with_micro_batch(1), evidence).needed_bytes <= capacity_bytes:
         return 1
-    return low
-
-
-def _fits(work: Workload, micro_batch: int, capacity_bytes: int, evidence: Evidence) -> bool:
-    return estimate_memory(work.with_micro_batch(micro_batch), evidence).safe_bytes <= capacity_bytes
+    return largest

@@ -134,10 +134,18 @@ def evaluation_parts(work: Workload) -> dict[str, int]:
 def generation_parts(work: Workload) -> dict[str, int]:
     """The same for a batch that generates: keys and values of every beam, and the scores of one position."""
     rows = work.eval_micro_batch * work.beams
+    cache, copies = rows * cache_bytes_per_row(work), _copies(work)
+    if copies and not work.lora:
+        # The encoder has run by then.
+        copies -= HALF * sum(
+            block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal
+        )
+    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
     return {
-        "activations": rows * cache_bytes_per_row(work),
+        "activations": cache,
         "logits": SCORE_COPIES * SINGLE * rows * work.architecture.vocabulary,
-        "temporary": _decoder_weight_copies(work) + _largest_layer_cache(work, rows),
+        # Appending a position, and sorting the beams, copy the cache of one layer.
+        "temporary": copies + cache // max(1, layers),
     }
 
 
@@ -155,12 +163,6 @@ def cache_bytes_per_row(work: Workload) -> int:
     return total
 
 
-def _largest_layer_cache(work: Workload, rows: int) -> int:
-    """Appending a position, and sorting the beams, copy the cache of one layer."""
-    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
-    return rows * cache_bytes_per_row(work) // max(1, layers)
-
-
 def weight_copies(work: Workload) -> int:
     """Autocast keeps a half-precision copy of every trained matrix through the forward pass, where nothing is shared out."""
     if not work.formats.autocast:
@@ -171,13 +173,6 @@ def weight_copies(work: Workload) -> int:
 def _copies(work: Workload) -> int:
     """FSDP gathers weights in the format that they compute in: autocast copies nothing."""
     return 0 if work.strategy == "fsdp" else weight_copies(work)
-
-
-def _decoder_weight_copies(work: Workload) -> int:
-    """The encoder has run by then."""
-    encoder = sum(block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal)
-    whole = work.lora or _copies(work) == 0
-    return _copies(work) - (0 if whole else HALF * encoder)
 
 
 _COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}
@@ -191,11 +186,8 @@ def _inside(work: Workload, block: Block, rows: int) -> int:
     copies = _COPIES[block.activation] + (1 if block.gated else 0)
     inside = rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
     if work.attention == "eager":
-        scores = 2 * SINGLE * rows * block.heads * queries * max(queries, work.length)
-        inside = max(inside, scores)
-    if block.position_bias:
-        inside += position_bias_bytes(work, block, rows, queries)
-    return inside
+        inside = max(inside, 2 * SINGLE * rows * block.heads * queries * max(queries, work.length))
+    return inside + position_bias_bytes(work, block, rows, queries)
 
 
 # The peak of one training step: the maximum over its moments, each with what is alive then.
@@ -281,10 +273,8 @@ def _head_bytes(work: Workload) -> int:
 def _vocabulary_copy(work: Workload) -> int:
     """Autocast's copy of the weights of the head, which the backward pass needs again."""
     architecture = work.architecture
-    transform = architecture.hidden**2 if architecture.transform_head else 0
-    if sliced(work):
-        return weight_copy_bytes(work, transform)
-    return weight_copy_bytes(work, architecture.vocabulary_parameters + transform)
+    elements = architecture.hidden**2 if architecture.transform_head else 0
+    return weight_copy_bytes(work, elements + (0 if sliced(work) else architecture.vocabulary_parameters))
 
 
 def _blocks_weight_copy(work: Workload) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.architecture import Architecture, Block
+from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
@@ -82,7 +82,7 @@ def largest_trained(work: Workload) -> int:
 
 def largest_matrix(architecture: Architecture) -> int:
     """Elements of the largest single parameter: most often the token table."""
-    matrices = [inputs * outputs for block in architecture.blocks for _, inputs, outputs in block.linears]
+    matrices = [size for block in architecture.blocks for size in block.matrices]
     experts = [block.expert_parameters * 2 // 3 for block in architecture.blocks]
     return max(architecture.vocabulary_parameters, *matrices, *experts)
 
@@ -107,15 +107,6 @@ PREFETCH_ELEMENTS = 50_000_000
 SUB_GROUP_ELEMENTS = 1_000_000_000
 """sub_group_size: ZeRO-3 steps over so many elements at a time."""
 _ADAMW = frozenset({"adamw_torch", "adamw_torch_fused"})
-
-
-def zero_states(work: Workload) -> States:
-    """ZeRO stage 1, 2 or 3, offloaded or not."""
-    if work.strategy == "zero3":
-        return _stage_3(work)
-    bfloat = work.precision in ("bf16", "bf16-true")
-    own_optimizer = work.strategy == "zero1" and bfloat and work.offload == "none"
-    return _stage_1_bf16(work) if own_optimizer else _stages_1_and_2(work)
 
 
 def _stage_1_bf16(work: Workload) -> States:
@@ -245,20 +236,14 @@ def pinned(size: int) -> int:
 
 
 def _pinned_one_by_one(work: Workload) -> int:
-    """Host bytes for this process's part of every matrix of the model; the rest of a model is small."""
+    """Host bytes for this process's part of every matrix of the model, the experts of a block as one; the rest is small."""
     architecture, element, shards = work.architecture, work.formats.weights, work.world_size
     tables = (1 if architecture.tied else 2) * pinned(architecture.vocabulary_parameters * element // shards)
     return tables + sum(
         (1 if block.shared else block.layers) * pinned(size * element // shards)
         for block in architecture.blocks
-        for size in _matrices(block)
+        for size in (*block.matrices, max(0, block.linear_parameters - sum(block.matrices)))
     )
-
-
-def _matrices(block: Block) -> list[int]:
-    """Elements of each matrix of a block; of experts, which are many or one tensor, all together."""
-    named = [inputs * outputs for _, inputs, outputs in block.linears]
-    return [*named, max(0, block.linear_parameters - sum(named))]
 
 
 def fsdp_states(work: Workload, alone: States) -> States:
@@ -288,8 +273,12 @@ def fsdp_states(work: Workload, alone: States) -> States:
 
 def states_of(work: Workload) -> States:
     """Weights, gradients and optimizer states of one process, by strategy and offload."""
+    if work.strategy == "zero3":
+        return _stage_3(work)
     if work.deepspeed:
-        return zero_states(work)
+        bfloat = work.precision in ("bf16", "bf16-true")
+        own_optimizer = work.strategy == "zero1" and bfloat and work.offload == "none"
+        return _stage_1_bf16(work) if own_optimizer else _stages_1_and_2(work)
     alone = single_states(work)
     if work.strategy == "fsdp":
         return fsdp_states(work, alone)

@@ -284,67 +284,43 @@ def measured_step(
     """
     exact = [measurement for measurement in measurements if same_step(measurement, work)]
     exact = [measured for measured in exact if _same_lengths(measured, usual)] or exact
-    if exact:
-        newest = exact[0]
-        factor = max(_spread(newest), BETWEEN_RUNS.get(work.device, 1.15))
-        for other in exact[1:COMPARED]:
-            factor = max(factor, _apart(newest.step_s, other.step_s))
-        scale = 1.0
-        if not _same_lengths(newest, usual):
-            # A card of no catalogue has no formula: then a step takes as its tokens.
-            tokens = 2.0 ** _doublings(newest, usual)
-            scale = tokens if rate is None else step_time(usual, rate).step.likely / _then(newest, usual, rate)
-        factor *= EACH_DOUBLING ** abs(log2(scale))
-        return _result(newest, newest.step_s * scale, factor, usual, rate, exact=_same_lengths(newest, usual))
-    near = [measurement for measurement in measurements if same_model(measurement, work)]
-    if not near or rate is None:
+    near = exact or [measurement for measurement in measurements if same_model(measurement, work)]
+    if not near or (rate is None and not exact):
         return None
-    nearest = min(
-        near, key=lambda measurement: (_other_settings(measurement, work), abs(_doublings(measurement, usual)))
-    )
-    factor = max(_spread(nearest), BETWEEN_RUNS.get(work.device, 1.15))
-    factor *= EACH_DOUBLING ** abs(_doublings(nearest, usual)) * OTHER_SETTINGS ** _other_settings(nearest, work)
-    scale = step_time(usual, rate).step.likely / _then(nearest, usual, rate)
-    return _result(nearest, nearest.step_s * scale, factor, usual, rate, exact=False)
+    found = exact[0] if exact else min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
+    like, formula = bool(exact) and _same_lengths(found, usual), None if rate is None else _then(found, usual, rate)
+    scale = 1.0
+    if not like:
+        # A card of no catalogue has no formula: then a step takes as its tokens.
+        tokens = 2.0 ** _doublings(found, usual)
+        scale = tokens if rate is None or formula is None else step_time(usual, rate).step.likely / formula
+    apart = (max(found.step_s / other.step_s, other.step_s / found.step_s) for other in exact[1:COMPARED])
+    factor = max(_spread(found), BETWEEN_RUNS.get(work.device, 1.15), *apart)
+    doublings = log2(scale) if exact else _doublings(found, usual)
+    factor *= EACH_DOUBLING ** abs(doublings) * OTHER_SETTINGS ** _other_settings(found, work)
+    text = measured_text(found.day, found.source)
+    if not like:
+        batch = f"{found.micro_batch} x {found.usual_length or found.length}"
+        text = tr("scaled from {batch} {measured}", batch=batch, measured=text)
+    seconds = found.step_s * scale
+    # Even around the median, so that Range.likely (the geometric mean) is what was measured.
+    step = Range(seconds / factor, seconds * factor)
+    basis: Literal["probe", "history"] = "probe" if found.source == "probe" else "history"
+    return MeasuredStep(step, basis, text, None if formula is None else found.step_s / formula, like)
 
 
 def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
     """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
-    runs = [
-        measurement
-        for measurement in measurements
-        if measurement.source == "run" and measurement.start_s and same_model(measurement, work)
-    ]
-    if not runs or runs[0].start_s is None:
+    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
+    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
+    if not seconds:
         return None
-    seconds = [measurement.start_s for measurement in runs[:COMPARED] if measurement.start_s]
-    return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), _words(runs[0])
-
-
-def _result(
-    measurement: Measurement, seconds: float, factor: float, usual: Workload, rate: Rate | None, *, exact: bool
-) -> MeasuredStep:
-    calibration = None if rate is None else measurement.step_s / _then(measurement, usual, rate)
-    text = _words(measurement)
-    if not exact:
-        length = measurement.usual_length or measurement.length
-        text = tr("scaled from {batch} {measured}", batch=f"{measurement.micro_batch} x {length}", measured=text)
-    basis: Literal["probe", "history"] = "probe" if measurement.source == "probe" else "history"
-    # Even around the median, so that Range.likely (the geometric mean) is what was measured.
-    return MeasuredStep(Range(seconds / factor, seconds * factor), basis, text, calibration, exact)
-
-
-def _words(measurement: Measurement) -> str:
-    return measured_text(measurement.day, measurement.source)
+    return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), measured_text(runs[0].day, runs[0].source)
 
 
 def _spread(measurement: Measurement) -> float:
     """Of the steps: the larger of 90 % over median and median over 10 %."""
     return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
-
-
-def _apart(first: float, second: float) -> float:
-    return max(first / second, second / first)
 
 
 def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:

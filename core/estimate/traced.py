@@ -154,7 +154,10 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     parts["optimizer"] = states.optimizer
     if states.flat_gradients:
         begun = share > 0 or states.standing_gradients
-        parts["gradients"] = (states.gradients if begun else 0) + _half_gradients(states, moment)
+        # Half ones come with the layers: none at the start of the backward pass.
+        early = moment.name.startswith("the start") or "last layer" in moment.name
+        half = states.half_gradients if "backward" in moment.name and not early else 0
+        parts["gradients"] = (states.gradients if begun else 0) + half
     else:
         parts["gradients"] = int(states.gradients * share)
     parts["gradients"] += states.buckets
@@ -166,12 +169,6 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
         # Weights are gathered in the format that they compute in: autocast copies nothing.
         parts["temporary"] -= weight_copies(work)
     return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
-
-
-def _half_gradients(states: States, moment: Moment) -> int:
-    """They come with the layers: none at the start of the backward pass."""
-    early = moment.name.startswith("the start") or "last layer" in moment.name
-    return states.half_gradients if "backward" in moment.name and not early else 0
 
 
 # Formulas put right by a trace of the same work in another batch.

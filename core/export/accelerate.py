@@ -100,31 +100,19 @@ def visible_gpus(config: RunConfig) -> str | None:
 
 
 EVERY_RUN: tuple[tuple[str, str, str], ...] = (
-    (
-        "CUDA_DEVICE_ORDER",
-        "PCI_BUS_ID",
-        mark("CUDA's own order differs from the driver's, which names the GPUs elsewhere"),
-    ),
-    (
-        POLICY,
-        WAITING[POLICY],
-        mark("threads that spin while they wait slow a step fortyfold once anything else wants the cores"),
-    ),
-    (
-        SPINS,
-        WAITING[SPINS],
-        mark("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long"),
-    ),
+    ("CUDA_DEVICE_ORDER", "PCI_BUS_ID",
+     mark("CUDA's own order differs from the driver's, which names the GPUs elsewhere")),
+    (POLICY, WAITING[POLICY],
+     mark("threads that spin while they wait slow a step fortyfold once anything else wants the cores")),
+    (SPINS, WAITING[SPINS],
+     mark("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long")),
     ("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, mark("the logs of the run stay in its folder")),
     ("PYTHONSAFEPATH", "1", mark("modules that lie in the run folder are not imported")),
     ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", mark("a checkpoint is read as tensors and values, never as code")),
     ("TOKENIZERS_PARALLELISM", "false", mark("the loader's processes are the parallelism")),
-    (
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
-        str(SHUTDOWN_TIMEOUT_S),
-        mark("torchrun would kill the training 30 s after a stop, before its checkpoint is written"),
-    ),
-)
+    ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SHUTDOWN_TIMEOUT_S),
+     mark("torchrun would kill the training 30 s after a stop, before its checkpoint is written")),
+)  # fmt: skip
 """Name, value, reason."""
 
 

@@ -15,79 +15,66 @@ from trainwiz.core.errors import Finding, Severity
 from trainwiz.core.export.training_arguments import mixed_precision, processes, solved
 from trainwiz.core.language import mark, tr
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Names that DeepSpeed knows, and where transformers and accelerate fill in an "auto".
 
-MISPLACED = frozenset({"fp16", "bf16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing"})
+MISPLACED = _words("fp16 bf16 optimizer scheduler gradient_clipping activation_checkpointing")
 """Sections of their own that are found inside `zero_optimization`, where DeepSpeed refuses them."""
 
-FILLED_IN = frozenset(
-    {
-        "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
-        "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
-        "optimizer.params.weight_decay", "scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr",
-        "scheduler.params.warmup_num_steps", "scheduler.params.total_num_steps", "zero_optimization.reduce_bucket_size",
-        "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
-        "zero_optimization.stage3_gather_16bit_weights_on_model_save", "zero_optimization.stage",
-        "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device",
-        "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path",
-    }
-)  # fmt: skip
+FILLED_IN = _words(
+    "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping fp16.enabled "
+    "bf16.enabled optimizer.params.lr optimizer.params.betas optimizer.params.eps optimizer.params.weight_decay "
+    "scheduler.params.warmup_min_lr scheduler.params.warmup_max_lr scheduler.params.warmup_num_steps "
+    "scheduler.params.total_num_steps zero_optimization.reduce_bucket_size "
+    "zero_optimization.stage3_prefetch_bucket_size zero_optimization.stage3_param_persistence_threshold "
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save zero_optimization.stage "
+    "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device "
+    "zero_optimization.offload_optimizer.nvme_path zero_optimization.offload_param.nvme_path"
+)
 """Where transformers (integrations/deepspeed.py) or accelerate (DeepSpeedPlugin) put a number in place of "auto"."""
 
 KNOWN_VERSION = "0.19"
 
 SECTION_KEYS: dict[str, frozenset[str]] = {
-    "zero_optimization": frozenset(
-        {
-            "allgather_bucket_size", "allgather_partitions", "allgather_sequential", "compute_grad_norm",
-            "contiguous_gradients", "cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory",
-            "elastic_checkpoint", "enable_sanity_checks", "gather_16bit_weights_on_model_save",
-            "ignore_unused_parameters", "leaf_module", "legacy_stage1", "load_from_fp32_weights",
-            "log_trace_cache_warnings", "max_live_parameters", "max_reuse_distance", "memory_efficient_linear",
-            "model_persistence_threshold", "module_granularity_threshold", "offload_optimizer", "offload_param",
-            "overlap_comm", "override_module_apply", "param_persistence_threshold", "parameter_alignment",
-            "pipeline_loading_checkpoint", "prefetch_bucket_size", "reduce_bucket_size", "reduce_scatter",
-            "round_robin_gradients", "save_muon_momentum_buffer_in_memory", "stage", "stage3_allgather_sequential",
-            "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
-            "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_model_persistence_threshold",
-            "stage3_module_granularity_threshold", "stage3_param_persistence_threshold",
-            "stage3_prefetch_bucket_size", "stage3_use_all_reduce_for_fetch_params", "sub_group_size",
-            "use_all_reduce_for_fetch_params", "use_multi_rank_bucket_allreduce", "zenflow",
-            "zero_hpz_partition_size", "zero_quantized_gradients", "zero_quantized_nontrainable_weights",
-            "zero_quantized_weights",
-        }
+    "zero_optimization": _words(
+        "allgather_bucket_size allgather_partitions allgather_sequential compute_grad_norm contiguous_gradients "
+        "cpu_offload cpu_offload_param cpu_offload_use_pin_memory elastic_checkpoint enable_sanity_checks "
+        "gather_16bit_weights_on_model_save ignore_unused_parameters leaf_module legacy_stage1 "
+        "load_from_fp32_weights log_trace_cache_warnings max_live_parameters max_reuse_distance "
+        "memory_efficient_linear model_persistence_threshold module_granularity_threshold offload_optimizer "
+        "offload_param overlap_comm override_module_apply param_persistence_threshold parameter_alignment "
+        "pipeline_loading_checkpoint prefetch_bucket_size reduce_bucket_size reduce_scatter round_robin_gradients "
+        "save_muon_momentum_buffer_in_memory stage stage3_allgather_sequential "
+        "stage3_gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save "
+        "stage3_max_live_parameters stage3_max_reuse_distance stage3_model_persistence_threshold "
+        "stage3_module_granularity_threshold stage3_param_persistence_threshold stage3_prefetch_bucket_size "
+        "stage3_use_all_reduce_for_fetch_params sub_group_size use_all_reduce_for_fetch_params "
+        "use_multi_rank_bucket_allreduce zenflow zero_hpz_partition_size zero_quantized_gradients "
+        "zero_quantized_nontrainable_weights zero_quantized_weights"
     ),
-    "zero_optimization.offload_optimizer": frozenset(
-        {
-            "buffer_count", "cpuadam_cores_perc", "device", "fast_init", "nvme_path", "pin_memory",
-            "pipeline_read", "pipeline_write", "ratio", "super_offload",
-        }
+    "zero_optimization.offload_optimizer": _words(
+        "buffer_count cpuadam_cores_perc device fast_init nvme_path pin_memory pipeline_read pipeline_write ratio "
+        "super_offload"
     ),
-    "zero_optimization.offload_param": frozenset(
-        {"buffer_count", "buffer_size", "device", "max_in_cpu", "nvme_path", "pin_memory"}
+    "zero_optimization.offload_param": _words("buffer_count buffer_size device max_in_cpu nvme_path pin_memory"),
+    "compile": _words(
+        "autoep_non_moe debug_log deepcompile double_buffer free_activation free_activation_threshold "
+        "keep_all_input_tensors keep_int_input_tensors offload_activation offload_activation_pin_memory "
+        "offload_opt_states offload_parameters passes symmetric_memory sync_after_allgather sync_after_reduce "
+        "sync_before_allgather sync_before_reduce"
     ),
-    "compile": frozenset(
-        {
-            "autoep_non_moe", "debug_log", "deepcompile", "double_buffer", "free_activation",
-            "free_activation_threshold", "keep_all_input_tensors", "keep_int_input_tensors",
-            "offload_activation", "offload_activation_pin_memory", "offload_opt_states",
-            "offload_parameters", "passes", "symmetric_memory", "sync_after_allgather", "sync_after_reduce",
-            "sync_before_allgather", "sync_before_reduce",
-        }
+    "fp16": _words(
+        "auto_cast consecutive_hysteresis enabled fp16_master_weights_and_grads hysteresis initial_scale_power "
+        "loss_scale loss_scale_window min_loss_scale"
     ),
-    "fp16": frozenset(
-        {
-            "auto_cast", "consecutive_hysteresis", "enabled", "fp16_master_weights_and_grads", "hysteresis",
-            "initial_scale_power", "loss_scale", "loss_scale_window", "min_loss_scale",
-        }
+    "bf16": _words(
+        "bf16_master_weights_and_grads bf16_optimizer_states check_grad_overflow enabled immediate_grad_update"
     ),
-    "bf16": frozenset(
-        {
-            "bf16_master_weights_and_grads", "bf16_optimizer_states", "check_grad_overflow", "enabled",
-            "immediate_grad_update",
-        }
-    ),
-}  # fmt: skip
+}
 """Sections of DeepSpeed's JSON that refuse a key that they do not know, with the keys and old names that they take."""
 
 

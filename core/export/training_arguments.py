@@ -267,11 +267,6 @@ class RateSchedule:
         """Of all steps; below `peak` where the run ends within its warm-up."""
         return self.at(min(self.warmup_steps, self.steps - 1))
 
-    @property
-    def ends_at(self) -> float:
-        """The rate once all steps are done."""
-        return self.at(self.steps)
-
 
 def rate_schedule(config: RunConfig, steps: int) -> RateSchedule:
     """The schedule of a run of `steps` steps, which are those of `config` or, where they are not known, a guess.

@@ -86,7 +86,7 @@ def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
         try:
             if not call("nvmlDeviceGetNvLinkState", handle, link):
                 continue
-            if _ends_in_switch(handle, link):
+            if call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 switches += 1
                 continue
             far = call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
@@ -95,15 +95,6 @@ def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
             # The first link that the card does not have: there are none behind it.
             break
     return cards, switches
-
-
-def _ends_in_switch(handle: Any, link: int) -> bool:
-    try:
-        kind = call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-    except Unreadable:
-        # Drivers before 460 do not say it; the far end's address then tells a card from a switch.
-        return False
-    return bool(kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)
 
 
 # Every NVIDIA GPU of this computer, read by NVML. One card that fails leaves the others as they are.
@@ -116,8 +107,6 @@ class GpuReading:
     gpus: tuple[Gpu, ...] = ()
     cuda_driver_version: str | None = None
     unavailable: dict[str, str] = field(default_factory=dict)
-    old_mig_names: dict[str, str] = field(default_factory=dict)
-    """UUID of a slice -> "MIG-GPU-.../1/0", as drivers before 470 named it."""
 
 
 def read_gpus() -> GpuReading:
@@ -140,7 +129,6 @@ def _read_all() -> GpuReading:
             reader.unavailable["gpus"] = tr(NO_GPU)
         gpus: list[Gpu] = []
         handles: dict[int, Any] = {}
-        old_names: dict[str, str] = {}
         for index in range(count):
             try:
                 handle = call("nvmlDeviceGetHandleByIndex", index)
@@ -151,10 +139,10 @@ def _read_all() -> GpuReading:
             gpus.append(card)
             if "gpu" not in card.unavailable:
                 handles[index] = handle
-                gpus.extend(_read_slices(card, handle, old_names))
+                gpus.extend(_read_slices(card, handle))
         links = read_links(handles)
         linked = tuple(replace(gpu, links=links.get(gpu.index, ())) if gpu.parent_uuid is None else gpu for gpu in gpus)
-        return GpuReading(linked, cuda, reader.unavailable, old_names)
+        return GpuReading(linked, cuda, reader.unavailable)
 
 
 def _unreadable(index: int, driver: str | None, reason: str, uuid: str | None = None, name: str | None = None) -> Gpu:
@@ -204,16 +192,11 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
     )
 
 
-def _read_slices(card: Gpu, handle: Any, old_names: dict[str, str]) -> list[Gpu]:
+def _read_slices(card: Gpu, handle: Any) -> list[Gpu]:
     if card.mig != "enabled":
         return []
-    found: list[Gpu] = []
-    for position, part in enumerate(Reader().read("mig", lambda: mig_handles(handle)[1]) or []):
-        found.append(_read_slice(card, part, position))
-        uuid, ids = found[-1].uuid, _instance_ids(part)
-        if uuid is not None and ids is not None:
-            old_names[uuid] = f"MIG-{card.uuid}/{ids[0]}/{ids[1]}"
-    return found
+    parts = Reader().read("mig", lambda: mig_handles(handle)[1]) or []
+    return [_read_slice(card, part, position) for position, part in enumerate(parts)]
 
 
 def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
@@ -224,24 +207,16 @@ def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
         **{**fields, "name": fields["name"] or card.name},
         compute_capability=card.compute_capability,
         driver=card.driver,
-        mig=slice_profile(fields["name"], handle) or f"slice {position}",
+        mig=slice_profile(fields["name"]) or f"slice {position}",
         parent_uuid=card.uuid,
         unavailable={**reader.unavailable, "catalogue_name": tr("a MIG slice has a share of its card's rates")},
     )
 
 
-def slice_profile(name: str | None, handle: Any) -> str | None:
-    """The profile of a MIG slice, "1g.10gb" or "1c.3g.20gb": in the name with newer drivers, else from the slice counts."""
+def slice_profile(name: str | None) -> str | None:
+    """The profile of a MIG slice, "1g.10gb" or "1c.3g.20gb", from its name."""
     match = re.search(r"\bMIG\s+(\S+)", name or "")
-    if match:
-        return match.group(1)
-    try:
-        counts = call("nvmlDeviceGetAttributes_v2", handle)
-    except Unreadable:
-        return None
-    memory = f"{counts.gpuInstanceSliceCount}g.{-(-int(counts.memorySizeMB) // 1024)}gb"
-    whole = counts.computeInstanceSliceCount == counts.gpuInstanceSliceCount
-    return memory if whole else f"{counts.computeInstanceSliceCount}c.{memory}"
+    return match.group(1) if match else None
 
 
 def _capability(handle: Any) -> str:
@@ -252,10 +227,3 @@ def _capability(handle: Any) -> str:
 def _cuda_version(number: int) -> str:
     """12090 -> "12.9"."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _instance_ids(handle: Any) -> tuple[int, int] | None:
-    try:
-        return int(call("nvmlDeviceGetGpuInstanceId", handle)), int(call("nvmlDeviceGetComputeInstanceId", handle))
-    except Unreadable:
-        return None

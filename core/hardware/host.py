@@ -33,15 +33,6 @@ class Limits:
     cpu_cores: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    folder: Path
-    root: str
-    """The cgroup that the folder shows: "/" on a host, the container's own inside one."""
-    controllers: frozenset[str]
-    """Empty for version 2."""
-
-
 def read_limits(root: Path = Path("/")) -> Limits:
     """The limits of the process that asks. `root` holds proc/ and sys/ (tests give another one).
 
@@ -72,14 +63,12 @@ def memory_limits(groups: Iterable[Path]) -> Limits:
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Folders of the groups that this process is in, its own first, for one controller in both versions."""
     paths = _own_paths(root)
-    for mount in _mounts(root):
-        if mount.controllers and controller not in mount.controllers:
+    for mount, shown, controllers in _mounts(root):
+        path = paths.get(controller if controllers else "")
+        if path is None or (controllers and controller not in controllers):
             continue
-        path = paths.get(controller if mount.controllers else "")
-        if path is None:
-            continue
-        inside = path.removeprefix(mount.root.rstrip("/")) if path.startswith(mount.root) else ""
-        top = root / mount.folder.relative_to("/")
+        inside = path.removeprefix(shown.rstrip("/")) if path.startswith(shown) else ""
+        top = root / mount.lstrip("/")
         folder = top / inside.strip("/")
         # In a container the path may be the host's: its own group is then what the mount shows.
         if not folder.is_dir():
@@ -101,14 +90,15 @@ def _own_paths(root: Path) -> dict[str, str]:
     return paths
 
 
-def _mounts(root: Path) -> Iterator[_Mount]:
+def _mounts(root: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """(folder, the cgroup that it shows: "/" on a host, the container's own inside one, controllers: none for version 2)."""
     for line in _lines(root / "proc/self/mountinfo"):
         left, _, right = line.partition(" - ")
         fields, kind = left.split(" "), right.split(" ")
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in {"cgroup", "cgroup2"}:
             continue
-        controllers = frozenset() if kind[0] == "cgroup2" else frozenset(kind[2].split(","))
-        yield _Mount(Path(_unescaped(fields[4])), _unescaped(fields[3]), controllers)
+        folder, shown = (_unescaped(fields[place]) for place in (4, 3))
+        yield folder, shown, [] if kind[0] == "cgroup2" else kind[2].split(",")
 
 
 def _unescaped(path: str) -> str:
@@ -184,14 +174,9 @@ def memory_within(limits: Limits) -> Memory:
 
 def count_cores(root: Path = Path("/")) -> int:
     """Cores that this process may use: its affinity and the cgroup's quota respected, at least 1."""
-    cores = len(own_cores())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     quota = read_limits(root).cpu_cores
     return max(1, cores if quota is None else min(cores, int(quota)))
-
-
-def own_cores() -> list[int]:
-    """Numbers of the cores of this process's affinity; of all, where the system has none."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(psutil.cpu_count() or 1))
 
 
 def nearest_existing(path: Path) -> Path:

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -145,7 +146,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         accelerator = "mps" if gpus else "cpu"
     else:
         reading = read_gpus()
-        gpus, cuda_notes = mark_visible(reading.gpus, environment, reading.old_mig_names)
+        gpus, cuda_notes = mark_visible(reading.gpus, environment)
         notes += cuda_notes
         accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
     unavailable |= reading.unavailable
@@ -251,7 +252,9 @@ def catalogue_machine(
         findings.append(_finding("gpu", message))
     if findings:
         raise UsageError(findings)
-    accelerator = _accelerator(spec, num_gpus)
+    accelerator: Accelerator = "cuda"
+    if num_gpus == 0 or (spec is not None and spec.compute_capability is None):
+        accelerator = "mps" if num_gpus else "cpu"
     notes: list[str] = []
     if ram_bytes is None:
         ram_bytes = DEFAULT_RAM_BYTES if accelerator != "mps" or spec is None else spec.memory_bytes
@@ -303,12 +306,6 @@ def _card(
     )
 
 
-def _accelerator(spec: GpuSpec | None, num_gpus: int) -> Accelerator:
-    if num_gpus == 0:
-        return "cpu"
-    return "mps" if spec is not None and spec.compute_capability is None else "cuda"
-
-
 def _check_figures(
     num_gpus: int,
     ram_bytes: int | None,
@@ -348,5 +345,4 @@ def _unknown_gpu(name: str) -> Finding:
     return Finding("unknown_gpu", "error", "gpu", message)
 
 
-def _finding(where: str, message: str) -> Finding:
-    return Finding("bad_value", "error", where, message)
+_finding = partial(Finding, "bad_value", "error")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.hardware.host import BF16_MACOS, version_tuple
@@ -19,11 +20,10 @@ from trainwiz.core.language import tr
 # and no whole card beside it (MIG user guide, "CUDA device enumeration").
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+K = TypeVar("K", int, str)
 
 
-def mark_visible(
-    gpus: Sequence[Gpu], environment: Mapping[str, str], old_mig_names: Mapping[str, str] | None = None
-) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+def mark_visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes.
 
     A lost card keeps its place in the numbering and is never visible.
@@ -35,11 +35,14 @@ def mark_visible(
     if text is None:
         chosen = list(cards)
     elif text.startswith("MIG-"):
-        chosen = _by_name(text, "MIG-", lambda name: _slice(name, slices, old_mig_names or {}), notes)
+        chosen = _chosen(text, _named("MIG-"), lambda name: _unique(name, slices), notes)
     elif text.startswith("GPU-"):
-        chosen = _by_name(text, "GPU-", lambda name: _unique(name, cards), notes)
+        chosen = _chosen(text, _named("GPU-"), lambda name: _unique(name, cards), notes)
+    elif text.strip():
+        chosen = _chosen(text, _leading_number, lambda number: cards[number] if number < len(cards) else None, notes)
     else:
-        chosen = _by_index(text, cards, notes)
+        chosen = []
+        notes.append(tr("{variable} is empty: no GPU is visible.", variable=VARIABLE))
     lost = [gpu for gpu in chosen if "gpu" in gpu.unavailable]
     for gpu in lost if text is not None else ():
         reason = gpu.unavailable["gpu"]
@@ -77,63 +80,42 @@ def _slowness(card: Gpu) -> tuple[float, float]:
     return (-(spec.fp32_flops if spec is not None else 0.0), -(capability[0] + capability[1] / 10))
 
 
-def _by_index(text: str, cards: Sequence[Gpu], notes: list[str]) -> list[Gpu]:
-    numbers: list[int] = []
+def _chosen(text: str, read: Callable[[str], K | None], find: Callable[[K], Gpu | None], notes: list[str]) -> list[Gpu]:
+    """The cards of all entries up to the first that `read` or `find` knows nothing of; none where one comes twice."""
+    wanted: list[K] = []
     for entry in text.split(","):
-        number = _leading_number(entry.strip())
-        if number in numbers:
+        key = read(entry)
+        if key is None:
+            _ignored(text, entry, notes)
+            break
+        if key in wanted:
             return _twice(text, entry, notes)
-        if number < 0:
-            if text.strip():
-                _ignored(text, entry, notes)
-            else:
-                notes.append(tr("{variable} is empty: no GPU is visible.", variable=VARIABLE))
-            break
-        numbers.append(number)
+        wanted.append(key)
     chosen: list[Gpu] = []
-    for number in numbers:
-        if number >= len(cards):
-            _ignored(text, str(number), notes)
-            break
-        chosen.append(cards[number])
-    return chosen
-
-
-def _leading_number(entry: str) -> int:
-    """As strtoul reads it: "2" and "2ampere" are 2; what starts with no number is -1."""
-    match = re.match(r"[+-]?\d+", entry)
-    return int(match.group()) if match else -1
-
-
-def _by_name(text: str, prefix: str, find: Callable[[str], Gpu | None], notes: list[str]) -> list[Gpu]:
-    names: list[str] = []
-    for name in text.split(","):
-        if name in names:
-            return _twice(text, name, notes)
-        if not name.startswith(prefix):
-            _ignored(text, name, notes)
-            break
-        names.append(name)
-    chosen: list[Gpu] = []
-    for name in names:
-        gpu = find(name)
+    for key in wanted:
+        gpu = find(key)
         if gpu is None:
-            _ignored(text, name, notes)
+            _ignored(text, str(key), notes)
             break
         if gpu in chosen:
-            return _twice(text, name, notes)
+            return _twice(text, str(key), notes)
         chosen.append(gpu)
     return chosen
+
+
+def _leading_number(entry: str) -> int | None:
+    """As strtoul reads it: "2" and "2ampere" are 2; None for what starts with no number."""
+    match = re.match(r"\+?\d+", entry.strip())
+    return int(match.group()) if match else None
+
+
+def _named(prefix: str) -> Callable[[str], str | None]:
+    return lambda name: name if name.startswith(prefix) else None
 
 
 def _unique(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
     found = [gpu for gpu in gpus if gpu.uuid is not None and gpu.uuid.startswith(name)]
     return found[0] if len(found) == 1 else None
-
-
-def _slice(name: str, slices: Sequence[Gpu], old_names: Mapping[str, str]) -> Gpu | None:
-    by_old_name = [gpu for gpu in slices if gpu.uuid is not None and old_names.get(gpu.uuid) == name]
-    return by_old_name[0] if by_old_name else _unique(name, slices)
 
 
 def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> list[Gpu]:

@@ -185,16 +185,17 @@ class Measurement:
 
     def is_sound(self) -> bool:
         """Every value has its type, and the numbers are those of a step: what a file says may be anything."""
-        for name, kind, optional in _KINDS:
-            value = getattr(self, name)
-            if not (optional and value is None) and not _CHECKS[kind](value):
+        for part in fields(self):
+            kind, _, optional = str(part.type).partition(" | ")
+            value, check = getattr(self, part.name), _CHECKS.get(kind)
+            if check and not (optional and value is None) and not check(value):
                 return False
         positive = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps, self.step_low_s)
         return (
             all(value > 0 for value in positive)
             and self.step_low_s <= self.step_s <= self.step_high_s
             and self.source in ("probe", "run")
-            and is_date(self.measured_at)
+            and _is_date(self.measured_at)
         )
 
     @classmethod
@@ -229,22 +230,15 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "tuple[str, ...]": lambda value: all(isinstance(word, str) for word in value),
 }
-_KINDS = [
-    (part.name, kind, bool(optional))
-    for part in fields(Measurement)
-    for kind, _, optional in (str(part.type).partition(" | "),)
-    if kind in _CHECKS
-]
-"""(name, type, whether it may be None) of what is checked."""
 
 
-def is_date(value: Any) -> bool:
+def _is_date(value: str) -> bool:
     """It is shown, so no escape code may stand where ISO 8601 lets any character separate date and time."""
     try:
         datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+    except ValueError:
         return False
-    return str(value).isprintable()
+    return value.isprintable()
 
 
 # Which measurements speak for a workload: the very same work, or the same model in another batch.

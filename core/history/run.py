@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.files import open_file
+from trainwiz.core.files import is_file
 from trainwiz.core.hardware import host
 from trainwiz.core.history.measurement import Measurement, cpu_key, measurement_of, steps_of
+from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.machine import Peaks
-from trainwiz.core.text import numbers_finite, parse_json
+from trainwiz.core.text import numbers_finite, object_in, objects_in
 
 # The measurement that a finished run is: from what its folder says. Reads files only; no training library.
 
@@ -23,9 +24,8 @@ PLANNED = "planned_measurement"
 """Key in plan.json: the fields of the measurement that the plan knows."""
 FEWEST_STEPS = 5
 """Of a run that was stopped; the first line, which has the first step in it, is not counted."""
-MOST_LINES = 20_000
-"""Of metrics.jsonl and of system.jsonl, the last ones."""
 TAIL_BYTES = 8 * 1024**2
+"""Of metrics.jsonl and of system.jsonl, the last ones."""
 STALLS = 0.02
 """Of the lines of a run, those of its longest waits for data."""
 
@@ -39,7 +39,8 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
         # With a smaller batch or fewer loader processes it is not what was planned.
         return None
     known, whole = _rows(run.metrics_jsonl)
-    rows = [row for row in known if _number(row, "time_s") >= _started_s(state)]
+    started_s = state.attempts[-1].started_s if state.attempts else 0.0
+    rows = [row for row in known if _number(row, "time_s") >= started_s]
     lines = [row for row in rows if "loss" in row]
     steps = steps_of([(_number(line, "step_s"), int(count)) for line, count in _counted(lines)])
     if steps is None or (state.status == "stopped" and steps.count < FEWEST_STEPS):
@@ -82,10 +83,6 @@ def _is_here(planned: Mapping[str, Any], state: RunState) -> bool:
 
 
 _SIZES = {"micro_batch_size": "micro_batch", "gradient_accumulation_steps": "accumulation"}
-
-
-def _started_s(state: RunState) -> float:
-    return state.attempts[-1].started_s if state.attempts else 0.0
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
@@ -133,7 +130,7 @@ def _start_s(state: RunState, rows: list[dict[str, Any]], lines: list[dict[str, 
     last = max(_number(row, "time_s") for row in rows)
     resumed = next((_number(row, "resumed_from") for row in rows if "resumed_from" in row), 0.0)
     done = max(1.0, (_number(lines[0], "step") or 1.0) - resumed)
-    seconds = (first - done * step_s - _started_s(state)) + max(0.0, state.ended_s - last)
+    seconds = (first - done * step_s - state.attempts[-1].started_s) + max(0.0, state.ended_s - last)
     return seconds if seconds > 0 else None
 
 
@@ -171,22 +168,8 @@ def _sampled(run: RunFolder) -> Peaks:
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """The last JSON objects of a file of lines (broken ones are left out), and whether these are all of them."""
-    try:
-        with open_file(path) as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return [], True
-    rows = []
-    for line in lines[-MOST_LINES:]:
-        try:
-            row = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows, size <= TAIL_BYTES and len(lines) <= MOST_LINES
+    rows = [*objects_from_the_end(path, TAIL_BYTES)]
+    return rows[::-1], not is_file(path) or path.stat().st_size <= TAIL_BYTES
 
 
 # Benchmark: what the steps of a run were, beside what its plan said. Reads files only; no training library.
@@ -229,9 +212,8 @@ class Benchmark:
 
 def is_benchmark(run: RunFolder) -> bool:
     """Whether the run was started to measure its steps."""
-    choices = (read_json(run.plan_json) or {}).get("choices")
-    keys = {choice.get("key") for choice in choices if isinstance(choice, dict)} if isinstance(choices, list) else set()
-    return "mode.benchmark_steps" in keys
+    choices = objects_in((read_json(run.plan_json) or {}).get("choices"))
+    return any(choice.get("key") == "mode.benchmark_steps" for choice in choices)
 
 
 def benchmark_of(run: RunFolder) -> Benchmark | None:
@@ -268,7 +250,7 @@ def _rate(name: str, before: dict[str, Any], last: dict[str, Any], seconds: floa
 
 
 def _planned(plan: dict[str, Any]) -> dict[str, Any]:
-    time, memory = (part if isinstance(part := plan.get(name), dict) else {} for name in ("time", "memory"))
+    time, memory = object_in(plan.get("time")), object_in(plan.get("memory"))
     sizes, basis = ("allocated_bytes", "device_used_bytes", "host_ram_bytes"), time.get("basis")
     figures = ("step_s", "step_low_s", "step_high_s", "tokens_per_s")
     return {

@@ -10,6 +10,7 @@ from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.names import Rule
 from trainwiz.core.importing.report import Imported, Place, Setting, read_document, refusal
 from trainwiz.core.importing.values import (
+    Unresolved,
     WrongValue,
     attempt,
     count_of,
@@ -156,25 +157,26 @@ def read(text: str, file: str) -> Imported:
     imported = Imported("accelerate", file)
     document.say_twice(imported)
     imported.take(document.flat(SECTIONS.__contains__))
-    imported.setup.update(_setup(imported))
+    imported.setup |= setup_of(imported)
     for setting in imported.settings.values():
         place_setting(imported, setting)
     _say_contradictions(imported)
     return imported
 
 
-def _setup(imported: Imported) -> dict[str, Any]:
-    """The file's keys of a setup with today's names and spelling."""
-    given = {name: setting.value for name, setting in imported.settings.items()}
-    setup: dict[str, Any] = {"launcher": "accelerate", "distributed_type": type_word(given["distributed_type"])}
-    kind = setup["distributed_type"]
+def setup_of(imported: Imported) -> dict[str, Any]:
+    """What the file, or the options that fill it, say of a setup, with today's names and spelling."""
+    given = {name: one.value for name, one in imported.settings.items() if not isinstance(one.value, Unresolved)}
+    setup: dict[str, Any] = {"launcher": "accelerate"}
+    kind = type_word(given["distributed_type"]) if "distributed_type" in given else None
+    if kind is not None:
+        setup["distributed_type"] = kind
     if "mixed_precision" in given:
         setup["mixed_precision"] = _precision_word(given["mixed_precision"])
     elif "fp16" in given:
         setup["mixed_precision"] = "fp16" if attempt(yes_or_no, given["fp16"]) else "no"
-    setup |= {
-        name: count_of(given.get(name)) for name in ("num_processes", "num_machines") if count_of(given.get(name))
-    }
+    counts = {name: count_of(given.get(name)) for name in ("num_processes", "num_machines")}
+    setup |= {name: count for name, count in counts.items() if count}
     if attempt(yes_or_no, given.get("use_cpu")) or kind == "MULTI_CPU":
         setup["use_cpu"] = True
     gpus = gpu_list(given.get("gpu_ids"))

@@ -9,18 +9,18 @@ from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.accelerate import engine_values, place_setting
+from trainwiz.core.importing.accelerate import engine_values, place_setting, setup_of
 from trainwiz.core.importing.names import NAMES_A_FILE
 from trainwiz.core.importing.report import Imported, Setting, refusal
-from trainwiz.core.importing.shell import ASSIGNED, Launch, Word, chosen, launches_of, read_script
+from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
-from trainwiz.core.importing.values import Unresolved, attempt, count_of, gpu_list, whole_number
+from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
 SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
-COUNTS_IN_ENVIRONMENT = frozenset({"llamafactory-cli", "lmf", "swift"})
-"""Frameworks that read NNODES and NPROC_PER_NODE, and give them to torchrun (their cli.py)."""
+LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
+"""They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 SURELY_THE_TRAINERS = 4
 """Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
 
@@ -32,8 +32,8 @@ LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
 SBATCH = re.compile(
-    r"^#SBATCH\s(?:.*\s)?(?:--(?P<name>nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-(?P<short>[Nnc]) ?)"
-    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)(?=\s|$)",
+    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
+    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|$)",
     re.MULTILINE,
 )
 SLURM: Mapping[str, str] = {
@@ -59,7 +59,7 @@ CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    script = read_script(text, given=_slurm_variables(text))
+    script = Script(text, given=_slurm_variables(text))
     launches = [launch for command in script.commands for launch in launches_of(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
@@ -70,57 +70,78 @@ def read(text: str, file: str) -> Imported:
         raise refusal(f"{file}:{launch.line}", message)
     imported = Imported("launch_command", file)
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
-    _place_launcher(imported, launch)
+    if launch.old_name:
+        imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
+    if launch.program in table.FLAGS:
+        _place_launcher(imported, launch)
     _place_environment(imported, launch)
+    gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
         imported.setup["launcher"] = launch.starter
         imported.say(launch.line, "processes_unknown", PROCESSES_UNKNOWN, program=launch.starter)
-    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup:
-        _one_process_for_each_gpu(imported)
+    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
+        # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
+        imported.setup |= _processes(len(gpus), 1)
     _place_script(imported, launch)
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings", SEVERAL, count=len(launches), line=launch.line)
-    if script.unclosed is not None:
-        imported.say(script.unclosed, "cut_off", CUT_OFF, line=script.unclosed)
+    if script.cut_off is not None:
+        imported.say(script.cut_off, "cut_off", CUT_OFF, line=script.cut_off)
     return imported
+
+
+def _slurm_variables(text: str) -> dict[str, str]:
+    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
+    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
+    asked = SBATCH.findall(header[0] if header is not None else "")
+    return {name: count for long, short, count in asked for name in SLURM[long or short].split()}
 
 
 # The options of the launchers -> the setup, under accelerate's names.
 
 
 def _place_launcher(imported: Imported, launch: Launch) -> None:
-    if launch.old_name:
-        imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    if launch.program not in table.FLAGS:
-        return
-    setup = {"accelerate": _accelerate, "torchrun": _torchrun, "deepspeed": _deepspeed}[launch.program](launch)
-    imported.setup.update(setup)
+    options = launch.options
+    if launch.program == "accelerate":
+        options = [_as_in_file(imported, option) for option in options]
+        imported.take(option for option in options if option.name)
+        imported.setup |= setup_of(imported)
+        if not {"distributed_type", "config_file"} & set(imported.settings) and "num_processes" in imported.setup:
+            # _validate_launch_command: without a file, several processes are several GPUs.
+            imported.setup |= _processes(imported.setup["num_processes"], 1)
+    else:
+        imported.setup |= _torchrun(launch) if launch.program == "torchrun" else _deepspeed(launch)
     decided = engine_values(imported.setup)
-    imported.take(_as_in_file(option) for option in launch.options if option.name)
-    for option in launch.options:
+    for option in options:
         _place_option(imported, launch.program, option, decided)
-    nodes = launch.option("nnodes")
+    nodes, hosts = launch.option("nnodes"), launch.option("hostfile")
     if nodes is not None and re.fullmatch(r"\d+:\d+", str(nodes)):
         imported.say(launch.line, "elastic_nodes", ELASTIC, range=nodes)
-    hosts = launch.option("hostfile")
     if hosts and launch.option("num_nodes", "include") is None:
         imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, file=plain_text(hosts, 80))
     imported.settings.clear()
 
 
-def _as_in_file(option: Setting) -> Setting:
+def _as_in_file(imported: Imported, option: Setting) -> Setting:
     """The option of `accelerate launch` as the key of its file."""
-    section = "deepspeed_config" if option.name in table.OF_DEEPSPEED_SECTION else ""
+    name = option.name
+    if name in table.ENGINES:
+        return option.called("distributed_type", table.ENGINES[name])
+    if name == "cpu":
+        return option.called("use_cpu")
+    if name in ("fp16", "bf16"):
+        imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
+        return option.called("mixed_precision", name)
+    section = "deepspeed_config" if name in table.OF_DEEPSPEED_SECTION else ""
     for prefix in ("fsdp_", "dynamo_", "parallelism_config_"):
-        section = f"{prefix.removesuffix('config_')}config" if option.name.startswith(prefix) else section
-    return replace(option, name=f"{section}.{option.name}", written="") if section else option
+        section = f"{prefix.removesuffix('config_')}config" if name.startswith(prefix) else section
+    return replace(option, name=f"{section}.{name}", written="") if section else option
 
 
 def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> None:
     name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
-    in_file = _as_in_file(option)
     if not name or (isinstance(option.value, Unresolved) and table.OPTION_REASONS.get(name) != table.RENDEZVOUS):
-        imported.leave_unknown(replace(option, written=name or option.written))
+        imported.leave_unknown(replace(option, written=(option.written or name.rpartition(".")[2]).lstrip("-")))
     elif option.written.startswith("--"):
         imported.leave_unknown(replace(option, written=name))
         launcher = "accelerate launch" if program == "accelerate" else program
@@ -128,15 +149,12 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
     elif name == "config_file":
         imported.refer("accelerate", str(option.value), option.line)
         imported.drop(option, NAMES_A_FILE)
-    elif program == "accelerate" and name in ("fp16", "bf16"):
-        imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
-        imported.map(option, "engine.precision", name)
     elif name == "include" and "engine.gpus" in decided:
         imported.map(option, "engine.gpus", decided["engine.gpus"])
     elif key in decided:
         imported.map(option, key, decided[key])
-    elif program == "accelerate" and (in_file is not option or name == "num_cpu_threads_per_process"):
-        place_setting(imported, in_file)
+    elif program == "accelerate" and ("." in name or name in (*table.SETUP_KEYS, "num_cpu_threads_per_process")):
+        place_setting(imported, option)
     elif name.startswith(("megatron_lm_", "fp8_")):
         imported.drop(option, table.MEGATRON if name.startswith("megatron") else table.FP8)
     elif key and option.value not in ("1", "-1", "auto", "gpu", "all"):
@@ -150,33 +168,6 @@ def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
     if per_node is not None:
         kind = "MULTI_GPU" if per_node * nodes > 1 else "NO"
         setup |= {"num_processes": per_node * nodes, "distributed_type": kind}
-    return setup
-
-
-def _accelerate(launch: Launch) -> dict[str, Any]:
-    given = {option.name: option.value for option in launch.options if not isinstance(option.value, Unresolved)}
-    setup: dict[str, Any] = {
-        name: count_of(given.get(name)) for name in ("num_processes", "num_machines") if count_of(given.get(name))
-    }
-    for name, value in given.items():
-        if name == "mixed_precision":
-            setup[name] = str(value).lower()
-        elif name in ("fp16", "bf16"):
-            setup["mixed_precision"] = name
-        elif name in table.ENGINES:
-            setup["distributed_type"] = table.ENGINES[name]
-        elif name in ("fsdp_sharding_strategy", "deepspeed_config_file") or (name == "gpu_ids" and gpu_list(value)):
-            setup[name] = value
-    if "cpu" in given:
-        setup["use_cpu"] = True
-    if attempt(whole_number, given.get("zero_stage")) is not None:
-        setup["zero_stage"] = whole_number(given["zero_stage"])
-    if setup.get("distributed_type") == "DEEPSPEED" and "deepspeed_config_file" in setup:
-        # The stage stands in that file.
-        setup["zero_stage"] = None
-    if "distributed_type" not in setup and "config_file" not in given and "num_processes" in setup:
-        # _validate_launch_command: without a file, several processes are several GPUs.
-        setup["distributed_type"] = "MULTI_GPU" if setup["num_processes"] > 1 else "NO"
     return setup
 
 
@@ -217,7 +208,7 @@ OF_ACCELERATE = mark("accelerate's launcher reads it; a run of trainwiz has its 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
     counted: dict[str, tuple[str, int]] = {}
-    if launch.framework in COUNTS_IN_ENVIRONMENT:
+    if launch.script_name() in LLAMA_FACTORY:
         known = {name: count_of(word.text) for name, word in launch.environment.items() if word.known}
         nodes, per_node = known.get("NNODES") or 1, known.get("NPROC_PER_NODE")
         imported.setup |= _processes(per_node, nodes)
@@ -268,20 +259,6 @@ def _place_variable(imported: Imported, setting: Setting) -> None:
             imported.map(setting, f"engine.environment.{name}", value)
 
 
-def _slurm_variables(text: str) -> dict[str, str]:
-    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
-    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
-    asked = SBATCH.finditer(header[0] if header is not None else "")
-    return {name: found["count"] for found in asked for name in SLURM[found["name"] or found["short"]].split()}
-
-
-def _one_process_for_each_gpu(imported: Imported) -> None:
-    """Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences."""
-    gpus = gpu_list(imported.setup.get("gpu_ids"))
-    if gpus:
-        imported.setup |= _processes(len(gpus), 1)
-
-
 # The script and its arguments.
 
 
@@ -305,7 +282,7 @@ def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> st
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
     if launch.program == "trl" or script in SFT_SCRIPTS:
         return "SFTConfig" if script in SFT_SCRIPTS and settings else None
-    if launch.program == "framework" and launch.framework not in ("llamafactory-cli", "lmf"):
+    if launch.program == "framework" and script not in LLAMA_FACTORY:
         return None
     names = {setting.name for setting in settings}
     surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)

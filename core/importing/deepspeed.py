@@ -171,7 +171,7 @@ def _peak(imported: Imported, setting: Setting) -> None:
     if other is not None and peak != other:
         imported.say(setting, "contradiction", SCHEDULER_WINS, other=f"{other:g}", peak=f"{peak:g}")
         why = mark("The scheduler sets the rate at every step.")
-        imported.take_back("training.learning_rate", "optimizer.params.lr", why)
+        imported.take_back("training.learning_rate", why, "optimizer.params.lr")
     imported.map(setting, "training.learning_rate", peak)
 
 
@@ -207,14 +207,12 @@ def _say_more(imported: Imported, given: Mapping[str, Any]) -> None:
             settings[BATCH[0]], "contradiction", NO_MULTIPLE, total=total, micro=micro, accumulation=accumulation
         )
         why = mark("It contradicts micro-batch and accumulation.")
-        imported.take_back("batch.target_samples", BATCH[0], why)
+        imported.take_back("batch.target_samples", why)
     on = [settings[name] for name in HALVES if imported.read(name, yes_or_no)]
     if len(on) > 1:
         first, second = (setting.as_written().partition(".")[0] for setting in on)
         imported.say(on[1], "contradiction", BOTH_HALVES, first=first, second=second)
-        for setting in on:
-            why = mark("Both halves are enabled, which cannot be.")
-            imported.take_back("engine.precision", setting.as_written(), why)
+        imported.take_back("engine.precision", mark("Both halves are enabled, which cannot be."))
 
 
 SPECIAL: Mapping[str, Place] = {

@@ -274,10 +274,7 @@ SHORT: Mapping[str, Mapping[str, str]] = {
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
 OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
-    "accelerate": {
-        **{name: key for name, key in SETUP_KEYS.items() if name not in ("distributed_type", "use_cpu")},
-        "cpu": "engine.device", **dict.fromkeys(ENGINES, "engine.strategy"),
-    },
+    "accelerate": {},
     "torchrun": {"nproc_per_node": "engine.processes", "nnodes": "engine.nodes"},
     "deepspeed": {
         "num_gpus": "engine.processes", "num_accelerators": "engine.processes", "num_nodes": "engine.nodes",
@@ -308,11 +305,8 @@ OPTION_REASONS: Mapping[str, str] = for_each(
     }
 )
 
-FRAMEWORKS: Mapping[str, frozenset[str]] = {
-    "llamafactory-cli": words("train"), "lmf": words("train"), "swift": words("sft pt"), "axolotl": words("train"),
-    "fairseq-train": words(""), "fairseq-hydra-train": words(""),
-}  # fmt: skip
-"""Programs that start their processes by themselves -> their commands that train; none where they have no others."""
+FRAMEWORKS = words("llamafactory-cli lmf axolotl")
+"""Programs that start their processes by themselves, with the command `train`."""
 NOT_TRAINING = words(
     "mypy ruff black isort flake8 pylint coverage sphinx twine pre_commit timeit cProfile zipfile gdown wandb sglang vllm "
     "axolotl.cli.preprocess pip venv http.server json.tool ipykernel setup.py manage.py virtualenv build pytest unittest "

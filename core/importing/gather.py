@@ -69,7 +69,8 @@ AMONG_OTHER_TEXT = mark("{file} holds commands among other text: paste the one c
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 """Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
 HOLDS_OTHERS = re.compile(r"(?:.*/)?(?:(?:GNU)?makefile|[^/]*\.(?:mk|md|rst))", re.IGNORECASE)
-FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})", re.MULTILINE)
+FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
+"""What stands between two of them, or in a here-document, is of another kind."""
 
 
 def read(text: str, file: str) -> Imported:

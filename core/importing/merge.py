@@ -29,7 +29,7 @@ WEAK_STRATEGIES = ("ddp", "single")
 """What a launcher alone comes to; that the script then uses DeepSpeed or FSDP contradicts nothing."""
 MOST_PARTS = 1000
 OVERLAID, BY_SETUP = -1, 0
-"""Ranks of what a setup decides: below all that a text says directly; the last setup stands for all of them."""
+"""Ranks of what a setup decides: below all that a text says directly."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
 
 TWO_PLACES = mark("{place} says {key} {value}, and {other_place} says {other}; {value} is taken.")
@@ -82,44 +82,42 @@ class Claim:
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
     merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
-    for part in sorted(parts, key=lambda part: RANKS[part.kind]):
-        # Files first, then commands: the last one wins.
-        merged.setup.update(part.setup)
-    claims = _claims(parts, engine_values(merged.setup))
-    winners = {key: max(made, key=lambda claim: claim.rank) for key, made in claims.items()}
+    # Files first, then commands: the last one wins.
+    ordered = sorted(parts, key=lambda part: RANKS[part.kind])
+    for part in ordered:
+        merged.setup |= part.setup
     for part in parts:
-        merged.values.update(part.defaults)
+        merged.values |= part.defaults
         merged.renamed += part.renamed
         merged.unknown += part.unknown
         merged.dropped += part.dropped
         merged.findings += part.findings
     merged.findings += findings
-    merged.values.update((key, winner.value) for key, winner in winners.items())
-    for key, made in claims.items():
-        for claim in made:
-            if claim is not winners[key] and not _agree(key, claim, winners[key]):
-                merged.findings.append(_contradiction(key, claim, winners[key]))
+    winners: dict[str, Claim] = {}
+    for key, claims in _claims(parts, ordered, engine_values(merged.setup)).items():
+        winners[key] = winner = max(claims, key=lambda claim: claim.rank)
+        merged.values[key] = winner.value
+        merged.findings += [_contradiction(key, claim, winner) for claim in claims if not _agree(key, claim, winner)]
     _keep_what_counts(merged, winners)
     return merged
 
 
-def _claims(parts: Sequence[Imported], laid_over: Mapping[str, Any]) -> dict[str, list[Claim]]:
+def _claims(
+    parts: Sequence[Imported], ordered: Sequence[Imported], laid_over: Mapping[str, Any]
+) -> dict[str, list[Claim]]:
     """Key -> everything that is said of it. `laid_over` is what all setups together decide."""
     claims: dict[str, list[Claim]] = {}
+    # That ZeRO is of stage 2 where none is named says nothing beside a file.
     beside_file = any(part.kind == "deepspeed" for part in parts)
-    for key, value in laid_over.items():
-        speakers = []
-        for part in sorted(parts, key=lambda part: RANKS[part.kind]):
-            kind = str(part.setup.get("distributed_type")).upper()
-            # That ZeRO is of stage 2 where none is named says nothing beside a file.
-            default = (
-                beside_file and key == "engine.strategy" and kind == "DEEPSPEED" and "zero_stage" not in part.setup
-            )
-            if key in engine_values(part.setup) and not default:
-                speakers.append(part)
-        if speakers:
-            claims[key] = [Claim(part, engine_values(part.setup)[key], OVERLAID) for part in speakers[:-1]]
-            claims[key].append(Claim(speakers[-1], value, BY_SETUP))
+    for part in ordered:
+        own = engine_values(part.setup)
+        if beside_file and part.setup.get("distributed_type") == "DEEPSPEED" and "zero_stage" not in part.setup:
+            own.pop("engine.strategy", None)
+        for key in set(own) & set(laid_over):
+            claims.setdefault(key, []).append(Claim(part, own[key], OVERLAID))
+    for key, made in claims.items():
+        # The last setup stands for all of them.
+        made[-1] = Claim(made[-1].part, laid_over[key], BY_SETUP)
     for order, part in enumerate(parts):
         own = engine_values(part.setup)
         for key, value in part.values.items():
@@ -130,17 +128,12 @@ def _claims(parts: Sequence[Imported], laid_over: Mapping[str, Any]) -> dict[str
 
 
 def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
-    place, other = winner.part.place_of(key), claim.part.place_of(key)
-    words = {
-        "place": place,
-        "key": key,
-        "value": shown(winner.value),
-        "other_place": other,
-        "other": shown(claim.value),
-    }
+    place, other_place = winner.part.place_of(key), claim.part.place_of(key)
+    words = {"key": key, "value": shown(winner.value), "other": shown(claim.value)}
     # To override a file is what the options of a command are for.
     severity: Severity = "note" if winner.part.kind == "launch_command" else "warning"
-    return Finding("contradiction", severity, place, tr(TWO_PLACES, **words))
+    message = tr(TWO_PLACES, place=place, other_place=other_place, **words)
+    return Finding("contradiction", severity, place, message)
 
 
 def _agree(key: str, claim: Claim, winner: Claim) -> bool:
@@ -215,11 +208,16 @@ def _whole_batch(merged: Imported) -> None:
     total, micro, accumulation = (values.get(key) for key in BATCH)
     processes = values.get("engine.processes")
     world = None if processes is None else int(processes) * int(values.get("engine.nodes") or 1)
-    if micro is None or any(key in values for key in ("batch.target_tokens", "batch.target_real_tokens")):
+    if micro is None or {"batch.target_tokens", "batch.target_real_tokens"} & set(values):
         return
     window, place = micro * (accumulation or 1), merged.place_of(BATCH[0])
     if total is None and accumulation is not None:
-        _say_total(merged, window, world)
+        # A plan for another number of GPUs keeps what a step sees, so the profile says how much that is.
+        said = tr(ANY_NUMBER, window=window)
+        if world is not None:
+            values[BATCH[0]] = window * world
+            said = tr(KEPT, window=window, world=world, total=window * world)
+        merged.findings.append(Finding("follows", "note", merged.place_of(BATCH[1]), said))
     elif total is None or (world is None and accumulation is None):
         return
     elif world is None:
@@ -229,31 +227,12 @@ def _whole_batch(merged: Imported) -> None:
             said = tr(SO_MANY, place=place, total=total, window=window, world=total // window)
             merged.findings.append(Finding("follows", "note", place, said))
     elif total % (micro * world) if accumulation is None else total != window * world:
-        said = tr(
-            CONTRADICTS,
-            place=place,
-            total=total,
-            micro=micro,
-            accumulation=accumulation or 1,
-            world=world,
-            product=window * world,
-        )
+        words = {"total": total, "micro": micro, "accumulation": accumulation or 1, "product": window * world}
+        said = tr(CONTRADICTS, place=place, world=world, **words)
         merged.findings.append(Finding("contradiction", "warning", place, said))
-        for entry in [entry for entry in merged.mapped if entry.key == BATCH[0]]:
-            why = mark("It contradicts micro-batch, accumulation and the number of processes.")
-            merged.mapped.remove(entry)
-            merged.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
+        why = mark("It contradicts micro-batch, accumulation and the number of processes.")
+        merged.take_back(BATCH[0], why)
         values[BATCH[0]] = window * world
-
-
-def _say_total(merged: Imported, window: int, world: int | None) -> None:
-    """A plan for another number of GPUs keeps what a step sees, so the profile says how much that is."""
-    if world is not None:
-        merged.values[BATCH[0]] = window * world
-    said = (
-        tr(ANY_NUMBER, window=window) if world is None else tr(KEPT, window=window, world=world, total=window * world)
-    )
-    merged.findings.append(Finding("follows", "note", merged.place_of(BATCH[1]), said))
 
 
 def _say_data_parallel(merged: Imported) -> None:

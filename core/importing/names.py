@@ -34,7 +34,7 @@ TASK_IS_NAMED = mark("It names the task.")
 CHANGES = mark("trainwiz has no such change of the training; the run goes without it.")
 
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
-# examples, TRL, LLaMA-Factory, axolotl, alignment-handbook, swift, fairseq. A test compares them with what is installed.
+# examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
 _CONVERSION = {int: "count", float: "number", bool: "yes"}
 TRAINER: Mapping[str, Rule] = {
@@ -187,8 +187,6 @@ RENAMED: Mapping[str, str] = {
     "per_gpu_eval_batch_size": "per_device_eval_batch_size",
     "no_cuda": "use_cpu",
     "adafactor": "optim",
-    "xpu_backend": "ddp_backend",  # last in 4.30
-    "sharded_ddp": "fsdp",  # fairscale's; last in 4.30
     "torchdynamo": "torch_compile_backend",
     "include_inputs_for_metrics": "include_for_metrics",
     "include_tokens_per_second": "include_num_input_tokens_seen",
@@ -209,9 +207,6 @@ RENAMED: Mapping[str, str] = {
 
 SWITCHES: Mapping[str, str] = {"adafactor": "adafactor", "group_by_length": "group_by_length"}
 """Old names that were yes or no -> what the value of today's name is for yes."""
-
-SHARDED: Mapping[str, str] = {"simple": "shard_grad_op", "zero_dp_2": "shard_grad_op", "zero_dp_3": "full_shard"}
-"""fairscale's ways -> options of `fsdp`."""
 
 REMOVED_OPTIMIZERS: Mapping[str, str] = {
     "adamw_hf": "adamw_torch",  # last in 4.46
@@ -238,7 +233,7 @@ _SAME: Mapping[str, str] = {
     "text_column": "dataset_text_field text_column_name prompt_column source_column",
     "target_column": "summary_column response_column label_column",
     "max_seq_length": "max_length max_source_length block_size model_max_length cutoff_len seq_len seq_length "
-    "max_seq_len sequence_length context_length sequence_len max_sequence_length tokens_per_sample",
+    "max_seq_len sequence_length context_length sequence_len max_sequence_length",
     "max_target_length": "target_length max_target_len",
     "generation_max_length": "val_max_target_length",
     "generation_num_beams": "num_beams eval_beams",
@@ -258,25 +253,24 @@ _SAME: Mapping[str, str] = {
     "deepspeed": "deepspeed_config ds_config deepspeed_config_file deepspeed_config_path ds_config_path ds_file",
     "learning_rate": "lr",
     "optim": "optimizer",
-    "num_train_epochs": "epochs num_epochs train_epochs n_epochs max_epoch max_epochs",
-    "max_steps": "max_train_steps train_steps max_update",
-    "warmup_steps": "num_warmup_steps lr_warmup_steps warmup_updates",
+    "num_train_epochs": "epochs num_epochs train_epochs n_epochs max_epochs",
+    "max_steps": "max_train_steps train_steps",
+    "warmup_steps": "num_warmup_steps lr_warmup_steps",
     "lr_scheduler_type": "lr_scheduler scheduler_type",
     "per_device_train_batch_size": "train_batch_size batch_size micro_batch_size device_batch_size "
-    "train_batch_size_per_gpu batch_size_per_gpu batch_size_per_device train_micro_batch_size_per_gpu train_batchsize "
-    "max_sentences",
+    "train_batch_size_per_gpu batch_size_per_gpu batch_size_per_device train_micro_batch_size_per_gpu train_batchsize",
     "per_device_eval_batch_size": "eval_batch_size val_batch_size eval_batch_size_per_gpu",
     "gradient_accumulation_steps": "grad_accum grad_accumulation_steps accumulation_steps gradient_accumulation "
-    "accumulate_grad_batches update_freq",
+    "accumulate_grad_batches",
     "weight_decay": "adam_weight_decay",
-    "max_grad_norm": "grad_clip clip_grad gradient_clip gradient_clipping clip_norm",
+    "max_grad_norm": "grad_clip clip_grad gradient_clip gradient_clipping",
     "activation_checkpointing": "gradient_checkpoint use_gradient_checkpointing grad_checkpointing",
     "dataloader_num_workers": "num_workers",
     "adam_beta1": "beta1",
     "adam_beta2": "beta2",
     "adam_epsilon": "adam_eps",
-    "save_steps": "checkpointing_steps save_per_step save_interval_updates",
-    "save_total_limit": "checkpoints_total_limit keep_interval_updates",
+    "save_steps": "checkpointing_steps save_per_step",
+    "save_total_limit": "checkpoints_total_limit",
     "logging_steps": "log_interval",
     "label_smoothing_factor": "label_smoothing",
     "neftune_noise_alpha": "neftune_alpha noisy_embedding_alpha",

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
@@ -77,31 +78,24 @@ def _schedule(imported: Imported, setting: Setting) -> None:
 
 
 def _schedule_options(imported: Imported, setting: Setting) -> None:
-    options = setting.value
-    if not isinstance(options, Mapping):
-        raise WrongValue(options)
-    final = _final_rate(imported, imported.read("lr_scheduler_type", text_value) or "linear", options)
-    if final is None:
-        why = mark("trainwiz has no setting for these options of the schedule.")
-        raise LeftOut(why if options else mark("It is not set."))
-    imported.map(setting, "training.final_learning_rate", final)
-    used = ("lr_end", "min_lr", "min_lr_rate")
-    same = [("power", 1), ("num_cycles", 0.5)]
-    ignored = sorted(str(name) for name, value in options.items() if name not in used and (name, value) not in same)
+    """The learning rate of the last step, where the options say it."""
+    if not isinstance(setting.value, Mapping):
+        raise WrongValue(setting.value)
+    kind, options = imported.read("lr_scheduler_type", text_value), setting.value
+    final = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}.get(kind or "", "")
+    if options.get(final) is not None:
+        rate = decimal_number(options[final])
+    elif final == "min_lr" and options.get("min_lr_rate") is not None:
+        peak = imported.read("learning_rate", decimal_number) or DEFAULT_LEARNING_RATE
+        rate = float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")
+    elif final == "lr_end":
+        rate = POLYNOMIAL_END
+    else:
+        raise LeftOut(mark("trainwiz has no setting for these options of the schedule.") if options else table.UNSET)
+    imported.map(setting, "training.final_learning_rate", rate)
+    ignored = sorted(str(name) for name in options if name not in ("lr_end", "min_lr", "min_lr_rate"))
     if ignored:
         imported.say(setting, "unsupported_schedule", NO_OPTION, ignored=plain_text(", ".join(ignored), 80))
-
-
-def _final_rate(imported: Imported, kind: str, options: Mapping[str, Any]) -> float | None:
-    """The learning rate of the last step, where the options say it."""
-    if kind == "polynomial":
-        return decimal_number(options.get("lr_end", POLYNOMIAL_END))
-    if kind == "cosine_with_min_lr" and options.get("min_lr") is not None:
-        return decimal_number(options["min_lr"])
-    if kind == "cosine_with_min_lr" and options.get("min_lr_rate") is not None:
-        peak = imported.read("learning_rate", decimal_number) or DEFAULT_LEARNING_RATE
-        return float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")
-    return None
 
 
 def _warmup(imported: Imported, setting: Setting) -> None:
@@ -214,7 +208,7 @@ def _deepspeed(imported: Imported, setting: Setting) -> None:
     """A file's name, or the settings themselves, which are read as the file would be."""
     from trainwiz.core.importing import deepspeed
 
-    value = setting.value
+    value, name = setting.value, setting.as_written()
     if not isinstance(value, Mapping) and not text_value(value).startswith("{"):
         imported.refer("deepspeed", text_value(value), setting.line)
         raise LeftOut(table.NAMES_A_FILE)
@@ -223,15 +217,12 @@ def _deepspeed(imported: Imported, setting: Setting) -> None:
         inner = deepspeed.read(json.dumps(given, default=str), imported.file)
     except (NotImportable, ValueError):
         raise WrongValue(value) from None
-    name = setting.as_written()
-    for entry in inner.mapped:
-        imported.map(Setting(f"{name}.{entry.name}", entry.value, setting.line), entry.key, entry.set_to)
-    for renamed in inner.renamed:
-        imported.rename(f"{name}.{renamed.old}", renamed.new, setting.line)
-    for dropped in inner.dropped:
-        imported.drop(Setting(f"{name}.{dropped.name}", dropped.value, setting.line), dropped.why)
-    for unknown in inner.unknown:
-        imported.leave_unknown(Setting(f"{name}.{unknown.name}", unknown.value, setting.line))
+    line = setting.line
+    imported.mapped += [replace(entry, name=f"{name}.{entry.name}", line=line) for entry in inner.mapped]
+    imported.renamed += [replace(entry, old=f"{name}.{entry.old}", line=line) for entry in inner.renamed]
+    imported.dropped += [replace(entry, name=f"{name}.{entry.name}", line=line) for entry in inner.dropped]
+    imported.unknown += [replace(entry, name=f"{name}.{entry.name}", line=line) for entry in inner.unknown]
+    imported.values |= inner.values
     for finding in inner.findings:
         imported.say(setting, finding.code, "{message}", message=finding.message)
 
@@ -331,11 +322,11 @@ def _targets(value: Any) -> list[str]:
     return names
 
 
-def _every_layer(imported: Imported, setting: Setting) -> None:
+def _every_layer(value: Any) -> list[str]:
     """axolotl's lora_target_linear, which names all linear layers beside those of lora_target_modules."""
-    if not yes_or_no(setting.value):
+    if not yes_or_no(value):
         raise LeftOut(table.OFF)
-    _of_adapters("peft.targets", lambda _: list(ALL_LINEAR))(imported, setting)
+    return list(ALL_LINEAR)
 
 
 def _quantized(imported: Imported, setting: Setting) -> None:
@@ -362,13 +353,9 @@ def _data(imported: Imported, setting: Setting) -> None:
         imported.map(setting, "data.sources.0.name", names[0])
     else:
         imported.map(setting, "data.sources", [{"name": name} for name in names])
-    described = (
-        {str(key) for item in setting.value if isinstance(item, Mapping) for key in item} - {"path", "id"}
-        if (isinstance(setting.value, list))
-        else set()
-    )
-    for key in sorted(described):
-        values = [item.get(key) for item in setting.value if isinstance(item, Mapping)]
+    items = [item for item in setting.value if isinstance(item, Mapping)] if isinstance(setting.value, list) else []
+    for key in sorted({str(key) for item in items for key in item} - {"path", "id"}):
+        values = [item.get(key) for item in items]
         inner = Setting(f"{setting.as_written()}.{key}", values[0] if len(values) == 1 else values, setting.line)
         if key in ("split", "name") and len(names) == 1 and isinstance(values[0], str):
             imported.map(inner, f"data.sources.0.{'split' if key == 'split' else 'subset'}", values[0])
@@ -473,7 +460,7 @@ SPECIAL: Mapping[str, Place] = {
     "lora_alpha": _of_adapters("peft.alpha", decimal_number),
     "lora_dropout": _of_adapters("peft.dropout", decimal_number),
     "lora_target_modules": _of_adapters("peft.targets", _targets),
-    "lora_target_linear": _every_layer,
+    "lora_target_linear": _of_adapters("peft.targets", _every_layer),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _quantized),
     **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
     "dataset_config_name": _of_source("subset", text_value),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from trainwiz.core.importing.names import LORA_DEFAULTS
+from trainwiz.core.importing.names import LORA_DEFAULTS, words
 from trainwiz.core.importing.report import Imported, Setting, refusal
 from trainwiz.core.importing.trainer import fill, is_known, other_training, task_of
 from trainwiz.core.importing.values import ENUMERATIONS, Unresolved, gpu_list
@@ -16,28 +15,12 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text, within_bounds
 
 ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
-CONFIG_CLASSES = frozenset(
-    f"{kind}Config"
-    for kind in [
-        "SFT",
-        "DPO",
-        "KTO",
-        "ORPO",
-        "CPO",
-        "GRPO",
-        "RLOO",
-        "PPO",
-        "Reward",
-        "GKD",
-        "BCO",
-        "OnlineDPO",
-        "XPO",
-        "NashMD",
-        "PRM",
-    ]
+CONFIG_CLASSES = words(
+    "SFTConfig DPOConfig KTOConfig ORPOConfig CPOConfig GRPOConfig RLOOConfig PPOConfig RewardConfig GKDConfig BCOConfig "
+    "OnlineDPOConfig XPOConfig NashMDConfig PRMConfig"
 )
 """TRL's children of TrainingArguments."""
-FILE_READERS = frozenset({"json", "csv", "parquet", "text", "arrow"})
+FILE_READERS = words("json csv parquet text arrow")
 """First argument of load_dataset for data_files."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
 MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length"
@@ -52,26 +35,22 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "lora": {"r": "lora_r", "target_modules": "lora_target_modules"},
 }
 """What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
-NOT_OF_LORA = frozenset({"model", "peft_type", "use_gradient_checkpointing", "random_state", "max_seq_length"})
+NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
 SEVERAL_CALLS = mark("{name} is called {count} times; the call on line {line} was read.")
 OF_COMMAND_LINE = mark(
     "Some values come from the command line (line {line}): the command that starts the script says them."
 )
+FROM_COMMAND = mark(
+    "{file} takes its arguments from the command line (line {line}); import the command that starts it."
+)
+NOTHING = mark("{file} calls neither TrainingArguments nor anything else that says how it trains.")
 CHANGED_LATER = mark(
     "{name} is changed after it was given, which only a run could follow; it is left out, so set the value that is meant."
 )
 
 DEEPEST, MOST_STEPS = 40, 5_000
 """Names of names and sums of sums, and expressions read for one value: no script that people write has as many."""
-LARGEST, LONGEST_TEXT = 10**15, 10_000
-ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Pow: operator.pow,
-}
+LONGEST_TEXT = 10_000
 MODULES_OF_CONSTANTS = ("torch.", "np.", "numpy.")
 """Their attributes (torch.bfloat16) are written for what they are."""
 
@@ -85,45 +64,42 @@ class Script:
 
     def __init__(self, tree: ast.Module) -> None:
         self.bound: dict[str, ast.expr | None] = {}
-        """Constants of the file and of its classes; None for a name that is bound twice, or by something else."""
+        """Constants; None for a name that is bound twice, or by something else than a plain assignment."""
         self.calls: list[ast.Call] = []
         self.changed: dict[str, dict[str, ast.expr]] = {}
         """Name -> what is put into it one by one: NAME.key = value, NAME["key"] = value."""
         self.steps = 0
-        self._walk(tree, "")
-        self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
-
-    def _walk(self, tree: ast.AST, within: str) -> None:
-        for node in ast.iter_child_nodes(tree):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 self.calls.append(node)
             elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    self._assign(target, node.value, within)
+                    self._assign(target, node.value)
             elif isinstance(node, ast.arg):
                 self.bound[node.arg] = None
             elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension | ast.NamedExpr):
-                self.bound |= {name.id: None for name in ast.walk(node.target) if isinstance(name, ast.Name)}
-            self._walk(node, f"{node.name}." if isinstance(node, ast.ClassDef) else within)
+                self._hide(node.target)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                self._hide(node)
+        self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
 
-    def _assign(self, target: ast.expr, value: ast.expr, within: str) -> None:
+    def _hide(self, node: ast.AST) -> None:
+        names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load))
+        self.bound |= {name.id: None for name in names}
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            name = f"{within}{target.id}"
             # `kwargs = TrainingArguments(**kwargs)`: in the call the name means what it did.
             keywords = value.keywords if isinstance(value, ast.Call) else []
-            if not any(isinstance(one.value, ast.Name) and one.value.id == name for one in keywords):
-                self.bound[name] = None if name in self.bound else value
+            if not any(isinstance(one.value, ast.Name) and one.value.id == target.id for one in keywords):
+                self.bound[target.id] = None if target.id in self.bound else value
         elif isinstance(target, ast.Attribute | ast.Subscript):
             key = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
             if isinstance(key, str):
                 self.changed.setdefault(dotted(target.value), {})[key] = value
-        elif isinstance(target, ast.Tuple | ast.List):
-            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-            if len(values) == len(target.elts) and not any(isinstance(one, ast.Starred) for one in target.elts):
-                for inner, part in zip(target.elts, values, strict=True):
-                    self._assign(inner, part, within)
-            else:
-                self.bound |= {name.id: None for name in ast.walk(target) if isinstance(name, ast.Name)}
+        else:
+            self._hide(target)
 
     def value(self, node: ast.expr) -> Any:
         """The value, as far as it can be read without running anything, or Unresolved with the source text."""
@@ -143,10 +119,14 @@ class Script:
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self._value(operand, depth)
-            case ast.BinOp(left=left, op=sign, right=right):
-                return _arithmetic(sign, self._value(left, depth), self._value(right, depth))
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return _short(self._value(left, depth) + self._value(right, depth))
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return _number(self._value(left, depth)) * _number(self._value(right, depth))
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return _number(self._value(left, depth)) / _number(self._value(right, depth))
             case ast.JoinedStr(values=parts):
-                return "".join(str(self._value(part, depth)) for part in parts)
+                return _short("".join(str(self._value(part, depth)) for part in parts))
             case ast.FormattedValue(value=inner, format_spec=None, conversion=-1):
                 return self._value(inner, depth)
             case ast.List(elts=items) | ast.Tuple(elts=items):
@@ -195,18 +175,16 @@ def source(node: ast.expr) -> str:
         return "..."
 
 
-def _arithmetic(sign: ast.operator, left: Any, right: Any) -> Any:
-    if isinstance(sign, ast.Add) and isinstance(left, str) and isinstance(right, str):
-        if len(left) + len(right) > LONGEST_TEXT:
-            raise Unknowable
-        return left + right
-    small = not isinstance(sign, ast.Pow) or (abs(left) < 1e6 and abs(right) < 32)
-    if type(sign) not in ARITHMETIC or not all(isinstance(value, int | float) for value in (left, right)) or not small:
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
         raise Unknowable
-    result = ARITHMETIC[type(sign)](left, right)
-    if abs(result) > LARGEST:
+    return within_bounds(value) if type(value) is int else value
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str | list) and len(value) > LONGEST_TEXT:
         raise Unknowable
-    return result
+    return value
 
 
 # The calls that say how a script trains.
@@ -215,11 +193,7 @@ def _arithmetic(sign: ast.operator, left: Any, right: Any) -> Any:
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
     imported = Imported("training_arguments", file)
-    try:
-        script = Script(_parsed(text, file))
-    except RecursionError:
-        # A sum of thousands: Python's parser goes deeper than a walk through what it made.
-        raise _unparsed(file) from None
+    script = Script(_parsed(text, file))
     settings: dict[str, Setting] = {}
     hints: list[Setting] = []
     programs: list[Setting] = []
@@ -244,11 +218,19 @@ def read(text: str, file: str) -> Imported:
             hints.append(Setting("class", hint, call.lineno))
     parsers = [call.lineno for call in script.calls if _names(call)[0].endswith(("ArgumentParser", "TrlParser"))]
     if not programs and not settings:
-        raise _nothing(file, parsers)
+        where = f"{file}:{parsers[0]}" if parsers else file
+        raise refusal(where, tr(FROM_COMMAND if parsers else NOTHING, file=file, line=parsers[0] if parsers else 0))
     fill(imported, settings.values(), hints, programs[0].value if programs else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    _visible_gpus(script, imported)
+    visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        setting = Setting("CUDA_VISIBLE_DEVICES", script.value(visible), visible.lineno)
+        if isinstance(setting.value, Unresolved):
+            imported.leave_unknown(setting)
+        elif gpus := gpu_list(setting.value):
+            imported.setup["gpu_ids"] = ",".join(gpus)
+            imported.map(setting, "engine.gpus", gpus)
     if len(programs) > 1:
         name, line = programs[0].value, programs[0].line
         imported.say(line, "several_trainings", SEVERAL_CALLS, name=name, count=len(programs), line=line)
@@ -271,6 +253,7 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
     """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
     (name, owner), given = _names(call), _given(call)
     first = call.args[0] if call.args else None
+    wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
     if name in LORA and ("r" in given or name != "get_peft_model"):
         yield Setting("use_peft", True, call.lineno, name)
         for setting in _all_keywords(script, call, imported):
@@ -285,36 +268,31 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
             yield Setting(role, script.value(node), call.lineno, f"{owner}.from_pretrained")
         given = given if is_model and "Config" not in owner else {}
     elif name == "load_dataset":
-        yield from _data_set(script, call, given, first or given.get("path"))
-        return
+        node = first or given.get("path")
+        value = None if node is None else script.value(node)
+        if isinstance(value, str) and value in FILE_READERS and "data_files" in given:
+            yield from _data_files(script.value(given["data_files"]), given["data_files"].lineno)
+            return
+        if value is None:
+            return
+        yield Setting("dataset_name", value, call.lineno, "load_dataset")
+        if len(call.args) > 1:
+            yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
     elif name == "tokenizer":
         given = given if "truncation" in given else {}
-    wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
     for keyword, node in given.items():
         if keyword in wanted:
             role = "max_target_length" if name == "tokenizer" and "text_target" in given else wanted[keyword]
             yield Setting(role, script.value(node), node.lineno, keyword)
 
 
-def _data_set(
-    script: Script, call: ast.Call, given: Mapping[str, ast.expr], first: ast.expr | None
-) -> Iterator[Setting]:
-    value = None if first is None else script.value(first)
-    if isinstance(value, str) and value in FILE_READERS and "data_files" in given:
-        files, line = script.value(given["data_files"]), given["data_files"].lineno
-        if not isinstance(files, dict):
-            yield Setting("dataset_name", files, line, "data_files")
-            return
-        for split, name in (("train", "dataset_name"), ("validation", "validation_file"), ("test", "test_file")):
-            if split in files:
-                yield Setting(name, files[split], line, f"data_files.{split}")
-    elif value is not None:
-        yield Setting("dataset_name", value, call.lineno, "load_dataset")
-        if len(call.args) > 1:
-            yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
-        for keyword, name in KEYWORDS["load_dataset"].items():
-            if keyword in given:
-                yield Setting(name, script.value(given[keyword]), given[keyword].lineno, keyword)
+def _data_files(files: Any, line: int) -> Iterator[Setting]:
+    if not isinstance(files, dict):
+        yield Setting("dataset_name", files, line, "data_files")
+        return
+    for split, name in (("train", "dataset_name"), ("validation", "validation_file"), ("test", "test_file")):
+        if split in files:
+            yield Setting(name, files[split], line, f"data_files.{split}")
 
 
 def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
@@ -348,39 +326,9 @@ def _parsed(text: str, file: str) -> ast.Module:
         message = tr("{file}, line {line}: this is not valid Python ({reason}).", file=file, line=line, reason=reason)
         raise refusal(f"{file}:{line}", message, "broken_file") from None
     except (ValueError, RecursionError, MemoryError):
-        raise _unparsed(file) from None
+        raise refusal(file, tr("{file} cannot be parsed as Python.", file=file), "broken_file") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int:
             # Hexadecimal digits of any number are read, and then neither shown nor computed with.
             node.value = within_bounds(node.value)
     return tree
-
-
-def _unparsed(file: str) -> Exception:
-    return refusal(file, tr("{file} cannot be parsed as Python.", file=file), "broken_file")
-
-
-def _nothing(file: str, parsers: list[int]) -> Exception:
-    if parsers:
-        message = tr(
-            "{file} takes its arguments from the command line (line {line}); import the command that starts it.",
-            file=file,
-            line=parsers[0],
-        )
-        return refusal(f"{file}:{parsers[0]}", message)
-    message = tr("{file} calls neither TrainingArguments nor anything else that says how it trains.", file=file)
-    return refusal(file, message)
-
-
-def _visible_gpus(script: Script, imported: Imported) -> None:
-    """os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"."""
-    node = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
-    if node is None:
-        return
-    setting = Setting("CUDA_VISIBLE_DEVICES", script.value(node), node.lineno)
-    gpus = gpu_list(setting.value)
-    if isinstance(setting.value, Unresolved):
-        imported.leave_unknown(setting)
-    elif gpus:
-        imported.setup["gpu_ids"] = ",".join(gpus)
-        imported.map(setting, "engine.gpus", gpus)

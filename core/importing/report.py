@@ -36,6 +36,7 @@ KIND_WORDS: Mapping[Kind, str] = {
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
 }
+Role = Literal["accelerate", "deepspeed", "script", "arguments"]
 HIDDEN = "***"
 """Stands in a report where a password or key stood."""
 OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
@@ -137,7 +138,7 @@ class Unknown:
 class Reference:
     """Another file that the text names, as it names it."""
 
-    role: Literal["accelerate", "deepspeed", "script", "arguments"]
+    role: Role
     path: str
     line: int | None = None
 
@@ -176,13 +177,8 @@ class Imported:
         return f"{entry.file}:{entry.line}" if entry.line else entry.file
 
     def to_json(self) -> dict[str, Any]:
-        lists: dict[str, list[Any]] = {
-            "mapped": self.mapped,
-            "renamed": self.renamed,
-            "dropped": self.dropped,
-            "unknown": self.unknown,
-        }
-        report: dict[str, Any] = {name: [asdict(entry) for entry in entries] for name, entries in lists.items()}
+        names = ("mapped", "renamed", "dropped", "unknown")
+        report: dict[str, Any] = {name: [asdict(entry) for entry in getattr(self, name)] for name in names}
         return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
 
     def take(self, settings: Iterable[Setting]) -> None:
@@ -197,11 +193,11 @@ class Imported:
         self.values[key] = set_to
         self.mapped.append(Mapped(setting.as_written(), setting.as_given(), key, set_to, setting.line, self.file))
 
-    def take_back(self, key: str, name: str, why: str) -> None:
-        """A setting that was mapped and turns out to contradict another one: dropped, with the value that it gave."""
-        for entry in [entry for entry in self.mapped if entry.key == key and entry.name == name]:
+    def take_back(self, key: str, why: str, name: str = "") -> None:
+        """What was mapped (of `name` alone, where it is given) and turns out to contradict others: dropped."""
+        for entry in [entry for entry in self.mapped if entry.key == key and name in ("", entry.name)]:
             self.mapped.remove(entry)
-            self.dropped.append(Dropped(name, entry.value, why, entry.line, self.file))
+            self.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
             if all(other.key != key for other in self.mapped):
                 self.values.pop(key, None)
 
@@ -235,9 +231,7 @@ class Imported:
         words = tr(sentence, **{"file": self.file, **values})
         self.findings.append(Finding(code, "note" if note or code in NOTES else "warning", where, words))
 
-    def refer(
-        self, role: Literal["accelerate", "deepspeed", "script", "arguments"], path: str, line: int | None
-    ) -> None:
+    def refer(self, role: Role, path: str, line: int | None) -> None:
         """The text names another file."""
         self.references.append(Reference(role, path, line))
 

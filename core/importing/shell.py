@@ -1,14 +1,15 @@
-"""The commands of a shell script as words, with the variables that the script itself sets put in. No shell is asked.
+"""The commands of a shell script as words, and which of them starts a training. No shell is asked.
 
 What only a shell or the machine could know (`$RANK`, `$(nproc)`, a template's <MODEL>) stays as it is written, in words
-that say that they are not known. (`shlex` loses on which line a word stands, and which `$` stood in quotes.)
+that say that they are not known.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,49 +18,43 @@ from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.report import Setting
 from trainwiz.core.importing.values import Unresolved
 
-LONGEST_WORD = 50_000
-"""Characters of one word with its variables: a few lines of A="$A$A" would fill the memory."""
-MOST_WORDS = 5_000
+# The commands of a text as words, with the variables that the text itself sets put in.
 
-_SHELL_INNER = r"\$\(\((?:(?!\)\)).){0,100}\)\)|\$\((?>[^()]|\([^()]*\))*+\)|`[^`]*`"
-_VARIABLE = r"\$\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])"
+_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`"
+_DOUBLE = rf'"(?>\\.|{_SUBSHELL}|[^"\\])*+(?:"|\Z)'
+TOKEN = re.compile(
+    rf"(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<end>[;|()\n]|&(?!>))"
+    rf"|(?:{_SUBSHELL}|'[^']*(?:'|\Z)|{_DOUBLE}|\\.|[<>]+&|&>|[^\s;&|()'\"\\`$<>]+|.)",
+    re.DOTALL,
+)
 PIECE = re.compile(
-    rf"""
-    (?P<joined>\\\n) | (?P<escaped>\\(?:.|\Z))
-  | \$?(?P<single>'[^']*(?:'|\Z))
-  | (?P<double>"(?>\\.|{_SHELL_INNER}|[^"\\])*+(?:"|\Z))
-  | (?P<comment>(?<![^\s;&|(])\#[^\n]*)
-  | (?P<array>(?<![^\s;&|(])[A-Za-z_]\w*\+?=)\((?P<items>(?>"(?:\\.|[^"\\])*"|'[^']*'|[^()"'])*+)\)
-  | (?P<opaque>{_SHELL_INNER}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
-  | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>\||>&|<>|<&|<<<|>|<)[ \t]*&?[^\s;|&()<>]*)
-  | (?P<variable>{_VARIABLE})
-    """,
+    rf"""(?P<joined>\\\n) | \\. | '[^']*(?:'|\Z) | (?P<double>{_DOUBLE})
+  | (?P<opaque>{_SUBSHELL}|\$[0-9@*\#?!-]|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>
+      |\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
+  | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>]*)
+  | \$(?P<name>[A-Za-z_]\w*) | \$\{{(?P<braced>[^{{}}]*)\}}""",
     re.VERBOSE | re.DOTALL,
 )
 IN_QUOTES = re.compile(
-    rf"(?P<joined>\\\n)|\\(?P<escaped>[$`\"\\])|(?P<opaque>{_SHELL_INNER})|(?P<variable>{_VARIABLE})|.", re.DOTALL
+    rf"(?P<joined>\\\n)|\\(?P<escaped>[$`])|\\.|(?P<opaque>{_SUBSHELL}|\$[0-9@*\#?!-])|\$(?P<name>[A-Za-z_]\w*)"
+    r"|\$\{(?P<braced>[^{}]*)\}",
+    re.DOTALL,
 )
-TOKEN = re.compile(r"[;&|()\n]+|[^\s;&|()]+")
-BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*|\d|@)(?P<array>\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
-ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<add>\+?)=(?P<value>.*)", re.DOTALL)
-
-# Letters of Unicode's private area stand for what is quoted, not known, or to be put in: the rest is plain splitting.
-SHIFT = 0xE100
-OPEN, CLOSE, EMPTY, IN_TEXT, IN_WORD, JOINED, BETWEEN = (chr(0xE000 + place) for place in range(7))
-_SHIFTED = {letter: letter + SHIFT for letter in range(128)}
-_PLAIN = {letter + SHIFT: letter for letter in range(128)} | dict.fromkeys(map(ord, (OPEN, CLOSE, EMPTY, JOINED)), None)
-_PLAIN[ord(BETWEEN)] = ord(" ")
-_SPACES = "".join(chr(ord(letter) + SHIFT) for letter in " \t\n")
-_VARIABLES = re.compile(f"([{IN_TEXT}{IN_WORD}])([^{CLOSE}]*){CLOSE}")
-_ITEMS = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^{BETWEEN}])+")
-_SPLIT = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^{BETWEEN}{_SPACES}])+")
-
-HERE = re.compile(r"(?:^|(?<=[\s\d;&|)]))<<-?[ \t]*(?P<quote>['\"\\]?)(?P<mark>[A-Za-z_]\w*)(?P=quote)?")
-
+BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::?[-=](?P<default>[^$`]*))?")
+ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+"""Hydra's way: learning_rate=1e-4."""
+CUT_OFF_LINE = re.compile(r"\\\s*\Z")
 OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
-KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function"}
+KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function", "$", "%", "#"}
+"""With the prompts that people copy."""
 SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set", "setenv"})
-PROMPTS = frozenset({"$", "%", "#"})
+MOST_PUT_IN = 200_000
+"""Characters of a command, and of all that variables bring: a few lines of A="$A$A" would fill the memory."""
+JOINED, NOT_KNOWN = "\ue000", "\ue001"
+HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in "'\"\\"}
+HIDDEN_WHOLE = {**HIDDEN, **{ord(letter): 0xE100 + ord(letter) for letter in " \t\n"}}
+"""Letters of Unicode's private area stand for what is no syntax in a value that is put in."""
+PLAIN = {hidden: letter for letter, hidden in HIDDEN_WHOLE.items()} | {ord(JOINED): None, ord(NOT_KNOWN): None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,252 +66,153 @@ class Word:
     known: bool = True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Command:
     """One command: its words, and the environment that the script gives it."""
 
-    line: int
     words: list[Word]
     environment: Mapping[str, Word] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class Script:
-    """All commands of a text. `unclosed` is the line of a quote that nothing closes, or of a backslash at the end."""
+    """The commands of a text in their order; `cut_off` is the line of a quote that nothing closes, or of a backslash
+    at the end."""
 
-    commands: list[Command]
-    unclosed: int | None = None
-
-
-def read_script(text: str, line: int = 1, given: Mapping[str, str] | None = None) -> Script:
-    """The commands of a text in their order; its first line is number `line`. `given`: what its shell finds set."""
-    text = _without_documents(text.replace("\r\n", "\n").replace("\r", "\n"))
-    shell = _Shell({name: _shift(value) for name, value in (given or {}).items()})
-    commands: list[Command] = []
-    for tokens in _commands(_marked(text), line):
-        command = shell.command(tokens)
-        if command is not None:
-            commands.append(command)
-    unclosed = next((found.start() for found in PIECE.finditer(text) if _is_unclosed(found)), None)
-    return Script(commands, None if unclosed is None else line + text.count("\n", 0, unclosed))
-
-
-def _without_documents(text: str) -> str:
-    """The text with its here-documents as empty lines; one that nothing ends goes to the end, as for a shell."""
-    kept: list[str] = []
-    mark: str | None = None
-    for line in text.split("\n"):
-        if mark is not None:
-            mark = None if line.lstrip("\t") == mark else mark
-            kept.append("")
-            continue
-        found = HERE.search(line) if "$((" not in line and not line.lstrip().startswith("#") else None
-        mark = None if found is None else found["mark"]
-        kept.append(line if found is None else line[: found.start()] + line[found.end() :])
-    return "\n".join(kept)
-
-
-def _is_unclosed(found: re.Match[str]) -> bool:
-    piece = found["single"] or found["double"]
-    if piece is not None:
-        return len(piece) < 2 or piece[-1] != piece[0]
-    return found["escaped"] == "\\"
-
-
-def _shift(text: str) -> str:
-    return text.translate(_SHIFTED)
-
-
-def _opaque(text: str) -> str:
-    return f"{OPEN}{_shift(text)}{CLOSE}"
-
-
-def _marked(text: str) -> str:
-    """The text with all that quotes protect in private letters, so that words are what stands between spaces."""
-    return PIECE.sub(_piece, text)
-
-
-def _piece(found: re.Match[str]) -> str:
-    kind = next(kind for kind, piece in found.groupdict().items() if piece is not None)
-    whole = found[0]
-    if kind == "joined":
-        return JOINED
-    if kind in ("comment", "redirect"):
-        return ""
-    if kind == "single":
-        return EMPTY + _shift(found["single"][1:].removesuffix("'"))
-    if kind == "double":
-        return EMPTY + IN_QUOTES.sub(_quoted, whole[1:].removesuffix('"'))
-    if kind == "array":
-        items = [token for tokens in _commands(_marked(found["items"]), 1) for token, _ in tokens]
-        return found["array"] + BETWEEN.join(items) + JOINED * found["items"].count("\n")
-    if kind == "escaped":
-        return _shift(whole[1:])
-    return f"{IN_WORD}{_shift(whole)}{CLOSE}" if kind == "variable" else _opaque(whole)
-
-
-def _quoted(found: re.Match[str]) -> str:
-    if found["joined"]:
-        return JOINED
-    if found["variable"]:
-        return f"{IN_TEXT}{_shift(found[0])}{CLOSE}"
-    return _opaque(found[0]) if found["opaque"] else _shift(found["escaped"] or found[0])
-
-
-def _commands(marked: str, line: int) -> Iterator[list[tuple[str, int]]]:
-    """The tokens between two separators, each with its line."""
-    current: list[tuple[str, int]] = []
-    newlines = re.compile(f"[\n{JOINED}{chr(10 + SHIFT)}]")
-    at = 0
-    for found in TOKEN.finditer(marked):
-        line += len(newlines.findall(marked, at, found.start()))
-        at = found.start()
-        token = found[0].replace(JOINED, "")
-        if found[0][0] in ";&|()\n":
-            if current:
-                yield current
-            current = []
-        elif token:
-            # Newlines in front of the first letter belong to what was before.
-            current.append((token, line + len(found[0]) - len(found[0].lstrip(JOINED))))
-    if current:
-        yield current
-
-
-class _Shell:
-    """What the script has set so far; values are marked texts."""
-
-    def __init__(self, given: dict[str, str]) -> None:
-        self.values = given
-        self.exported: dict[str, tuple[str, int]] = {}
+    def __init__(self, text: str, line: int = 1, given: Mapping[str, str] | None = None) -> None:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        whole = CUT_OFF_LINE.sub("", text)
+        self.cut_off = line + whole.count("\n") if whole != text else None
+        self.commands: list[Command] = []
+        self.values: dict[str, str] = dict(given or {})
+        self.exported: dict[str, Word] = {}
         self.depth = 0
+        self.put_in = 0
+        statement: list[str] = []
+        start = line
+        for token in itertools.chain(TOKEN.finditer(whole), [None]):
+            if token is None or token["end"]:
+                self._read("".join(statement), start)
+                statement = []
+            elif not token["comment"] and (statement or not token[0].isspace()):
+                start = start if statement else line
+                statement.append(token[0])
+            line += token[0].count("\n") if token is not None else 0
 
-    def command(self, tokens: list[tuple[str, int]]) -> Command | None:
-        """The command with its variables put in; None for one that only sets variables."""
-        tokens = self._without_keywords(tokens)
-        prefix: dict[str, tuple[str, int]] = {}
-        while tokens and (found := ASSIGNMENT.fullmatch(tokens[0][0])):
-            prefix[found["name"]] = (self._assign(found, keep=len(tokens) == 1), tokens[0][1])
-            tokens = tokens[1:]
-        if not tokens:
-            return None
-        if tokens[0][0] in SETTERS:
-            for token, line in tokens[1:]:
-                found = ASSIGNMENT.fullmatch(token)
-                if found or token in self.values:
-                    name = found["name"] if found else token
-                    value = self._assign(found, keep=True) if found else self.values[name]
-                    self.exported[name] = (value, line)
-            return None
-        words = [_word(text, line) for token, line in tokens[:MOST_WORDS] for text in self.expand(token)][:MOST_WORDS]
-        environment = {name: _word(value, line) for name, (value, line) in {**self.exported, **prefix}.items()}
-        return Command(tokens[0][1], words, environment) if words else None
+    def _read(self, statement: str, line: int) -> None:
+        words: list[tuple[str, int]] = []
+        for part in self._split(statement.strip(), line):
+            text = part.lstrip(JOINED)
+            line += len(part) - len(text)
+            if text or not part:
+                words.append((text, line))
+            line += text.count(JOINED) + text.count("\n")
+        prefix: dict[str, Word] = {}
+        words = self._without_keywords(words)
+        while words and (found := ASSIGNED.fullmatch(words[0][0])):
+            prefix[found["name"]] = self._assign(found, words[0][1], keep=len(words) == 1)
+            words = words[1:]
+        if words and words[0][0] in SETTERS:
+            for text, at in words[1:]:
+                if (found := ASSIGNED.fullmatch(text)) is not None:
+                    self.exported[found["name"]] = self._assign(found, at, keep=True)
+                elif text in self.values:
+                    self.exported[text] = _word(self.values[text], at)
+        elif words:
+            self.commands.append(Command([_word(text, at) for text, at in words], {**self.exported, **prefix}))
 
-    def _without_keywords(self, tokens: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        while tokens and (tokens[0][0] in KEYWORDS or (tokens[0][0] in PROMPTS and len(tokens) > 1)):
-            keyword = tokens[0][0]
+    def _split(self, statement: str, line: int) -> list[str]:
+        ready = PIECE.sub(self._piece, statement) if len(statement) < MOST_PUT_IN else ""
+        if len(ready) > MOST_PUT_IN:
+            return []
+        for end in ("", "'", '"'):
+            try:
+                words = shlex.split(ready + end)
+            except ValueError:
+                self.cut_off = line
+            else:
+                return words
+        return []
+
+    def _without_keywords(self, words: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        while words and words[0][0] in KEYWORDS:
+            keyword = words[0][0]
             self.depth += (keyword in OPENS) - (keyword in CLOSES)
-            if keyword == "for" and len(tokens) > 1:
-                self.values[tokens[1][0]] = _opaque(f"${tokens[1][0]}")
-            if keyword in ("for", "case", "function"):
-                return []
-            tokens = tokens[1:]
-        return tokens
+            if keyword == "for" and len(words) > 1:
+                self.values[words[1][0]] = f"{NOT_KNOWN}${words[1][0]}"
+            words = [] if keyword in ("for", "case", "function") else words[1:]
+        return words
 
-    def _assign(self, found: re.Match[str], keep: bool) -> str:
-        name = found["name"]
-        value = BETWEEN.join(_ITEMS.findall(_VARIABLES.sub(self._put_in, found["value"]))).replace(EMPTY, "")
-        if found["add"]:
-            value = (
-                self.values.get(name, "")
-                + (BETWEEN if BETWEEN in value or BETWEEN in self.values.get(name, "") else "")
-                + value
-            )
-        if len(value) > LONGEST_WORD:
-            value = _opaque(f"${name}")
+    def _assign(self, found: re.Match[str], line: int, keep: bool) -> Word:
+        name, value = found["name"], found["value"].replace(JOINED, "")
+        value = value if NOT_KNOWN in value else value.translate(PLAIN)
         if keep:
             # Which branch is taken, only a run would tell.
             differs = self.depth > 0 and self.values.get(name, value) != value
-            self.values[name] = _opaque(f"${name}") if differs else value
+            self.values[name] = f"{NOT_KNOWN}${name}" if differs else value
+        return _word(value, line)
+
+    def _piece(self, found: re.Match[str], quoted: bool = False) -> str:
+        kind, piece = found.lastgroup, found[0]
+        if kind == "joined":
+            return JOINED
+        if kind == "redirect":
+            return ""
+        if kind == "double":
+            return IN_QUOTES.sub(lambda inner: self._piece(inner, quoted=True), piece)
+        if kind == "escaped":
+            return found["escaped"]
+        if kind == "opaque":
+            return NOT_KNOWN + piece.translate(HIDDEN_WHOLE)
+        if kind is None:
+            return piece
+        value = self._value(piece, BRACED.fullmatch(found[kind]))
+        unsplit = not quoted and found.string[max(found.start() - 1, 0)] == "="
+        return value.translate(HIDDEN_WHOLE if unsplit else HIDDEN)
+
+    def _value(self, written: str, found: re.Match[str] | None) -> str:
+        value = None if found is None else self.values.get(found["name"], found["default"])
+        self.put_in += len(value or "")
+        if value is None or self.put_in > MOST_PUT_IN:
+            return NOT_KNOWN + written.translate(HIDDEN_WHOLE)
         return value
 
-    def expand(self, token: str) -> list[str]:
-        """The words that one becomes: an unquoted variable with spaces in it becomes several, an empty one none."""
-        words: list[str] = []
-        current, at = "", 0
-        for found in _VARIABLES.finditer(token):
-            current += token[at : found.start()]
-            at = found.end()
-            value = self._value(found[2].translate(_PLAIN))
-            whole = found[2].translate(_PLAIN).endswith("[@]}")
-            if found[1] == IN_TEXT and not whole:
-                pieces = [value.replace(BETWEEN, _shift(" "))]
-            else:
-                pieces = (_ITEMS if found[1] == IN_TEXT else _SPLIT).findall(value)
-            if len(value) > LONGEST_WORD or len(words) > MOST_WORDS:
-                return [*words, _opaque("…")]
-            current += pieces[0] if pieces else ""
-            for piece in pieces[1:]:
-                words.append(current)
-                current = piece
-        current += token[at:]
-        return [*words, current] if current else words
 
-    def _put_in(self, found: re.Match[str]) -> str:
-        """Inside an assignment nothing is split, but for the items of an array."""
-        return self._value(found[2].translate(_PLAIN))
-
-    def _value(self, written: str) -> str:
-        inner = written[2:-1] if written.startswith("${") else written[1:]
-        found = BRACED.fullmatch(inner)
-        if found is None:
-            return _opaque(written)
-        known = self.values.get(found["name"])
-        if known is not None or found["default"] is None:
-            return _opaque(written) if known is None else known
-        return IN_QUOTES.sub(_quoted, found["default"].strip("\"'")).replace(IN_TEXT, OPEN)
-
-
-def _word(marked: str, line: int) -> Word:
-    return Word(marked.translate(_PLAIN), line, OPEN not in marked)
+def _word(text: str, line: int) -> Word:
+    return Word(text.translate(PLAIN), line, NOT_KNOWN not in text)
 
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
 
 PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?w?")
 PYTHON_VALUES = ("-W", "-X", "--check-hash-based-pycs")
+LAUNCHERS: Mapping[str, str] = {
+    "accelerate-launch": "accelerate", "torchrun": "torchrun", "deepspeed": "deepspeed", "deepspeed.pt": "deepspeed",
+    "ds": "deepspeed",
+}  # fmt: skip
 MODULES: Mapping[str, str] = {
     **dict.fromkeys(("torch.distributed.run", "torch.distributed.launch"), "torchrun"),
     **dict.fromkeys(("accelerate.commands.launch", "accelerate.commands.accelerate_cli", "accelerate"), "accelerate"),
     **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
 }
-LAUNCHERS: Mapping[str, str] = {
-    "accelerate-launch": "accelerate", "torchrun": "torchrun", "deepspeed": "deepspeed", "deepspeed.pt": "deepspeed",
-    "ds": "deepspeed",
-}  # fmt: skip
 SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 DEEPEST = 4
 """Commands within quotes within commands."""
 TRAINS = ("train", "finetune", "fine_tune", "finetuning", "pretrain", "run_", "sft", "dpo", "tune", "lora")
 """Pieces of the names that people give to scripts that train."""
-ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-"""Hydra's way: learning_rate=1e-4."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """One command that starts a training. `words` is what follows the launcher's name (and its `launch`)."""
+    """One command that starts a training."""
 
     program: str
-    words: list[Word]
     line: int
     environment: dict[str, Word] = field(default_factory=dict)
     starter: str = ""
     """The program in front of it that starts processes of its own (srun, mpirun)."""
     old_name: str = ""
     """How the launcher is written, where it has another name today."""
-    framework: str = ""
     options: list[Setting] = field(default_factory=list)
     script: Word | None = None
     is_module: bool = False
@@ -340,12 +236,11 @@ def launches_of(command: Command, depth: int) -> list[Launch]:
         name = _basename(word)
         if name in table.INSTALLS:
             return []
-        if name in STARTS_SEVERAL:
-            starter = starter or name
+        starter = starter or (name if name in STARTS_SEVERAL else "")
         inner = _in_quotes(words[at:], depth)
         if inner is None:
-            launch = _launch(words[at:], command.line)
-            inner = [launch] if launch is not None else None
+            launch = _launch(words[at:])
+            inner = None if launch is None else [launch]
         if inner is not None:
             return [
                 replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
@@ -353,23 +248,23 @@ def launches_of(command: Command, depth: int) -> list[Launch]:
             ]
         if _basename(words[0]) not in table.WRAPPERS:
             return []
-        assigned = ASSIGNED.fullmatch(word.text)
-        if assigned is not None:
+        if (assigned := ASSIGNED.fullmatch(word.text)) is not None:
             environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
     return []
 
 
 def _in_quotes(words: Sequence[Word], depth: int) -> list[Launch] | None:
     """The commands in `bash -c "..."` and `eval "..."`."""
-    script: Script | None = None
-    if depth < DEEPEST and words[0].text == "eval":
-        script = read_script(" ".join(word.text for word in words[1:]), words[0].line)
-    elif depth < DEEPEST and _basename(words[0]) in SHELLS:
-        quoted = [after for word, after in itertools.pairwise(words) if re.fullmatch(r"-\w*c", word.text)]
-        script = read_script(quoted[0].text, quoted[0].line) if quoted else None
-    if script is None:
+    text = None
+    if words[0].text == "eval":
+        text = " ".join(word.text for word in words[1:])
+    elif _basename(words[0]) in SHELLS:
+        text = next(
+            (after.text for word, after in itertools.pairwise(words) if re.fullmatch(r"-\w*c", word.text)), None
+        )
+    if text is None or depth >= DEEPEST:
         return None
-    return [launch for command in script.commands for launch in launches_of(command, depth + 1)]
+    return [launch for command in Script(text, words[0].line).commands for launch in launches_of(command, depth + 1)]
 
 
 def _basename(word: Word) -> str:
@@ -377,42 +272,32 @@ def _basename(word: Word) -> str:
     return PurePosixPath(word.text.lstrip("!@")).name
 
 
-def _launch(words: Sequence[Word], line: int) -> Launch | None:
+def _launch(words: Sequence[Word]) -> Launch | None:
     """The launch that begins with the first of these words."""
-    name, rest = _basename(words[0]), list(words[1:])
+    name, line, rest = _basename(words[0]), words[0].line, list(words[1:])
     first = rest[0].text if rest else ""
     if name == "accelerate" and first == "launch":
-        return _cut(Launch("accelerate", rest[1:], line))
+        return _cut(Launch("accelerate", line), rest[1:])
     if name in LAUNCHERS and rest:
-        return _cut(Launch(LAUNCHERS[name], rest, line))
+        return _cut(Launch(LAUNCHERS[name], line), rest)
     if name == "trl" and re.fullmatch(r"[a-z_]+", first):
-        return Launch("trl", rest, line, script=rest[0], is_module=True, arguments=rest[1:])
-    commands = table.FRAMEWORKS.get(name)
-    if commands is not None and rest and (not commands or first in commands):
-        arguments = rest[1:] if commands else rest
-        return Launch(
-            "framework", rest, line, framework=name, script=Word(name, line), is_module=True, arguments=arguments
-        )
+        return Launch("trl", line, script=rest[0], is_module=True, arguments=rest[1:])
+    if name in table.FRAMEWORKS and first == "train":
+        return Launch("framework", line, script=Word(name, line), is_module=True, arguments=rest[1:])
     return _python(rest, line) if PYTHON.fullmatch(name) else None
 
 
 def _python(words: list[Word], line: int) -> Launch | None:
-    at = 0
-    while at < len(words) and words[at].text.startswith("-") and words[at].text != "-":
-        option = words[at].text
+    while words and words[0].text.startswith("-") and words[0].text != "-":
+        option = words[0].text
         if option in ("-c", "-V", "--version", "-h", "--help"):
             return None
         if option.startswith("-m"):
-            joined = [Word(option[2:], line)] if len(option) > 2 else []
-            return _module([*joined, *words[at + 1 :]], line)
-        at += 2 if option in PYTHON_VALUES else 1
-    if (
-        at >= len(words)
-        or PurePosixPath(words[at].text).name in table.NOT_TRAINING
-        or words[at].text[:1] in ("-", *"=<>~!")
-    ):
+            return _module([*([Word(option[2:], line)] if len(option) > 2 else []), *words[1:]], line)
+        words = words[2:] if option in PYTHON_VALUES else words[1:]
+    if not words or PurePosixPath(words[0].text).name in table.NOT_TRAINING or words[0].text[:1] in ("-", *"=<>~!"):
         return None
-    return Launch("python", words[at:], line, script=words[at], arguments=words[at + 1 :])
+    return Launch("python", line, script=words[0], arguments=words[1:])
 
 
 def _module(words: list[Word], line: int) -> Launch | None:
@@ -420,9 +305,9 @@ def _module(words: list[Word], line: int) -> Launch | None:
         return None
     name, rest = words[0].text, words[1:]
     if name not in MODULES:
-        return Launch("python", words, line, script=words[0], is_module=True, arguments=rest)
+        return Launch("python", line, script=words[0], is_module=True, arguments=rest)
     rest = rest[1:] if MODULES[name] == "accelerate" and rest and rest[0].text == "launch" else rest
-    return _cut(Launch(MODULES[name], rest, line, old_name=name if name == "torch.distributed.launch" else ""))
+    return _cut(Launch(MODULES[name], line, old_name=name if name == "torch.distributed.launch" else ""), rest)
 
 
 def chosen(launches: Sequence[Launch]) -> Launch:
@@ -432,29 +317,26 @@ def chosen(launches: Sequence[Launch]) -> Launch:
     return (launchers or training or list(launches))[0]
 
 
-def _cut(launch: Launch) -> Launch:
+def _cut(launch: Launch, words: list[Word]) -> Launch:
     """Cut the words behind a launcher's name: its options, the script (the first word that is no option and no value
     of one), the rest."""
-    program, words = launch.program, launch.words
+    program = launch.program
     flags, values = table.FLAGS[program], table.VALUES[program]
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
+    while words:
+        word, words = words[0], words[1:]
         if not word.text.startswith("-") or word.text == "-":
-            if _stands_for_options(words, at - 1):
+            if _stands_for_options(word, words):
                 launch.options.append(Setting("", Unresolved(word.text), word.line, word.text))
                 continue
-            launch.script, launch.arguments = word, words[at:]
+            launch.script, launch.arguments = word, words
             break
         written, equals, inline = word.text.partition("=")
         name = _option_name(program, written, flags | values)
         known = name in flags or name in values or (program == "accelerate" and name.startswith(table.ANY_VALUES))
-        value: Word | None = Word(inline, word.line, word.known) if equals else None
-        loose = at < len(words) and not words[at].text.startswith("-") and not words[at].text.endswith(".py")
-        if value is None and at < len(words) and (name not in flags if known else loose):
-            value = words[at]
-            at += 1
+        value = Word(inline, word.line, word.known) if equals else None
+        loose = words and not words[0].text.startswith("-") and not words[0].text.endswith(".py")
+        if value is None and words and (name not in flags if known else loose):
+            value, words = words[0], words[1:]
         launch.is_module |= name == "module"
         given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
         launch.options.append(Setting(name, given, word.line, name if known else f"--{name}"))
@@ -471,12 +353,11 @@ def _option_name(program: str, written: str, known: frozenset[str]) -> str:
     return longer[0] if len(longer) == 1 else name
 
 
-def _stands_for_options(words: Sequence[Word], at: int) -> bool:
+def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
     """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
-    word = words[at]
     if word.known or not word.text.startswith(("$", "<")):
         return False
-    for following in words[at + 1 :]:
+    for following in behind:
         if following.text.endswith(".py") or following.text in ("-m", "--module"):
             return True
         if following.text.startswith("-"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,14 +12,13 @@ from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, OTHER_TRAINING, SPECIAL
-from trainwiz.core.importing.report import Document, Imported, Setting, read_document, refusal
+from trainwiz.core.importing.report import Document, Imported, Setting, read_document
 from trainwiz.core.importing.values import (
     Unresolved,
     attempt,
     decimal_number,
     is_nothing,
     source_names,
-    text_list,
     text_value,
     yes_or_no,
 )
@@ -74,9 +72,6 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
     new = table.RENAMED.get(setting.name)
     if new is not None:
         imported.rename(setting.as_written(), new, setting.line)
-        if setting.name == "sharded_ddp":
-            options = attempt(text_list, setting.value) or []
-            return setting.called(new, " ".join(table.SHARDED.get(option, option) for option in options) or None)
         switch = table.SWITCHES.get(setting.name)
         on = attempt(yes_or_no, setting.value)
         if switch is None or isinstance(setting.value, Unresolved):
@@ -147,7 +142,7 @@ def _say_unknown_data(imported: Imported) -> None:
 def task_of(name: str) -> Task | None:
     """The task that a class or a script is made for."""
     ending = next((task for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)), None)
-    return table.TASKS.get(name.removesuffix("_no_trainer")) or ending
+    return table.TASKS.get(name.removesuffix("_no_trainer"), ending)
 
 
 def other_training(name: str) -> str:
@@ -158,20 +153,16 @@ def other_training(name: str) -> str:
 
 def _place_task(imported: Imported, hints: list[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
-    for hint in sorted(hints, key=lambda hint: hint.name == "script"):
-        task = task_of(hint.value)
-        if task is not None and "task" not in imported.values:
-            imported.map(hint, "task", task)
-    for setting in imported.settings.values():
-        task = _task_of_argument(imported, setting)
-        if task is not None and "task" not in imported.values:
-            imported.map(setting, "task", task)
+    settings = list(imported.settings.values())
+    named = [(hint, task_of(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
+    named += [(setting, _task_of_argument(imported, setting)) for setting in settings]
+    if "task" not in imported.values and (first := next((pair for pair in named if pair[1]), None)):
+        imported.map(first[0], "task", first[1])
     other = next((hint for hint in hints if other_training(hint.value)), None)
-    images = next((setting for setting in imported.settings.values() if setting.name in table.OF_IMAGES), None)
-    if other is not None:
-        imported.say(other, "other_training", OTHER_TRAINING, what=tr(other_training(other.value)))
-    elif images is not None:
-        imported.say(images, "other_training", OTHER_TRAINING, what=tr("a model of images"))
+    images = next((setting for setting in settings if setting.name in table.OF_IMAGES), None)
+    if other is not None or images is not None:
+        what = table.IMAGES if other is None else other_training(other.value)
+        imported.say(other or images, "other_training", OTHER_TRAINING, what=tr(what))
 
 
 def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
@@ -214,11 +205,8 @@ def _half_is_open(imported: Imported, program: str) -> bool:
     return not named and program in table.RATES
 
 
-# Arguments in a file: YAML or JSON, flat or in sections, and what a Trainer printed or dumped.
+# Arguments in a file: YAML or JSON, flat or in sections.
 
-PRINTED = re.compile(r"\b(?P<program>\w*(?:TrainingArguments|Config))\(\s*$", re.MULTILINE)
-"""`print(training_args)`: the name of the class, a bracket, then one name=value, a line."""
-PRINTED_SETTING = re.compile(r"^\s*(?P<name>[A-Za-z_]\w*)=(?P<value>.*?),?\s*$")
 PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 """A value that is filled in later: <HUB_TOKEN>, ${oc.env:LR}, $LR, {{ lr }}."""
 ADAPTER_NAMES = (frozenset({"peft_type", "lora_alpha"}), frozenset({"r", "lora_alpha"}))
@@ -240,20 +228,12 @@ SECTIONS_THAT_NAME: Mapping[str, str] = {
 
 
 def read(text: str, file: str) -> Imported:
-    """Raises NotImportable for what holds no argument of the Trainer."""
-    printed = PRINTED.search(text)
-    if printed is not None:
-        return _printed(text, file, printed)
+    """Raises NotImportable for a broken file."""
     document = read_document(text, file)
     imported = Imported("training_arguments", file)
     document.say_twice(imported)
     settings = list(_settings(document.values, document, ()))
     names = [setting.name for setting in settings]
-    if not any(is_known(name) for name in names):
-        message = tr(
-            "{file} holds no argument of the Trainer; expected are settings like learning_rate or max_steps.", file=file
-        )
-        raise refusal(file, message)
     axolotl = {"base_model", "datasets"} <= set(document.values)
     known = looks_like_arguments(names) and not axolotl
     fill(imported, settings, program="TrainingArguments" if known else None)
@@ -288,31 +268,3 @@ def _is_section(name: str, value: Mapping[Any, Any]) -> bool:
     if name in SECTIONS_THAT_NAME:
         return not all(isinstance(item, int | float) for item in value.values())
     return not is_known(name)
-
-
-def _printed(text: str, file: str, printed: re.Match[str]) -> Imported:
-    """What `print(training_args)` gives; a bracket alone ends it, and without that it was cut off."""
-    imported = Imported("training_arguments", file)
-    start = text.count("\n", 0, printed.end()) + 1
-    settings: list[Setting] = []
-    for number, line in enumerate(text.splitlines()[start:], start + 1):
-        if line.strip() == ")":
-            break
-        setting = PRINTED_SETTING.match(line)
-        if setting is not None:
-            settings.append(Setting(setting["name"], _literal(setting["value"]), number))
-    else:
-        message = tr("{file} ends before the printed arguments do; get the whole print.", file=file)
-        raise refusal(file, message)
-    fill(imported, settings, [Setting("class", printed["program"], start)], printed["program"])
-    return imported
-
-
-def _literal(text: str) -> Any:
-    """The value behind a printed `name=`: texts stand there without quotes."""
-    if PLACEHOLDER.fullmatch(text):
-        return Unresolved(text)
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return text

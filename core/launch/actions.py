@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -151,22 +151,13 @@ def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, in
 
 def last_save_s(folder: Path) -> float | None:
     """How long the newest whole save of a run folder took: from its first file to its last one; None without one."""
-    try:
-        names = sorted((name for name in folder.iterdir() if _step_of(name) >= 0), key=_step_of, reverse=True)
-    except OSError:
-        return None
-    for path in names:
-        try:
-            last = (path / LAST_FILE).stat().st_mtime
-            return max(0.0, last - (path / FIRST_FILE).stat().st_mtime)
-        except OSError:
-            continue
-    return None
-
-
-def _step_of(path: Path) -> int:
-    found = re.fullmatch(r"checkpoint-(\d+)", path.name)
-    return int(found.group(1)) if found else -1
+    took_s = []
+    with suppress(OSError):
+        for path in folder.glob("checkpoint-*"):
+            with suppress(OSError):
+                last_s = (path / LAST_FILE).stat().st_mtime
+                took_s.append((last_s, last_s - (path / FIRST_FILE).stat().st_mtime))
+    return max(0.0, max(took_s)[1]) if took_s else None
 
 
 def _seconds(value: Any) -> float | None:
@@ -218,6 +209,9 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
     per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s
     alone = window is not None and window.work == "micro_step"
+    # What an earlier attempt said of itself does not count.
+    last, said = state.attempts[-1] if state.attempts else None, read_phase(folder)
+    is_of_now = said is not None and (last is None or said.since_s >= last.started_s)
     return StopCost(
         wait_s=window.work_s if window else None,
         again_s=(window.step_s if alone else 0.0) if window and window.step_s is not None else None,
@@ -227,21 +221,9 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
         lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,
         work=window.work if window else "step",
         save_s=window.save_s if window else None,
-        phase=phase_of_attempt(folder, state),
-        waits_to_start=_waits_to_start(state),
+        phase=said.phase if said is not None and is_of_now else None,
+        waits_to_start=state.status == "starting" and last is not None and last.ended_s is not None,
     )
-
-
-def phase_of_attempt(folder: RunFolder, state: RunState) -> Phase | None:
-    """What the present attempt says of itself; what an earlier one said does not count."""
-    said = read_phase(folder)
-    began_s = state.attempts[-1].started_s if state.attempts else 0.0
-    return said.phase if said is not None and said.since_s >= began_s else None
-
-
-def _waits_to_start(state: RunState) -> bool:
-    last = state.attempts[-1] if state.attempts else None
-    return state.status == "starting" and last is not None and last.ended_s is not None
 
 
 def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> StopWindow | None:
@@ -309,11 +291,10 @@ def resume_start(folder: RunFolder) -> str:
     broken = [found.path.name for found in checkpoints if found.problem is not None]
     start = tr("There is no complete checkpoint: the training starts again from the beginning.")
     if complete:
-        newest = complete[-1]
-        start = tr("It goes on from {name} (step {step}).", name=newest.path.name, step=f"{newest.step:,}")
-    if not broken:
-        return start
-    return tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
+        name, step = complete[-1].path.name, f"{complete[-1].step:,}"
+        start = tr("It goes on from {name} (step {step}).", name=name, step=step)
+    aside = tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
+    return aside if broken else start
 
 
 def resume(folder: RunFolder) -> None:
@@ -348,11 +329,8 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
 
 def launch_line(folder: RunFolder) -> str | None:
     """The command that launch.sh ends in, on one line; None where there is no such script."""
-    try:
+    with suppress(OSError):
         text = read_small(folder.file(LAUNCH_SH)).decode(errors="replace")
-    except OSError:
-        return None
-    for line in reversed(text.replace("\\\n", " ").splitlines()):
-        if line.startswith("exec "):
-            return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
+        lines = [line for line in text.replace("\\\n", " ").splitlines() if line.startswith("exec ")]
+        return " ".join(lines[-1].removeprefix("exec ").replace('"$@"', "").split()) if lines else None
     return None

@@ -132,14 +132,8 @@ def _moved(name: str, folder: Path) -> str:
     # Both sides resolved: "..", taken as text, would lead elsewhere through a symbolic link.
     # Path.resolve() fails for a link that leads to itself, which is what the data's own sentence is about.
     real, start = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
-    if path.is_absolute() and not _near(real, start):
-        return str(path)
-    return os.path.relpath(real, start)
-
-
-def _near(path: Path, folder: Path) -> bool:
-    """They share a folder below the root of the file system."""
-    return len(Path(os.path.commonpath([path, folder])).parts) > 1
+    shares_only_the_root = len(Path(os.path.commonpath([real, start])).parts) <= 1
+    return str(path) if path.is_absolute() and shares_only_the_root else os.path.relpath(real, start)
 
 
 # The folder that a run will be written to: may it be, can it be, does it have room?
@@ -176,14 +170,6 @@ def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
             _remove_if_empty(path)
         raise _refusal(folder, error) from None
     return folder in made
-
-
-def release_folder(folder: Path, files: list[Path], made: bool) -> None:
-    """Take back a claim after a failure: only what this start has written goes."""
-    for path in [*files, folder / LOCK_FILE]:
-        path.unlink(missing_ok=True)
-    if made:
-        _remove_if_empty(folder)
 
 
 def _refuse_what_is_there(folder: Path) -> None:
@@ -303,13 +289,16 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
         # Last: a folder with a run.yaml is a run, and this one is whole now.
         written.append(run.run_yaml)
         write_atomic(run.run_yaml, run_yaml_text(config))
-    except OSError as error:
-        release_folder(path, written, made)
+    except BaseException as error:
+        # Only what this start has written goes.
+        for file in [*written, run.file(LOCK_FILE)]:
+            file.unlink(missing_ok=True)
+        if made:
+            _remove_if_empty(path)
+        if not isinstance(error, OSError):
+            raise
         message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=os_reason(error))
         raise CannotRunError(Finding("output_not_writable", "error", str(path), message)) from error
-    except BaseException:
-        release_folder(path, written, made)
-        raise
     return run
 
 
@@ -377,11 +366,5 @@ def planned_window(plan: Plan, config: RunConfig) -> StopWindow:
     time_plan, every = plan.time, config.checkpoint.every_steps
     saves = max(1, (time_plan.steps or 1) // every) if every else 1
     save_s = None if time_plan.saving_s is None else time_plan.saving_s / saves
-    batch = plan.batch
-    return window_of(
-        time_plan.step_high_s,
-        save_s,
-        accumulation=batch.accumulation,
-        processes=batch.world_size,
-        measured=False,
-    )
+    sizes = {"accumulation": plan.batch.accumulation, "processes": plan.batch.world_size}
+    return window_of(time_plan.step_high_s, save_s, **sizes, measured=False)

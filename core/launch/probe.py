@@ -17,13 +17,12 @@ from types import TracebackType
 from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.diagnosis.cause import Evidence, KernelFacts, LogFacts
+from trainwiz.core.diagnosis.cause import Evidence, KernelFacts
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import kernel_oom_kills, read_log
 from trainwiz.core.diagnosis.sources import read_failures
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, os_reason
 from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
-from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
 from trainwiz.core.launch.prepare import relative_to_folder, run_yaml_text
 from trainwiz.core.launch.probe_order import (
@@ -39,12 +38,13 @@ from trainwiz.core.launch.probe_order import (
     probe_result,
 )
 from trainwiz.core.launch.start import own_launcher, training_variables
+from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder
-from trainwiz.core.run.lost import this_process
-from trainwiz.core.supervise.ties import KEEPER_VARIABLE, keeper_value, kill_marked, marked_processes, send
-from trainwiz.core.text import parse_json
+from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.supervise.attempt import training_environment
+from trainwiz.core.supervise.recovery import StartOrder
+from trainwiz.core.supervise.ties import kill_marked, marked_processes, send
 
 # `python -m trainwiz.core.launch.probe FOLDER MARK`: clears up after a probe, however it ended.
 #
@@ -159,7 +159,6 @@ class Probe:
         self._config = probe_config(plan)
         self._order: ProbeOrder | None = None
         self._started_s = 0.0
-        self._offset = 0
         self._lines: list[dict[str, Any]] = []
         self._mark = uuid.uuid4().hex
         self._folder = Path()
@@ -170,6 +169,7 @@ class Probe:
     def __enter__(self) -> Probe:
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="trainwiz-bench-"))
+            self._answers = JsonLinesTail(self._folder / ANSWERS_JSONL)
             self._guard = subprocess.Popen(
                 [sys.executable, "-P", "-m", "trainwiz.core.launch.probe", str(self._folder), self._mark],
                 stdin=subprocess.PIPE,
@@ -208,7 +208,7 @@ class Probe:
         self._follow(self._started_s + self._limit_s, listener)
         result = self.result()
         if result.measurement is None:
-            raise CannotRunError(self._failure(self._lines, result.problem))
+            raise CannotRunError(self._failure(result.problem))
         return result
 
     def begin_in_turns(self, ends_s: float) -> None:
@@ -229,15 +229,25 @@ class Probe:
 
     def look(self) -> list[dict[str, Any]]:
         """All lines so far."""
-        new, self._offset = _read(self._folder / ANSWERS_JSONL, self._offset)
-        self._lines += new
+        self._lines += self._answers.read_new()
         return self._lines
 
     @property
     def problem(self) -> str:
         """Why the processes ended, in a sentence; "" where they did not, or ended well."""
-        failed = self._launcher is not None and self._launcher.poll() not in (None, 0)
-        return self._diagnosis() if failed else ""
+        code = None if self._launcher is None else self._launcher.poll()
+        if not code:
+            return ""
+        diagnosis = diagnose(
+            Evidence(
+                run="bench",
+                exit_code=code,
+                failures=read_failures(RunFolder(self._folder)),
+                log=read_log(self._folder / LOG),
+                kernel=KernelFacts(told=True, oom_kills=kernel_oom_kills() - self._oom_kills),
+            )
+        )
+        return diagnosis.message
 
     def result(self) -> ProbeResult:
         """What the lines so far say."""
@@ -265,15 +275,11 @@ class Probe:
     def _start(self) -> subprocess.Popen[bytes]:
         config = self._config
         command = [PROBE_MODULE if word == TRAINING_MODULE else word for word in own_launcher(launch_command(config))]
-        environment = {**os.environ, **training_variables(config, os.environ)}
-        environment["PYTHONUNBUFFERED"] = environment["PYTHONFAULTHANDLER"] = "1"
-        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-        environment[RUN_MARK_VARIABLE] = self._mark
-        environment[KEEPER_VARIABLE] = keeper_value(this_process())
         # torchrun's and multiprocessing's own folders go with this one.
         scratch = self._folder / "tmp"
         scratch.mkdir()
-        environment["TMPDIR"] = str(scratch)
+        variables = training_variables(config, os.environ)
+        order = StartOrder(command=[], mark=self._mark, environment={**variables, "TMPDIR": str(scratch)})
         with (self._folder / LOG).open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -281,7 +287,7 @@ class Probe:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=training_environment(order),
                 start_new_session=True,
             )
 
@@ -297,38 +303,23 @@ class Probe:
                 return
             time.sleep(LOOK_EVERY_S)
 
-    def _failure(self, lines: list[dict[str, Any]], problem: str) -> Finding:
-        if not problem:
-            seconds = f"{self._limit_s:.0f}"
-            message = tr(
-                "Nothing was measured in {seconds} s: it was still loading; give it longer (--seconds).",
-                seconds=seconds,
-            )
-            if any(line.get("event") == "ready" for line in lines):
-                message = tr(
-                    "Nothing was measured in {seconds} s: its first step was not done ({steps} micro-batches "
-                    "of {rows}); give it longer (--seconds), a smaller micro-batch "
-                    "(--micro-batch 1) or a shorter length (--length).",
-                    seconds=seconds,
-                    steps=measured_accumulation(self._plan),
-                    rows=self._plan.batch.micro_batch,
-                )
-            return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
-        return Finding("probe_failed", "error", "bench", tr("The probe failed: {reason}", reason=problem))
-
-    def _diagnosis(self) -> str:
-        """Why the launcher ended with an error, in a sentence."""
-        assert self._launcher is not None
-        diagnosis = diagnose(
-            Evidence(
-                run="bench",
-                exit_code=self._launcher.poll(),
-                failures=read_failures(RunFolder(self._folder)),
-                log=_log_facts(self._folder / LOG),
-                kernel=KernelFacts(told=True, oom_kills=kernel_oom_kills() - self._oom_kills),
-            )
+    def _failure(self, problem: str) -> Finding:
+        if problem:
+            return Finding("probe_failed", "error", "bench", tr("The probe failed: {reason}", reason=problem))
+        seconds = f"{self._limit_s:.0f}"
+        message = tr(
+            "Nothing was measured in {seconds} s: it was still loading; give it longer (--seconds).", seconds=seconds
         )
-        return diagnosis.message
+        if any(line.get("event") == "ready" for line in self._lines):
+            message = tr(
+                "Nothing was measured in {seconds} s: its first step was not done ({steps} micro-batches "
+                "of {rows}); give it longer (--seconds), a smaller micro-batch "
+                "(--micro-batch 1) or a shorter length (--length).",
+                seconds=seconds,
+                steps=measured_accumulation(self._plan),
+                rows=self._plan.batch.micro_batch,
+            )
+        return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
 
 
 def _not_writable(error: OSError) -> Finding:
@@ -339,23 +330,3 @@ def _not_writable(error: OSError) -> Finding:
         reason=os_reason(error),
     )
     return Finding("probe_not_started", "error", place, message)
-
-
-def _read(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Whole lines from `offset` on, and where the next one begins."""
-    try:
-        with open_file(path) as file:
-            file.seek(offset)
-            text = file.read()
-    except OSError:
-        return [], offset
-    whole = text[: text.rfind(b"\n") + 1]
-    documents = [parse_json(line) for line in whole.splitlines() if line]
-    return [line for line in documents if isinstance(line, dict)], offset + len(whole)
-
-
-def _log_facts(path: Path) -> LogFacts:
-    try:
-        return read_log(path)
-    except OSError:
-        return LogFacts()

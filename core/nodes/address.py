@@ -106,7 +106,9 @@ def own_address() -> Address:
 
 def main_address(folder: Path) -> Address:
     """Of the environment where it says so, else as the run had it last, else this machine's own. Raises UsageError."""
-    text = os.environ.get(MAIN_VARIABLE) or _kept(folder)
+    text = os.environ.get(MAIN_VARIABLE, "")
+    with suppress(OSError, UnicodeDecodeError):
+        text = text or read_small(folder / NODES / MAIN_FILE).decode().strip()
     return parse_address(text) if text else own_address()
 
 
@@ -114,13 +116,6 @@ def keep_address(folder: Path, address: Address) -> None:
     """For a run that goes on: its other nodes may still look for node 0 there. Raises OSError."""
     (folder / NODES).mkdir(exist_ok=True)
     write_atomic(folder / NODES / MAIN_FILE, f"{address}\n")
-
-
-def _kept(folder: Path) -> str:
-    try:
-        return read_small(folder / NODES / MAIN_FILE).decode().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def refuse_taken(port: int) -> None:

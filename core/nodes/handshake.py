@@ -25,7 +25,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -219,9 +219,6 @@ class Handshake:
     versions: dict[str, str | None]
     data: dict[str, Any] = field(default_factory=dict)
     """As in identity.json: each source as this node finds it; None for one that is not there."""
-
-    def to_message(self) -> Message:
-        return {"kind": "hello", **asdict(self)}
 
     @classmethod
     def from_message(cls, message: Message) -> Handshake:

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainwiz.core.errors import os_reason
@@ -251,8 +251,8 @@ def attend(
     `interface`: name and address of the one that the training is told to use; node 0 must be within its reach.
     Raises NodeProblem when node 0 cannot be reached in time, or refuses.
     """
-    deadline = time.monotonic() + patience_s
-    why = ""
+    deadline, why = time.monotonic() + patience_s, ""
+    where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
     while time.monotonic() < deadline:
         goes_on()
         try:
@@ -266,7 +266,6 @@ def attend(
             if not why_not:
                 return channel, _take_part(me, channel, goes_on)
             if why_not != why:
-                where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
                 print(tr("{place}: {reason}. This node waits on.", place=where, reason=why_not), flush=True)
             why = why_not
         except ChannelClosed as error:
@@ -276,7 +275,18 @@ def attend(
             raise
         channel.close()
         time.sleep(TRY_EVERY_S)
-    raise NodeProblem("node_missing", _not_reached(address, patience_s, why, interface))
+    if interface is not None:
+        where = tr(
+            "{place} over the interface {name} ({address})", place=where, name=interface[0], address=interface[1]
+        )
+    message = tr(
+        "Node 0 could not be reached at {place} within {seconds} s: {reason}. "
+        "Is it started there, is the address right, and is the port open?",
+        place=where,
+        seconds=f"{patience_s:,.0f}",
+        reason=why or tr("no answer"),
+    )
+    raise NodeProblem("node_missing", message)
 
 
 def _connect(address: Address, interface: tuple[str, str] | None) -> Channel:
@@ -312,7 +322,7 @@ def _prove(folder: Path, channel: Channel, goes_on: Callable[[], None]) -> str:
 
 
 def _take_part(me: Handshake, channel: Channel, goes_on: Callable[[], None]) -> list[str]:
-    channel.send(me.to_message())
+    channel.send({"kind": "hello", **asdict(me)})
     while True:
         goes_on()
         for message in channel.receive(wait_s=LOOK_EVERY_S):
@@ -327,18 +337,3 @@ def refuse_if_refused(message: Message) -> None:
     """Raises NodeProblem with what node 0 says."""
     if message.get("kind") == "refuse":
         raise NodeProblem(str(message.get("code")), str(message.get("message")))
-
-
-def _not_reached(address: Address, patience_s: float, why: str, interface: tuple[str, str] | None) -> str:
-    where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
-    if interface is not None:
-        where = tr(
-            "{place} over the interface {name} ({address})", place=where, name=interface[0], address=interface[1]
-        )
-    return tr(
-        "Node 0 could not be reached at {place} within {seconds} s: {reason}. "
-        "Is it started there, is the address right, and is the port open?",
-        place=where,
-        seconds=f"{patience_s:,.0f}",
-        reason=why or tr("no answer"),
-    )

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -189,20 +189,16 @@ class NodeAttempt:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
 
-        output = self.order.log.open("ab") if self.order.log is not None else None
-        try:
+        with nullcontext() if self.order.log is None else self.order.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.order.command(arguments),
                 cwd=self.order.folder,
                 env={**self.order.environment, **network},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT if output is not None else None,
+                stderr=None if output is None else subprocess.STDOUT,
                 preexec_fn=in_child,
             )
-        finally:
-            if output is not None:
-                output.close()
 
     def _watch(self) -> int:
         """Until the launcher has ended, or another node is lost or has failed."""
@@ -232,7 +228,10 @@ class NodeAttempt:
         Torch here may notice that a connection broke before the connection of the meeting does.
         """
         deadline = time.monotonic() + LAST_WORDS_S
-        while self._members and (time.monotonic() < deadline or any(map(_is_silent, self._members))):
+        quiet_s = 3 * BEAT_EVERY_S
+        while self._members and (
+            time.monotonic() < deadline or any(one.channel.silent_s > quiet_s for one in self._members)
+        ):
             for member in list(self._members):
                 if self._look_at(member) is not None:
                     self._members.remove(member)
@@ -282,10 +281,6 @@ class NodeAttempt:
             self.process.wait()
 
 
-def _is_silent(member: Member) -> bool:
-    return member.channel.silent_s > 3 * BEAT_EVERY_S
-
-
 class Stopped(Exception):
     """A stop was asked for before the training began."""
 
@@ -314,7 +309,7 @@ class WorkerNode:
         self._next_look = 0.0
         self._had_met = False
         self._mark = uuid.uuid4().hex
-        self._before = _end_of(read_state(run))
+        self._before = read_state(run).ended_s
 
     def take_part(self) -> int:
         """The exit code of the run; 130 for a stop before it began. Raises NodeProblem, with nothing left running."""
@@ -392,7 +387,7 @@ class WorkerNode:
 
     def _has_ended(self, state: RunState) -> bool:
         """Whether the keeper has said its last word since this node came; a lost run may go on."""
-        return state.status in ("finished", "failed", "stopped") and _end_of(state) != self._before
+        return state.status in ("finished", "failed", "stopped") and state.ended_s != self._before
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -411,10 +406,6 @@ class RunOver(Exception):
         said = state.exit.message if state.exit is not None else tr(state.status)
         self.message = tr("The run has ended: {said}", said=plain_text(said))
         super().__init__(self.message)
-
-
-def _end_of(state: RunState) -> tuple[str, float | None]:
-    return state.status, state.ended_s
 
 
 def last_words_of(run: RunFolder, me: Handshake, log: Path) -> Callable[[int], None]:

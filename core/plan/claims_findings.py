@@ -60,8 +60,8 @@ def _batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     if micro is None or accumulation is None:
         return
     length, by_tokens = advice.get("sequence_length") or batch.sequence_length, batch.target_tokens
-    samples = micro * accumulation * batch.world_size
-    tokens, target = samples * length, by_tokens or batch.effective_tokens
+    samples, other_length = micro * accumulation * batch.world_size, length != batch.sequence_length
+    target = by_tokens or batch.effective_tokens
 
     def keeps(micro: int, accumulation: int) -> bool:
         """Whether the batch stays within KEPT_SHARE of the target."""
@@ -75,25 +75,20 @@ def _batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
         exact = largest_exact(target / length, batch.world_size, micro)
         if exact is not None and 2 * exact.micro_batch >= micro:
             micro, kept = exact.micro_batch, exact.accumulation
-    changes: dict[str, Any] = {MICRO: micro, ACCUMULATION: kept}
+    changes: dict[str, Any] = {MICRO: micro, ACCUMULATION: kept, **({LENGTH: length} if other_length else {})}
     words = tr("micro-batch {micro} × accumulation {kept}", micro=micro, kept=kept)
-    if length != batch.sequence_length:
-        changes[LENGTH] = length
-    if length != batch.sequence_length or by_tokens:
+    made, unit = samples, mark("{samples} sequences a step, {share} of {wanted}")
+    wanted = target // length
+    if other_length or by_tokens:
         words += f" × {length}"
+        made, wanted, unit = samples * length, target, mark("{tokens} tokens a step, {share} of {target}")
     then = changed(plan, changes) if plan.work is not None else None
     peak = tr(", ") + gib(then.memory.device_used_bytes) if then is not None else ""
-    if by_tokens or length != batch.sequence_length:
-        share, numbers = percent(tokens / target, 1), counted(tokens=tokens, target=target)
-        made = tr("{tokens} tokens a step, {share} of {target}", share=share, **numbers)
-    else:
-        wanted = target // length
-        share, numbers = percent(samples / wanted, 1), counted(samples=samples, wanted=wanted)
-        made = tr("{samples} sequences a step, {share} of {wanted}", share=share, **numbers)
+    numbers = counted(samples=made, tokens=made, wanted=wanted, target=wanted)
     message = tr(
         "The guide's advice {text} makes {made}: it changes the training, not only the memory.",
         text=_quoted(advice),
-        made=made,
+        made=tr(unit, share=percent(made / wanted, 1), **numbers),
     )
     text = mark("{batch} keeps it{peak}") if keeps(micro, kept) else mark("{batch} comes nearest to it{peak}")
     yield plan.warning("claim_batch", advice["where"], message, (tr(text, batch=words, peak=peak), changes))
@@ -105,32 +100,28 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     if work is None or before is None or after is None:
         return
     counts = (replace(work, accumulation=count) for count in (before, after))
-    used = [estimate_memory(changed_work, plan.evidence).device_used_bytes for changed_work in counts]
-    if used[0] / used[1] * NOTABLE_FACTOR >= float(advice["memory_factor"]):
+    used, used_after = (estimate_memory(count, plan.evidence).device_used_bytes for count in counts)
+    if used / used_after * NOTABLE_FACTOR >= float(advice["memory_factor"]):
         return
     message = tr(
         "The guide's advice {text} saves nothing on the GPU: {used} with accumulation {before} and "
         "{used_after} with {after}, because gradients are summed in place. It makes the batch {share} "
         "of what it was.",
         text=_quoted(advice),
-        used=gib(used[0]),
+        used=gib(used),
         before=before,
-        used_after=gib(used[1]),
+        used_after=gib(used_after),
         after=after,
         share=percent(after / before),
     )
     smaller = max(1, batch.micro_batch // 2)
     kept = accumulation_for(batch.effective_samples, smaller, batch.world_size)
-    then = changed(plan, {MICRO: smaller, ACCUMULATION: kept})
-    remedies = []
+    changes, remedies = {MICRO: smaller, ACCUMULATION: kept}, []
+    then = changed(plan, changes)
     if then is not None:
-        words = tr(
-            "a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}",
-            smaller=smaller,
-            kept=kept,
-            peak=gib(then.memory.device_used_bytes),
-        )
-        remedies = [(words, {MICRO: smaller, ACCUMULATION: kept})]
+        words = mark("a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}")
+        peak = gib(then.memory.device_used_bytes)
+        remedies = [(tr(words, smaller=smaller, kept=kept, peak=peak), changes)]
     yield plan.warning("claim_memory", advice["where"], message, *remedies)
 
 
@@ -174,9 +165,8 @@ def _pace(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     pace, steps, tokens = claims.get("tokens_per_s"), plan.steps, plan.batch.effective_tokens
     if not pace or steps is None:
         return
-    slow, fast = (float(pace[0]), float(pace[-1])) if isinstance(pace, list | tuple) else (float(pace), float(pace))
-    step, ends = (tokens / fast, tokens / slow), mark("{first} to {second}")
-    share = ""
+    slow, fast = float(pace[0]), float(pace[1])
+    step, ends, share = (tokens / fast, tokens / slow), mark("{first} to {second}"), ""
     if plan.work is not None and plan.rate is not None:
         part = share_of_peak(plan.work, plan.rate, fast)
         share = tr(
@@ -278,9 +268,8 @@ def _shorter_targets(plan: Plan, claimed: int) -> str:
         return estimate_memory(replace(work, target_length=target), plan.evidence).device_used_bytes <= claimed
 
     longest = _largest(work.target_length, holds)
-    if not longest:
-        return words
-    return tr("{words}; it holds with targets of up to {longest} tokens", words=words, longest=longest)
+    held = mark("{words}; it holds with targets of up to {longest} tokens")
+    return tr(held, words=words, longest=longest) if longest else words
 
 
 def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:

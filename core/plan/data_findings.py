@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.refusals import ATTENTION, COMPILE, can_compile
-from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of
-from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
+from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import SHARED, lengths_of
 from trainwiz.core.plan.words import counted, duration_range, gib, percent
 
@@ -43,9 +41,8 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
         return
     problems = list(_problems(plan))
     if problems:
-        others = [(words, changes) for _, words, changes in problems if changes and len(problems) == 1]
-        message = " ".join(message for message, *_ in problems)
-        yield plan.error("packing_not_possible", KEY, message, off, *others)
+        others = problems[0][1] if len(problems) == 1 else ()
+        yield plan.error("packing_not_possible", KEY, " ".join(message for message, _ in problems), off, *others)
         return
     batch = plan.batch
     apart = (
@@ -67,27 +64,26 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
     yield plan.note("packed", KEY, message)
 
 
-def _problems(plan: Plan) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(sentence, words of a remedy, its changes, which may be none) for each thing in the way."""
+def _problems(plan: Plan) -> Iterator[tuple[str, tuple[WayOut, ...]]]:
+    """A sentence and ways out for each thing in the way."""
     engine, kind = plan.config.engine, plan.model_type
     if plan.config.task != "causal-lm":
         # Masks of models that look both ways do not follow positions (create_bidirectional_mask, transformers 5.23).
-        message = tr("Rows can lie end to end in causal models alone: others would see each other's rows.")
-        yield message, "", {}
+        yield tr("Rows can lie end to end in causal models alone: others would see each other's rows."), ()
     elif kind is not None and kind not in TRIED:
-        yield tr("Models of type {kind} were not tried with rows end to end.", kind=kind), "", {}
+        yield tr("Models of type {kind} were not tried with rows end to end.", kind=kind), ()
     if engine.attention == "eager":
         message = tr(
             "Eager attention keeps the scores of every token with all tokens of its micro-batch: rows end to end take "
             "sdpa or flash_attention_2."
         )
-        yield message, tr("attention by sdpa"), {ATTENTION: "sdpa"}
+        yield message, ((tr("attention by sdpa"), {ATTENTION: "sdpa"}),)
     if engine.compile:
         message = tr("torch.compile would compile anew for each step of rows end to end.")
-        yield message, tr("without torch.compile"), {COMPILE: False}
+        yield message, ((tr("without torch.compile"), {COMPILE: False}),)
     if engine.strategy in SHARED:
         # They hold a part of the weights.
-        yield tr("With {strategy} rows end to end were not tried.", strategy=engine.strategy), "", {}
+        yield tr("With {strategy} rows end to end were not tried.", strategy=engine.strategy), ()
 
 
 # What the rows mean for the run: how many, how long, and who loads them.
@@ -179,16 +175,18 @@ def _cut(plan: Plan) -> Iterator[Finding]:
 
 def _grouped(plan: Plan) -> Iterator[Finding]:
     """What data.group_by_length saves, where the lengths are known."""
-    key, batch, config = "data.group_by_length", plan.batch, plan.config
+    key, batch, config, nothing = "data.group_by_length", plan.batch, plan.config, ""
     known = batch.padded_tokens is not None and batch.padding_waste is not None and batch.drawn_tokens is not None
     if not config.data.group_by_length:
         return
     if joins_texts(config):
-        message = tr("Texts are joined into sequences of one length: {key} changes nothing.", key=key)
+        nothing = mark("Texts are joined into sequences of one length: {key} changes nothing.")
     elif config.data.packing:
-        message = tr("Rows lie end to end without padding: {key} changes only which rows share a step.", key=key)
+        nothing = mark("Rows lie end to end without padding: {key} changes only which rows share a step.")
     elif known and batch.micro_batch == 1:
-        message = tr("A micro-batch of one row has no padding: {key} changes nothing.", key=key)
+        nothing = mark("A micro-batch of one row has no padding: {key} changes nothing.")
+    if nothing:
+        yield plan.note("nothing_to_group", key, tr(nothing, key=key), (tr("leave it off"), {key: False}))
     elif known:
         message = tr(
             "Rows of like length go together: {grouped} tokens are computed a step, {waste} of them padding; without, {plain} "
@@ -198,10 +196,6 @@ def _grouped(plan: Plan) -> Iterator[Finding]:
             plain_waste=percent(batch.drawn_waste or 0.0),
         )
         yield plan.note("grouped_by_length", key, message)
-        return
-    else:
-        return
-    yield plan.note("nothing_to_group", key, message, (tr("leave it off"), {key: False}))
 
 
 def _workers(plan: Plan) -> Iterator[Finding]:
@@ -246,28 +240,17 @@ MOSTLY = 0.5
 STEPS = "training.max_steps"
 
 
-def time_findings(plan: Plan) -> Iterator[Finding]:
-    yield from _long(plan)
-    yield from _idle(plan)
-
-
-def _long(plan: Plan) -> Iterator[Finding]:
+def long_findings(plan: Plan) -> Iterator[Finding]:
     time = plan.time
-    if time.total_low_s is None or time.total_high_s is None or time.total_s is None or time.steps is None:
-        return
-    if time.total_s < MONTH_S:
+    if time.total_s is None or time.steps is None or time.total_s < MONTH_S:
         return
     years = time.total_s >= YEAR_S
     sentences = (
         mark("The plan takes months: {steps} steps × {each} are {span}."),
         mark("The plan takes years: {steps} steps × {each} are {span}."),
     )
-    message = tr(
-        sentences[years],
-        **counted(steps=time.steps),
-        each=duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0),
-        span=duration_range(time.total_low_s, time.total_high_s),
-    )
+    each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
+    message = tr(sentences[years], **counted(steps=time.steps), each=each, span=_span(plan))
     yield plan.warning("takes_years" if years else "takes_months", STEPS, message, *_shorter(plan))
 
 
@@ -285,16 +268,15 @@ def _shorter(plan: Plan) -> Iterator[Remedy]:
     if work is None or plan.rate is None or time.steps is None or time.total_s is None:
         return
     ranked = []
-    for name, spec in load_models().items():
-        kind, (architecture, _) = spec.architecture.get("model_type"), read_architecture(spec.architecture)
-        if kind != work.architecture.model_type or architecture is None or name.endswith("tiny"):
-            continue
-        if architecture.parameters < work.architecture.parameters / 2:
+    for spec, architecture in smaller_than(work):
+        is_half = architecture.parameters < work.architecture.parameters / 2
+        if is_half and spec.architecture.get("model_type") == work.architecture.model_type:
             likely_s = step_time(replace(work, architecture=architecture), plan.rate).step.times(time.steps).likely
             # The largest that takes at most a hundredth of the time, else the quickest.
-            ranked.append((architecture.parameters if likely_s < time.total_s / 100 else -likely_s, name, spec))
+            ranked.append((architecture.parameters if likely_s < time.total_s / 100 else -likely_s, spec))
     if ranked:
-        _, name, spec = max(ranked, key=lambda model: model[0])
+        _, spec = max(ranked, key=lambda model: model[0])
+        name = spec.name
         span = _span(changed(plan, {"model.name": name}, spec))
         if span:
             yield plan.remedy(tr("{name}: {span} for the same steps", name=name, span=span), {"model.name": name})
@@ -302,9 +284,8 @@ def _shorter(plan: Plan) -> Iterator[Remedy]:
 
 def _span(then: Plan | None) -> str:
     """The time of a run as its plan has it, with all that a run does beside steps; empty where it is not known."""
-    if then is None or then.time.total_low_s is None or then.time.total_high_s is None:
-        return ""
-    return duration_range(then.time.total_low_s, then.time.total_high_s)
+    low, high = (then.time.total_low_s, then.time.total_high_s) if then is not None else (None, None)
+    return "" if low is None or high is None else duration_range(low, high)
 
 
 def _round_down(value: float) -> int:
@@ -314,7 +295,7 @@ def _round_down(value: float) -> int:
     return whole // unit * unit
 
 
-def _idle(plan: Plan) -> Iterator[Finding]:
+def idle_findings(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
     message, remedies = _waits_for_network(plan), []

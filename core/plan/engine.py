@@ -11,12 +11,12 @@ from trainwiz.core.catalog.model_config import NO_LABEL_COUNT, has_attention, ha
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import aside, gib
+from trainwiz.core.plan.workload import workload_of
 
 # Devices: which part of the machine a run uses, how many processes that is, and how much memory each has.
 
@@ -120,24 +120,22 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     visible, where = machine.visible_gpus, "engine.gpus"
     if wanted is None:
         return visible, ()
-    chosen: list[Gpu] = []
-    missing: list[str] = []
-    for name in wanted:
-        offered = (*visible, *other_slices(machine))
-        match = [gpu for gpu in offered if name == gpu.uuid or (gpu in visible and name == str(gpu.index))]
-        chosen += [gpu for gpu in match if gpu not in chosen]
-        missing += [] if match else [name]
+    named = {str(gpu.index): gpu for gpu in reversed(visible)}
+    named |= {gpu.uuid: gpu for gpu in (*visible, *other_slices(machine)) if gpu.uuid is not None}
+    missing = [name for name in wanted if name not in named]
+    found = [named[name] for name in wanted if name in named]
+    chosen = tuple(gpu for at, gpu in enumerate(found) if gpu not in found[:at])
     if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
         message = tr("A program sees one MIG slice and no other GPU; name one of them (engine.gpus).")
         alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={where: [chosen[0].uuid]})
-        return tuple(chosen[:1]), (Finding("unknown_gpu", "error", where, message, (alone,)),)
+        return chosen[:1], (Finding("unknown_gpu", "error", where, message, (alone,)),)
     if not missing:
-        return tuple(chosen), ()
+        return chosen, ()
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
     message = tr("There is no GPU {missing} to use here; there are {there}.", missing=", ".join(missing), there=there)
-    kept = [name for name in wanted if name not in missing]
+    kept = [name for name in wanted if name in named]
     rest = Remedy(tr("go on with the GPUs that are here"), changes={where: kept or None})
-    return tuple(chosen) or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
+    return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
 
 
 def other_slices(machine: Machine) -> tuple[Gpu, ...]:
@@ -162,8 +160,9 @@ def resolve_engine(plan: Plan) -> None:
     """Device, precision, attention, checkpointing where there is none, processes and their threads."""
     machine, devices, on_cpu = plan.machine, plan.devices, plan.devices.device == "cpu"
     seen, kind = as_seen(machine, devices), plan.model_type
-    label = tr("the CPU: no GPU is used") if on_cpu else devices.label
-    plan.resolve("engine.device", devices.device, label, "detected")
+    plan.resolve(
+        "engine.device", devices.device, tr("the CPU: no GPU is used") if on_cpu else devices.label, "detected"
+    )
     plan.resolve("engine.precision", *choose_precision(seen), "detected")
     plan.resolve("engine.tf32", *choose_tf32(seen), "detected")
     attention, why = choose_attention(seen)
@@ -177,13 +176,10 @@ def resolve_engine(plan: Plan) -> None:
     if not has_checkpointing(kind):
         reason = tr("off: transformers has no checkpointing for {kind} models", kind=kind)
         plan.resolve("engine.checkpointing", False, reason, "detected")
-    if not on_cpu:
-        reason = tr("one for each GPU") if devices.processes > 1 else tr("one GPU")
-    elif devices.processes > 1:
-        reason = tr("processes as on several GPUs, small")
-    else:
-        reason = tr("one process uses all cores")
-    plan.resolve("engine.processes", devices.processes, reason, "detected")
+    one, several = mark("one GPU"), mark("one for each GPU")
+    if on_cpu:
+        one, several = mark("one process uses all cores"), mark("processes as on several GPUs, small")
+    plan.resolve("engine.processes", devices.processes, tr(several if devices.processes > 1 else one), "detected")
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
     plan.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
 
@@ -196,9 +192,8 @@ def cores_shared(machine: Machine, devices: Devices) -> str:
 
 def as_seen(machine: Machine, devices: Devices) -> Machine:
     """The machine with only what the run uses, so that an unused old card decides nothing."""
-    if devices.device == "cpu":
-        return replace(machine, gpus=(), accelerator="cpu")
-    return replace(machine, gpus=devices.gpus)
+    on_cpu = devices.device == "cpu"
+    return replace(machine, gpus=devices.gpus, accelerator="cpu" if on_cpu else machine.accelerator)
 
 
 def resolve_strategy(plan: Plan) -> None:
@@ -227,6 +222,7 @@ def resolve_strategy(plan: Plan) -> None:
     else:
         plan.resolve(OPTIMIZER, "adamw_torch", tr("works on every device"))
     plan.findings += (*found, *(_smoke_optimizer(plan) if smoke else ()))
+    _resolve_sharding(plan)
 
 
 def _smoke_engine(plan: Plan) -> Iterator[Finding]:
@@ -255,29 +251,28 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
 def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
     """A smoke run goes on with torch's AdamW where bitsandbytes or its GPU is missing, and says so."""
     optimizer, on_gpu = plan.get(OPTIMIZER), plan.devices.device == "cuda"
-    if optimizer not in BITSANDBYTES_OPTIMIZERS or plan.machine.hypothetical:
+    there = plan.machine.hypothetical or (on_gpu and plan.machine.libraries.has("bitsandbytes"))
+    if optimizer not in BITSANDBYTES_OPTIMIZERS or there:
         return
-    if not on_gpu:
-        plan.put(OPTIMIZER, "adamw_torch", tr("smoke run: optimizers in 8 bits need an NVIDIA GPU"))
-        message = tr(
-            "Optimizers in 8 bits need an NVIDIA GPU, so this smoke run does not exercise the optimizer {optimizer}.",
-            optimizer=optimizer,
+    reason, message = (
+        mark("smoke run: optimizers in 8 bits need an NVIDIA GPU"),
+        mark("Optimizers in 8 bits need an NVIDIA GPU, so this smoke run does not exercise the optimizer {optimizer}."),
+    )
+    if on_gpu:
+        reason, message = (
+            mark("smoke run: bitsandbytes is not installed here"),
+            mark(
+                "bitsandbytes is not installed, so this smoke run does not exercise the optimizer {optimizer}; "
+                "install it with: pip install bitsandbytes"
+            ),
         )
-    elif not plan.machine.libraries.has("bitsandbytes"):
-        plan.put(OPTIMIZER, "adamw_torch", tr("smoke run: bitsandbytes is not installed here"))
-        message = tr(
-            "bitsandbytes is not installed, so this smoke run does not exercise the optimizer {optimizer}; "
-            "install it with: pip install bitsandbytes",
-            optimizer=optimizer,
-        )
-    else:
-        return
-    yield plan.warning("engine_not_exercised", OPTIMIZER, message)
+    plan.put(OPTIMIZER, "adamw_torch", tr(reason))
+    yield plan.warning("engine_not_exercised", OPTIMIZER, tr(message, optimizer=optimizer))
 
 
-def resolve_sharding(plan: Plan, work: Workload | None) -> None:
+def _resolve_sharding(plan: Plan) -> None:
     """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
-    devices, machine = plan.devices, plan.machine
+    devices, machine, work = plan.devices, plan.machine, workload_of(plan)
     if work is None or devices.capacity_bytes is None or devices.device != "cuda" or devices.world_size == 1:
         return
     can_shard = machine.hypothetical or machine.libraries.has("deepspeed")
@@ -305,21 +300,18 @@ LOSS_MEAN, ARRANGED = "training.loss_mean", "data.arrange_by_length"
 def resolve_loss_mean(plan: Plan) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
     kind = plan.model_type
-    if kind is None:
-        reason = tr("each label of a step weighs the same, however the step is cut")
-    elif kind in NO_LABEL_COUNT:
-        reason = tr(
+    reason = mark("each label of a step weighs the same, however the step is cut")
+    if kind in NO_LABEL_COUNT:
+        reason = mark(
             "each label of a step weighs the same, however the step is cut; the Trainer of transformers takes the mean of "
-            "the means of micro-batches for {kind} models",
-            kind=kind,
+            "the means of micro-batches for {kind} models"
         )
-    else:
-        reason = tr(
+    elif kind is not None:
+        reason = mark(
             "each label of a step weighs the same, however the step is cut; so does the Trainer of transformers for "
-            "{kind} models",
-            kind=kind,
+            "{kind} models"
         )
-    plan.resolve(LOSS_MEAN, "tokens", reason)
+    plan.resolve(LOSS_MEAN, "tokens", tr(reason, kind=kind))
 
 
 def loss_mean_findings(plan: Plan) -> Iterator[Finding]:

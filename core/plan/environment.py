@@ -165,11 +165,9 @@ def is_consumer(gpu: Gpu) -> bool:
 
 def _nvlink(gpus: tuple[Gpu, ...]) -> bool | None:
     """By the links that were read, or because the card has no place for a bridge; None where it is not known."""
+    links = " ".join(link for gpu in gpus for link in gpu.links)
     if gpus and all(gpu.links for gpu in gpus):
-        links = [link for gpu in gpus for link in gpu.links]
-        if any("NVLink" in link for link in links):
-            return True
-        return None if any(tr(UNKNOWN_LINK) in link for link in links) else False
+        return True if "NVLink" in links else None if tr(UNKNOWN_LINK) in links else False
     return False if all(is_consumer(gpu) and not HAS_CONNECTOR.search(gpu.name or "") for gpu in gpus) else None
 
 
@@ -252,16 +250,10 @@ def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) 
         return
     for rule in holding(rules.choices)[:1]:
         wanted = rule.value.format(**words)
+        said = {"name": name, "value": _shown(value), "wanted": wanted, "reason": tr(rule.text, **words)}
+        message = tr("{name} is {value}, and {wanted} is meant for this machine: {reason}.", **said)
         if wanted != value:
-            message = tr(
-                "{name} is {value}, and {wanted} is meant for this machine: {reason}.",
-                name=name,
-                value=_shown(value),
-                wanted=wanted,
-                reason=tr(rule.text, **words),
-            )
-            remedy = _set(name, wanted)
-            yield _finding(plan, "environment_contradicted", rule.contradicted, name, message, remedy)
+            yield _finding(plan, "environment_contradicted", rule.contradicted, name, message, _set(name, wanted))
     yield from (_conflict(plan, rule, value) for rule in holding(rules.conflicts) if rule.means(value))
 
 

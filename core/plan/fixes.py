@@ -10,16 +10,14 @@ from math import inf
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec, has_attention, has_checkpointing
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.architecture import lora_targets
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
 from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
-from trainwiz.core.plan.replan import LENGTH, TARGET, changed, try_fix
+from trainwiz.core.plan.replan import LENGTH, TARGET, changed, smaller_than, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, GPU_CEILING, MICRO
 from trainwiz.core.plan.words import counted, listed
@@ -79,13 +77,13 @@ def find_fixes(plan: Plan) -> tuple[Fix, ...]:
     others = _otherwise(plan, plan.work, same)
     if same:
         return (*same, *islice(others, min(MOST // 2, MOST - len(same))))
-    return (*_safest(list(others))[: MOST // 2], *_smaller_models(plan))
+    return (*_safest(list(others))[: MOST // 2], *_smaller_models(plan, plan.work))
 
 
 def _safest(found: list[Fix]) -> list[Fix]:
     """Those that fit, or where none does those that may: the cheapest first."""
     chosen = [fix for fix in found if fix.after.memory.verdict == "fits"] or found
-    return sorted(chosen, key=lambda fix: _time(fix) * MORE ** _settings(fix))
+    return sorted(chosen, key=lambda fix: fix.time * MORE ** _settings(fix))
 
 
 def _planned(
@@ -117,8 +115,15 @@ def _ways(plan: Plan, work: Workload) -> Iterator[Idea]:
     for wanted in (SAFELY, PERHAPS):
         kept: list[Idea] = []
         for size in range(len(kinds) + 1):
-            ideas = (_joined(parts) for chosen in combinations(kinds, size) for parts in product(*chosen))
-            fresh = [idea for idea in ideas if not (size > 1 and _needless(idea, kept)) and at_least(idea) >= wanted]
+            ideas = (
+                reduce(Idea.and_, parts, NOTHING) for chosen in combinations(kinds, size) for parts in product(*chosen)
+            )
+            needless = [other.changes.items() for other in kept] if size > 1 else []
+            fresh = [
+                idea
+                for idea in ideas
+                if not any(items <= idea.changes.items() for items in needless) and at_least(idea) >= wanted
+            ]
             yield from fresh
             yield from (
                 idea.and_(more)
@@ -131,14 +136,6 @@ def _ways(plan: Plan, work: Workload) -> Iterator[Idea]:
                 break
         if kept:
             return
-
-
-def _needless(idea: Idea, kept: list[Idea]) -> bool:
-    return any(other.changes.items() <= idea.changes.items() for other in kept)
-
-
-def _joined(parts: tuple[Idea, ...]) -> Idea:
-    return reduce(Idea.and_, parts, NOTHING)
 
 
 def _fit(plan: Plan, work: Workload) -> int:
@@ -249,7 +246,7 @@ def _otherwise(plan: Plan, work: Workload, same: list[Fix]) -> Iterator[Fix]:
             ways = map(idea.and_, islice(_ways(plan, _changed_work(plan, work, idea.changes)), 2))
         ways = (way for way in ways if not any(means <= way.changes.items() for means in alone))
         for fix in islice(_planned(plan, work, ways, otherwise=True), 1):
-            if not (same and _is_far_shorter(fix, plan)):
+            if not same or fix.after.batch.sequence_length >= plan.batch.sequence_length * LEAST_SHARE:
                 yield fix
 
 
@@ -277,7 +274,11 @@ def _adapters(plan: Plan, work: Workload) -> Iterator[Idea]:
 def _shortened(plan: Plan, work: Workload) -> Iterator[Idea]:
     """Shorter sequences alone; where they would be far shorter or nothing, with the settings that leave most of them."""
     kinds = _kinds(plan, work)
-    for ideas in ([NOTHING], [idea for kind in kinds for idea in kind], map(_joined, product(*kinds))):
+    for ideas in (
+        [NOTHING],
+        [idea for kind in kinds for idea in kind],
+        (reduce(Idea.and_, parts, NOTHING) for parts in product(*kinds)),
+    ):
         cut = [(_longest(plan, _changed_work(plan, work, idea.changes)), idea) for idea in ideas]
         longest, idea = max(cut, key=lambda one: one[0], default=(0, NOTHING))
         if longest:
@@ -313,24 +314,17 @@ def _cut_to(plan: Plan, work: Workload, length: int) -> Idea:
     return Idea(words, changes)
 
 
-def _smaller_models(plan: Plan) -> list[Fix]:
+def _smaller_models(plan: Plan, work: Workload) -> list[Fix]:
     """Of the catalogue, for the same task: those of the same family first, the largest first."""
-    assert plan.work is not None
-    work, found = plan.work, list[Fix]()
-    sizes = {}
-    for name, spec in load_models().items():
-        architecture, _ = read_architecture(spec.architecture)
-        if architecture is not None and spec.task == work.task and not name.endswith("tiny"):
-            sizes[name] = architecture.parameters
-    names = [name for name, size in sizes.items() if size < work.architecture.parameters]
-    of_family = work.architecture.model_type
-    names.sort(key=lambda name: (load_models()[name].architecture.get("model_type") != of_family, -sizes[name]))
-    for name in names:
-        spec = load_models()[name]
-        then = changed(plan, {"model.name": name}, spec)
+    found, kind = list[Fix](), work.architecture.model_type
+    models = [(spec, size) for spec, size in smaller_than(work) if spec.task == work.task]
+    for spec, _ in sorted(
+        models, key=lambda model: (model[0].architecture.get("model_type") != kind, -model[1].parameters)
+    ):
+        then = changed(plan, {"model.name": spec.name}, spec)
         if then is None or then.work is None:
             continue
-        named = Idea(tr("the smaller {name}", name=name), {"model.name": name}, 0)
+        named = Idea(tr("the smaller {name}", name=spec.name), {"model.name": spec.name}, 0)
         ways = [NOTHING] if then.memory.verdict == "fits" else islice(_ways(then, then.work), 1)
         found += _planned(plan, then.work, (named.and_(way) for way in ways), spec, otherwise=True)
         if len(found) == MODELS:
@@ -338,17 +332,19 @@ def _smaller_models(plan: Plan) -> list[Fix]:
     return found
 
 
+FIELDS = {
+    CHECKPOINTING: "checkpointing", PRECISION: "precision", ATTENTION: "attention", OPTIMIZER: "optimizer",
+    OFFLOAD: "offload", CHUNK: "loss_chunk",
+}  # fmt: skip
+"""Settings that a Workload holds as they are."""
+
+
 def _changed_work(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> Workload:
     then = replace(
         work,
-        checkpointing=changes.get(CHECKPOINTING, work.checkpointing),
-        precision=changes.get(PRECISION, work.precision),
-        attention=changes.get(ATTENTION, work.attention),
-        optimizer=changes.get(OPTIMIZER, work.optimizer),
+        **{FIELDS[key]: value for key, value in changes.items() if key in FIELDS},
         strategy=changes.get(STRATEGY, work.strategy) or "single",
-        offload=changes.get(OFFLOAD, work.offload),
         world_size=changes.get(PROCESSES, plan.devices.processes) * plan.devices.nodes,
-        loss_chunk=changes.get(CHUNK, work.loss_chunk),
         length=min(work.length, changes.get(LENGTH, work.length)),
         target_length=min(work.target_length, changes.get(TARGET, work.target_length)),
     )
@@ -356,10 +352,6 @@ def _changed_work(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> Wor
         return then
     targets = lora_targets(work.architecture, plan.config.peft.targets)
     return replace(then, lora_rank=plan.config.peft.rank, lora_targets=targets)
-
-
-def _is_far_shorter(fix: Fix, plan: Plan) -> bool:
-    return fix.after.batch.sequence_length < plan.batch.sequence_length * LEAST_SHARE
 
 
 def _distinct(found: list[Fix]) -> list[Fix]:
@@ -370,7 +362,7 @@ def _distinct(found: list[Fix]) -> list[Fix]:
         if not (_means(part) < _means(fix) and (as_many or _means(part))):
             return False
         surer = part.after.memory.verdict == "fits" or fix.after.memory.verdict == "tight"
-        return surer and _time(part) <= _time(fix) * (MORE if as_many else 1.0)
+        return surer and part.time <= fix.time * (MORE if as_many else 1.0)
 
     return [fix for fix in found if not any(covers(part, fix) for part in found)]
 
@@ -385,10 +377,6 @@ def _settings(fix: Fix) -> int:
     """How many settings that is: an engine, its offload and its optimizer are one."""
     engine = (STRATEGY, OFFLOAD, OPTIMIZER, PROCESSES)
     return len({"engine" if key in engine else key for key, _ in _means(fix)})
-
-
-def _time(fix: Fix) -> float:
-    return fix.time_factor or 1.0
 
 
 # What would use the memory that a run leaves free: a larger micro-batch, or no checkpointing.
@@ -411,7 +399,7 @@ def find_headroom(plan: Plan) -> tuple[Fix, ...]:
         return ()
     found = [_larger(plan, work, share), _without_checkpointing(plan, work)]
     fitting = [fix for fix in found if fix is not None and fix.after.memory.verdict == "fits"]
-    return tuple(sorted(fitting, key=lambda fix: fix.time_factor or 1.0))
+    return tuple(sorted(fitting, key=lambda fix: fix.time))
 
 
 def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:
@@ -442,4 +430,4 @@ def _without_checkpointing(plan: Plan, work: Workload) -> Fix | None:
     if not work.checkpointing or not plan.chosen_by_hand(CHECKPOINTING):
         return None
     fix = try_fix(plan, tr("without checkpointing"), {CHECKPOINTING: False}, replace(work, checkpointing=False))
-    return fix if fix is not None and (fix.time_factor or 1.0) < QUICKER else None
+    return fix if fix is not None and fix.time < QUICKER else None

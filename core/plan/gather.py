@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,8 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
     NO_TASK_READS,
-    hidden_folder_findings,
     names_no_data,
-    no_data_findings,
-    other_task_findings,
+    subject_findings,
     task_is_known,
     unnamed_data,
     with_init,
@@ -120,14 +118,13 @@ def _names_a_machine(request: PlanRequest) -> bool:
 
 def _named(request: PlanRequest, profile: Profile | None) -> Machine:
     wanted = profile.hardware if profile is not None else ProfileHardware()
-    by_hand = request.gpu_memory_bytes is not None or request.tflops is not None or request.capability is not None
+    figures = request.gpu_memory_bytes, request.tflops, request.capability
+    by_hand = any(figure is not None for figure in figures)
     gpu = request.gpu if request.gpu is not None or by_hand else wanted.gpu
-    count = request.num_gpus
-    if count is None:
-        count = wanted.num_gpus if gpu is not None or by_hand else 0
+    usual = wanted.num_gpus if gpu is not None or by_hand else 0
     return catalogue_machine(
         gpu=gpu,
-        num_gpus=count,
+        num_gpus=usual if request.num_gpus is None else request.num_gpus,
         ram_bytes=request.ram_bytes if request.ram_bytes is not None else wanted.ram_bytes,
         cpu_cores=wanted.cpu_cores,
         gpu_memory_bytes=request.gpu_memory_bytes,
@@ -138,12 +135,9 @@ def _named(request: PlanRequest, profile: Profile | None) -> Machine:
 
 def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
     name = profile.name if profile is not None else tr("this run")
-    reason = next(
-        (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key), ""
-    )
+    reasons = (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key)
+    reason = tr("it has an Apple GPU, which runs other profiles") if here.accelerator == "mps" else next(reasons, "")
     kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
-    if here.accelerator == "mps":
-        reason = tr("it has an Apple GPU, which runs other profiles")
     message = tr(
         "{name} is made for {machine}, and this machine has no {kind} GPU{why}. The plan shown is for that machine.",
         name=name,
@@ -152,17 +146,10 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
         why=aside(reason if kind == "NVIDIA" else ""),
     )
     written = ["trainwiz", "--profile", name, *mode_words(request.mode, number_of_mode(request))]
-    written += [*set_words(request.overrides), "--dry-run"]
-    return Finding(
-        "missing_hardware",
-        "error",
-        "hardware",
-        message,
-        (
-            Remedy(tr("try the same engine here with a tiny model"), f"trainwiz --profile {name} --smoke --yes"),
-            Remedy(tr("write the folder for the machine that has it"), shlex.join(written)),
-        ),
-    )
+    smoke = Remedy(tr("try the same engine here with a tiny model"), f"trainwiz --profile {name} --smoke --yes")
+    folder = shlex.join([*written, *set_words(request.overrides), "--dry-run"])
+    there = Remedy(tr("write the folder for the machine that has it"), folder)
+    return Finding("missing_hardware", "error", "hardware", message, (smoke, there))
 
 
 def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[Gpu, ...]) -> tuple[Finding, ...]:
@@ -170,20 +157,18 @@ def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[
     same = [gpu for gpu in cards if gpu.catalogue_name == wanted.gpu]
     if len(same) == len(cards) and len(cards) >= wanted.num_gpus:
         return ()
-    have = describe_gpus(cards)
-    made_for = f"{wanted.num_gpus} × {wanted.gpu}"
     message = tr(
-        "{name} is made for {made_for}; the plan is for what is here: {have}.", name=name, made_for=made_for, have=have
+        "{name} is made for {made_for}; the plan is for what is here: {have}.",
+        name=name,
+        made_for=f"{wanted.num_gpus} × {wanted.gpu}",
+        have=describe_gpus(cards),
     )
+    remedies: tuple[Remedy, ...] = ()
     if same and len(same) < len(cards):
-        indices = ",".join(str(gpu.index) for gpu in same)
-        remedy = Remedy(
-            tr("use the {gpu} alone", gpu=gpu_label(same[0])),
-            f"trainwiz --profile {name} --gpus {indices}",
-            {"engine.gpus": [str(gpu.index) for gpu in same]},
-        )
-        return (Finding("other_hardware", "warning", "hardware", message, (remedy,)),)
-    return (Finding("other_hardware", "warning", "hardware", message),)
+        indices = [str(gpu.index) for gpu in same]
+        command = f"trainwiz --profile {name} --gpus {','.join(indices)}"
+        remedies = (Remedy(tr("use the {gpu} alone", gpu=gpu_label(same[0])), command, {"engine.gpus": indices}),)
+    return (Finding("other_hardware", "warning", "hardware", message, remedies),)
 
 
 # What a plan is made from.
@@ -215,20 +200,6 @@ def gather_profile(request: PlanRequest, here: Machine) -> Profile | None:
     from trainwiz.core.profile.store import load_profile
 
     return None if request.profile is None else load_profile(request.profile, here)
-
-
-def gather_machine(
-    request: PlanRequest, profile: Profile | None, here: Machine | None = None
-) -> tuple[Machine, tuple[Finding, ...]]:
-    """The machine that the plan is for, and what there is to say about that choice."""
-    return choose_target(request, profile, here if here is not None else probe_here(request))
-
-
-def gather_model(config: RunConfig) -> tuple[ModelSpec | None, tuple[Finding, ...]]:
-    """The model of a config: from the catalogue, local files, or what the hub says of it."""
-    from trainwiz.core.catalog.models import resolve_model
-
-    return resolve_model(config.model, online=True)
 
 
 def gather_data(config: RunConfig) -> tuple[DataSummary | None, tuple[Finding, ...]]:
@@ -268,19 +239,19 @@ def gather_config(
     request: PlanRequest, profile: Profile | None
 ) -> tuple[RunConfig, ModelSpec | None, tuple[Finding, ...]]:
     """The config of the request with its mode applied, and the model that it then trains."""
+    from trainwiz.core.catalog.models import resolve_model
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
     from trainwiz.core.data.columns import detect_columns
     from trainwiz.core.export.deepspeed import settled_by_file
 
     config = build_config(profile, request.overrides, request.name)
-    model, findings = gather_model(config)
+    model, findings = resolve_model(config.model, online=True)
     config = with_run_name(with_init(with_task_of(config, model), model), profile)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
-        model, findings = gather_model(moded)
-    more = (hidden_folder_findings(moded), other_task_findings(moded, model), no_data_findings(moded))
-    findings = (*findings, *chain.from_iterable(more))
+        model, findings = resolve_model(moded.model, online=True)
+    findings = (*findings, *subject_findings(moded, model))
     moded = detect_columns(settled_by_file(moded))
     if request.force:
         moded = moded.model_copy(update={"forced": True})
@@ -300,7 +271,7 @@ def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
 def gather_known(request: PlanRequest, profile: Profile | None, here: Machine) -> Gathered:
     """All but the data. Raises UsageError as `gather` does."""
     config, model, model_findings = gather_config(request, profile)
-    target, target_findings = gather_machine(request, profile, here)
+    target, target_findings = choose_target(request, profile, here)
     if model is not None and target is not here:
         # Weights are needed where the run is, which is not here.
         model_findings = tuple(
@@ -417,12 +388,17 @@ def _searched(profile: Profile) -> str:
 
 
 def _row(written: Profile, machine: Machine) -> ProfileRow:
+    """With the plan on this machine or, where the profile's GPU is missing, on its own."""
+    from trainwiz.core.catalog.models import resolve_model
     from trainwiz.core.config.build import build_config
     from trainwiz.core.profile.store import load_profile
 
     profile = load_profile(written.name, machine) if written.variants else written
-    config = build_config(profile, {})
-    plan = _plan(profile, config, machine)
+    config, plan = build_config(profile, {}), None
+    with suppress(TrainwizError):
+        target, found = choose_target(PlanRequest(profile=profile.name), profile, machine)
+        model, findings = resolve_model(config.model)
+        plan = make_plan(target, config, model=model, data=None, profile=profile, findings=(*found, *findings))
     return ProfileRow(
         name=written.name,
         gpu=profile.hardware.gpu,
@@ -431,23 +407,9 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
         task=config.task,
         effective_samples=plan.batch.effective_samples if plan else None,
         effective_tokens=plan.batch.effective_tokens if plan else None,
-        fits_here=plan is not None and _works(plan),
+        fits_here=plan is not None
+        and plan.memory.verdict != "does_not_fit"
+        and all(error.code in NOT_ABOUT_FIT for error in plan.errors),
         origin=written.origin,
         description=written.description,
     )
-
-
-def _plan(profile: Profile, config: RunConfig, machine: Machine) -> Plan | None:
-    """The plan on this machine or, where the profile's GPU is missing, on its own; None when there is none."""
-    from trainwiz.core.catalog.models import resolve_model
-
-    try:
-        target, found = choose_target(PlanRequest(profile=profile.name), profile, machine)
-        model, findings = resolve_model(config.model)
-        return make_plan(target, config, model=model, data=None, profile=profile, findings=(*found, *findings))
-    except TrainwizError:
-        return None
-
-
-def _works(plan: Plan) -> bool:
-    return plan.memory.verdict != "does_not_fit" and all(error.code in NOT_ABOUT_FIT for error in plan.errors)

@@ -26,7 +26,7 @@ from trainwiz.core.plan.engine import cores_shared
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import data_is_refused
 from trainwiz.core.plan.words import counted, gib, percent
-from trainwiz.core.plan.workload import host_needs
+from trainwiz.core.plan.workload import host_needs, workload_of
 
 # Loader workers by what was measured: the wait of an earlier run, or a probe's time of making a micro-batch.
 
@@ -44,18 +44,14 @@ def measured_workers(plan: Plan, work: Workload | None) -> Limit | None:
     data, on_gpu = data_digest(plan.view()), work.device == "cuda"
     for measurement in plan.evidence.measurements:
         if measurement.data == data and measurement.length == work.length and same_model(measurement, work):
-            found = _of_measurement(measurement, on_gpu=on_gpu)
+            found, wait_s = None, measurement.data_wait_s
+            if measurement.loading_s is not None:
+                found = _by_probe(measurement, measurement.loading_s, on_gpu=on_gpu)
+            elif measurement.workers is not None and wait_s is not None:
+                found = _by_run(measurement, measurement.workers, min(wait_s, measurement.step_s), on_gpu=on_gpu)
             if found is not None:
                 return found
     return None
-
-
-def _of_measurement(measured: Measurement, *, on_gpu: bool) -> Limit | None:
-    if measured.loading_s is not None:
-        return _by_probe(measured, measured.loading_s, on_gpu=on_gpu)
-    if measured.workers is None or measured.data_wait_s is None:
-        return None
-    return _by_run(measured, measured.workers, min(measured.data_wait_s, measured.step_s), on_gpu=on_gpu)
 
 
 def _by_probe(measured: Measurement, loading_s: float, *, on_gpu: bool) -> Limit:
@@ -118,7 +114,7 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     """Streaming and pinned memory are resolved before. What was measured on these rows wins over a rule."""
     rows = plan.counted.rows if plan.counted is not None else None
     by_rule, measured = _by_cores(plan, rows), measured_workers(plan, work)
-    by_cores = by_rule if measured is None else _by_measurement(plan, *measured)
+    by_cores = by_rule if measured is None or low_memory(plan) else _by_measurement(plan, *measured)
     needs = host_needs(plan, plan.view(), work)
     limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), by_cores) if by_cores[0] else by_cores
     plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
@@ -154,8 +150,6 @@ def _by_cores(plan: Plan, rows: int | None) -> Limit:
 
 
 def _by_measurement(plan: Plan, needed: int, why: str) -> Limit:
-    if low_memory(plan):
-        return 0, tr("low-memory mode: under 15 GB of RAM")
     # Each training process keeps a core for itself.
     least = 1 if plan.devices.device == "cuda" else 0
     most = max(least, plan.machine.cpu_cores // plan.devices.processes - 1)
@@ -223,7 +217,7 @@ FINE_TUNING_EPOCHS = 3.0
 """As the Trainer of transformers has it, and Alpaca (52,000 rows) and most guides since."""
 
 
-def resolve_loading(plan: Plan, work: Workload | None) -> None:
+def resolve_loading(plan: Plan) -> None:
     """Streaming, pinned memory, workers, prefetch, held-out rows.
 
     Workers and prefetch come last: they share the RAM that the rest leaves free.
@@ -241,7 +235,7 @@ def resolve_loading(plan: Plan, work: Workload | None) -> None:
     else:
         why = little if low else tr("faster copies to the GPU")
     plan.resolve("data.pin_memory", on_gpu and not low, why)
-    resolve_workers(plan, work)
+    resolve_workers(plan, workload_of(plan))
     if data is not None and not plan.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, plan.config.data)

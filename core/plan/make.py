@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import Finding, sort_findings
+from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.claims_findings import claim_findings
-from trainwiz.core.plan.data_findings import data_findings, time_findings
+from trainwiz.core.plan.data_findings import data_findings, idle_findings, long_findings
 from trainwiz.core.plan.engine import loss_mean_findings
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
@@ -32,7 +33,8 @@ JUDGES = (
     batch_findings,
     data_findings,
     loss_mean_findings,
-    time_findings,
+    long_findings,
+    idle_findings,
     claim_findings,
 )
 
@@ -73,17 +75,14 @@ def make_plan(
 
 
 def _to_do(finding: Finding, config: RunConfig) -> Finding:
-    """The finding without remedies that the config has already."""
-    open_ones = tuple(each for each in finding.remedies if not each.changes or not _has(config, each.changes))
-    return finding if len(open_ones) == len(finding.remedies) else replace(finding, remedies=open_ones)
+    """The finding without remedies that the config has already; what is no key of it (profile, folder) it has not."""
 
+    def is_open(remedy: Remedy) -> bool:
+        with suppress(KeyError):
+            return not remedy.changes or any(config.value(key) != value for key, value in remedy.changes.items())
+        return True
 
-def _has(config: RunConfig, changes: Mapping[str, Any]) -> bool:
-    """Whether every value is there; what is no key of the config (profile, folder) is not."""
-    try:
-        return all(config.value(key) == value for key, value in changes.items())
-    except KeyError:
-        return False
+    return replace(finding, remedies=tuple(filter(is_open, finding.remedies)))
 
 
 def _planned_model(plan: Plan) -> PlannedModel:
@@ -119,11 +118,9 @@ def choices_of(config: RunConfig) -> tuple[Choice, ...]:
     for key in sorted(
         (key for key in config.origins if key not in NOT_SHOWN), key=lambda key: RANK.get(key, len(RANK))
     ):
-        try:
-            value = _plain(config.value(key))
-        except KeyError:
-            continue
-        choices.append(Choice(key, value, config.origins[key].origin, config.origins[key].reason))
+        origin = config.origins[key]
+        with suppress(KeyError):
+            choices.append(Choice(key, _plain(config.value(key)), origin.origin, origin.reason))
     return tuple(choices)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Literal, Protocol
@@ -22,7 +22,7 @@ from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceReques
 
 # KnownTraces: the traces that were made, and the requests of which there can be none.
 
-MOST_TRACES = 64
+MOST_ANSWERS = 128
 """Kept in memory; the oldest go first."""
 LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
 """Problems that asking again does not mend."""
@@ -36,25 +36,27 @@ class KnownTraces:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._traces: dict[TraceRequest, TraceResult] = {}
-        self._problems: dict[tuple[TraceRequest, str], TraceProblem] = {}
+        self._answers: dict[tuple[TraceRequest, str], TraceAnswer] = {}
         self._failure: TraceProblem | None = None
         """Of the worker itself; an answer mends it."""
 
     def traces(self, model_config: str) -> dict[TraceRequest, TraceResult]:
-        """Those of one model, given as in a request: no other helps a plan."""
+        """The best of each request of one model, given as in a request: no other helps a plan."""
         with self._lock:
-            return {request: trace for request, trace in self._traces.items() if request.model_config == model_config}
+            known = sorted(self._answers.items(), key=lambda answer: RANK[answer[0][1]])
+        of_model = ((request, answer) for (request, _), answer in known if request.model_config == model_config)
+        return {request: answer for request, answer in of_model if isinstance(answer, TraceResult)}
 
     def has(self, request: TraceRequest, tier: TraceTier) -> bool:
         """Whether a trace of this tier or a better one is there."""
         with self._lock:
-            known = self._traces.get(request)
-        return known is not None and RANK[known.tier] >= RANK[tier]
+            known = [self._answers.get((request, better)) for better in RANK if RANK[better] >= RANK[tier]]
+        return any(isinstance(answer, TraceResult) for answer in known)
 
     def problem(self, request: TraceRequest, tier: TraceTier) -> TraceProblem | None:
         with self._lock:
-            return self._problems.get((request, tier))
+            answer = self._answers.get((request, tier))
+        return answer if isinstance(answer, TraceProblem) else None
 
     def problem_of(self, work: Workload | None) -> TraceProblem | None:
         """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
@@ -65,23 +67,17 @@ class KnownTraces:
 
     def learn(self, request: TraceRequest, tier: TraceTier, answer: TraceAnswer) -> None:
         with self._lock:
-            if isinstance(answer, TraceProblem):
-                if answer.code in LASTING:
-                    self._problems[request, tier] = answer
-                    _drop_oldest(self._problems)
-                else:
-                    self._failure = answer
+            if isinstance(answer, TraceResult):
+                self._failure, key = None, (request, answer.tier)
+            elif answer.code in LASTING:
+                key = request, tier
             else:
-                self._failure = None
-                known = self._traces.pop(request, None)
-                best = known if known is not None and RANK[known.tier] > RANK[answer.tier] else answer
-                self._traces[request] = best
-                _drop_oldest(self._traces)
-
-
-def _drop_oldest(kept: dict[Any, Any]) -> None:
-    while len(kept) > MOST_TRACES:
-        del kept[next(iter(kept))]
+                self._failure = answer
+                return
+            self._answers.pop(key, None)
+            self._answers[key] = answer
+            while len(self._answers) > MOST_ANSWERS:
+                del self._answers[next(iter(self._answers))]
 
 
 # Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it.
@@ -140,7 +136,9 @@ class Refiner:
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
-        plan = plan_gathered(gathered, self._evidence(gathered))
+        model, overrides = gathered.model, gathered.config.model.architecture_overrides
+        traces = self._known.traces(model_json(model.architecture, overrides)) if model is not None else {}
+        plan = plan_gathered(gathered, Evidence(traces=traces, measurements=self._measurements(gathered.machine)))
         return _waiting_for(plan, self._known.problem_of(plan.work))
 
     def improve(
@@ -160,14 +158,6 @@ class Refiner:
         """
         search = _Search(self, gathered, on_plan, is_cancelled, None if limit_s is None else time.monotonic() + limit_s)
         return search.run(tier)
-
-    def _evidence(self, gathered: Gathered) -> Evidence:
-        model = gathered.model
-        config = model_json(model.architecture, gathered.config.model.architecture_overrides) if model else ""
-        return Evidence(
-            traces=self._known.traces(config),
-            measurements=self._measurements(gathered.machine),
-        )
 
 
 @dataclass(slots=True)
@@ -191,7 +181,8 @@ class _Search:
         if tier == "full":
             plan = self._settled(plan, "full")
         plan = self._candidates(plan)
-        last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), self._ended())
+        late = tr("time was up before the next better figures") if self._is_late() else ""
+        last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), late)
         if self.shown and self.shown[-1] != last:
             self._show(last)
         return last
@@ -200,7 +191,8 @@ class _Search:
         """The plan whose own workload is traced, as far as that can be had."""
         for _ in range(MOST_ROUNDS):
             request = TraceRequest.of(plan.work) if plan.work is not None else None
-            if request is None or self._over() or self._hopeless(request, tier) or self._knows(request, tier):
+            hopeless = self.problem is not None and self.problem.code in OF_THE_MODEL
+            if request is None or hopeless or self._over() or self._is_answered(request, tier):
                 return plan
             self._show(replace(plan, memory=replace(plan.memory, waiting=tr(ON_ITS_WAY[tier]))))
             answers = self._ask([request], tier)
@@ -217,8 +209,8 @@ class _Search:
         """The plan with traced numbers in its remedies."""
         asked = 0
         for _ in range(2):
-            missing = [one for one in _requests(plan.candidates) if not self._knows(one, "layers")]
-            missing = [one for one in missing if self.refiner._known.problem(one, "layers") is None]
+            wanted = dict.fromkeys(filter(None, map(TraceRequest.of, plan.candidates)))
+            missing = [request for request in wanted if not self._is_answered(request, "layers")]
             missing = missing[: MOST_CANDIDATES - asked]
             if self.problem is not None or not missing or self._over():
                 return plan
@@ -235,7 +227,11 @@ class _Search:
         worker = self.refiner._worker
         assert worker is not None
         arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]] = queue.SimpleQueue()
-        handles = [worker.submit(one, tier, _deliver(arrived, one)) for one in requests]
+
+        def deliver(request: TraceRequest) -> Callable[[TraceAnswer], None]:
+            return lambda answer: arrived.put((request, answer))
+
+        handles = [worker.submit(request, tier, deliver(request)) for request in requests]
         answers: list[TraceAnswer] = []
         give_up = time.monotonic() + GIVE_UP_S * len(requests)
         while len(answers) < len(requests) and not self._over():
@@ -255,45 +251,21 @@ class _Search:
                 worker.cancel(handle)
         return answers
 
-    def _knows(self, request: TraceRequest, tier: TraceTier) -> bool:
-        return self.refiner._known.has(request, tier)
-
-    def _hopeless(self, request: TraceRequest, tier: TraceTier) -> bool:
-        """Whether asking would only bring the same problem."""
-        if self.problem is not None and self.problem.code in OF_THE_MODEL:
-            return True
-        return self.refiner._known.problem(request, tier) is not None
+    def _is_answered(self, request: TraceRequest, tier: TraceTier) -> bool:
+        """Whether a trace is there, or asking would only bring the same problem."""
+        known = self.refiner._known
+        return known.has(request, tier) or known.problem(request, tier) is not None
 
     def _over(self) -> bool:
-        return self.is_cancelled() or (self.deadline is not None and time.monotonic() > self.deadline)
+        return self.is_cancelled() or self._is_late()
 
-    def _ended(self) -> str:
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            return tr("time was up before the next better figures")
-        return ""
+    def _is_late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
 
     def _show(self, plan: Plan) -> None:
         if not self.is_cancelled():
             self.shown = [plan]
             self.on_plan(plan)
-
-
-def _deliver(
-    arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]], request: TraceRequest
-) -> Callable[[TraceAnswer], None]:
-    def on_done(answer: TraceAnswer) -> None:
-        arrived.put((request, answer))
-
-    return on_done
-
-
-def _requests(candidates: tuple[Workload, ...]) -> Iterator[TraceRequest]:
-    seen = set()
-    for work in candidates:
-        request = TraceRequest.of(work)
-        if request is not None and request not in seen:
-            seen.add(request)
-            yield request
 
 
 def _waiting_for(plan: Plan, problem: TraceProblem | None, otherwise: str = "") -> Plan:

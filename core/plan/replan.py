@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import Remedy
+from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
@@ -30,7 +33,7 @@ TO_INSTALL = {"deepspeed_missing": "DeepSpeed"}
 def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     """ "checkpointing: 5.4 GiB, about 33 % more time"."""
     values = {"fix": fix.words, "size": gib(fix.after.memory.device_used_bytes)}
-    more = round(((fix.time_factor or 1.0) - 1) * 100)
+    more = round((fix.time - 1) * 100)
     if fix.time_factor is None:
         words = tr("{fix}: {size}", **values)
     elif more > 1:
@@ -55,6 +58,16 @@ def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = No
         return None
     given = {name: getattr(plan, name) for name in ("data", "based_on", "known", "found")}
     return resolve(Plan(plan.machine, config, asked=config, spec=model or plan.spec, **given))
+
+
+def smaller_than(work: Workload) -> Iterator[tuple[ModelSpec, Architecture]]:
+    """Models of the catalogue with fewer weights, but those that are there for tests."""
+    for name, spec in load_models().items():
+        architecture, _ = read_architecture(spec.architecture)
+        if architecture is None or name.endswith("tiny"):
+            continue
+        if architecture.parameters < work.architecture.parameters:
+            yield spec, architecture
 
 
 def try_fix(
@@ -135,11 +148,12 @@ def _evaluated(work: Workload, plan: Plan, share: int) -> int:
 
 def _same_batch(plan: Plan, after: Plan) -> bool:
     now, then = plan.batch, after.batch
+    sizes = now.effective_samples, then.effective_samples
     if now.target_real_tokens and now.real_tokens and then.real_tokens:
-        return abs(then.real_tokens - now.real_tokens) <= SAME_BATCH * now.real_tokens
-    if now.target_tokens:
-        return abs(then.effective_tokens - now.effective_tokens) <= SAME_BATCH * now.effective_tokens
-    return abs(then.effective_samples - now.effective_samples) <= SAME_BATCH * now.effective_samples
+        sizes = now.real_tokens, then.real_tokens
+    elif now.target_tokens:
+        sizes = now.effective_tokens, then.effective_tokens
+    return abs(sizes[1] - sizes[0]) <= SAME_BATCH * sizes[0]
 
 
 def _pinned(plan: Plan, then: BatchPlan, micro: int) -> dict[str, Any]:

@@ -192,6 +192,11 @@ class Fix:
     trains_otherwise: bool = False
     """Whether it changes what is learnt: shorter sequences, adapters."""
 
+    @property
+    def time(self) -> float:
+        """The factor; where it is not known, as much time."""
+        return self.time_factor or 1.0
+
 
 WayOut = Remedy | tuple[str, Mapping[str, Any]]
 """A remedy, or its words and the changes that it is."""
@@ -337,6 +342,9 @@ class Plan:
 
     def chosen_by_hand(self, key: str) -> bool:
         return self.config.origin(key).origin != "solved"
+
+    def of_profile(self, key: str) -> bool:
+        return self.config.origin(key).origin == "profile"
 
     def remedy(self, text: str, changes: Mapping[str, Any]) -> Remedy:
         """A remedy that a front end can apply and a shell can run."""

@@ -56,15 +56,6 @@ class Lengths:
         total = (self.sums[whole - 1] if whole else 0) + (len(self.ordered) - whole) * limit
         return total / len(self.ordered)
 
-    def usual_longest(self, rows: int, limit: int, multiple: int = 1) -> int:
-        """The expected longest of so many rows that are cut at `limit`, rounded up: what a micro-batch is padded to."""
-        return max(1, round(_expected_longest(rounded_counts(self.counts, multiple), rows, limit)))
-
-
-@lru_cache(maxsize=64)
-def _expected_longest(counts: LengthCounts, rows: int, limit: int) -> float:
-    return counts.expected_longest(rows, limit)
-
 
 @lru_cache(maxsize=32)
 def lengths_of(rows: tuple[int, ...]) -> Lengths | None:
@@ -186,27 +177,11 @@ def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, m
     A process that has a shorter micro-batch waits for the others: at each micro-batch where they hold parts of the
     model, else at the end of the step, by when each has had its share of short and long ones.
     """
-    together = work.world_size if work.strategy in SHARED or work.accumulation == 1 else 1
-    rows, groups = work.micro_batch * together, work.accumulation * work.world_size // together
-    if arrangement == "drawn":
-        sides = (data.lengths, work.length), (data.target_lengths, work.target_length)
-        source, target = (_longest_of(lengths_of(side), rows, most, multiple) for side, most in sides)
-        return source, target
-    lengths, limits = lengths_of(data.lengths), (work.length, work.target_length)
-    source = work.length
-    if lengths is not None:
-        source = round(
-            _arranged_padding(data, lengths, limits, rows, groups, arrangement, multiple).padded / (rows * groups)
-        )
-    pairs = pairs_of(data)
-    if pairs is None:
-        return source, work.target_length
-    pool = pool_steps(rows * groups, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
-    return source, round(_of_pairs(*pairs, limits, rows, groups * pool, "arranged", multiple).target)
-
-
-def _longest_of(lengths: Lengths | None, rows: int, most: int, multiple: int) -> int:
-    return most if lengths is None else lengths.usual_longest(rows, most, multiple)
+    moments = moments_of(work, data, arrangement, multiple)
+    if moments is None:
+        return work.length, work.target_length
+    target = work.target_length if pairs_of(data) is None else max(1, round(moments.target))
+    return max(1, round(moments.source)), target
 
 
 def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -238,7 +213,7 @@ class Moments:
 
 def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> Moments | None:
     """Of the micro-batches that the processes of `work` compute on rows like `data`, padded to a `multiple`; None where
-    no row was seen. Processes that wait for each other count as one (see core.plan.arranging.usual_lengths)."""
+    no row was seen. Processes that wait for each other count as one (see usual_lengths)."""
     lengths = lengths_of(data.lengths)
     if lengths is None:
         return None

@@ -70,16 +70,14 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
     batch = plan.batch
     if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
         return
-    if batch.target_samples:
-        target = tr("{target_samples} sequences", **counted(target_samples=batch.target_samples))
-    elif batch.target_tokens:
-        target = tr("{target_tokens} tokens", **counted(target_tokens=batch.target_tokens))
-    else:
-        target = tr("{target_real_tokens} real tokens", **counted(target_real_tokens=batch.target_real_tokens or 0))
+    names = ("target_samples", "target_tokens", "target_real_tokens")
+    targets = counted(**{name: getattr(batch, name) or 0 for name in names})
+    target = mark("{target_real_tokens} real tokens")
+    if batch.target_samples or batch.target_tokens:
+        target = mark("{target_samples} sequences") if batch.target_samples else mark("{target_tokens} tokens")
+    off = tr("{factor} times", **counted(factor=batch.deviation + 1))
     if abs(batch.deviation) < FAR:
         off = tr("{share} off", share=percent(batch.deviation, 1, signed=True))
-    else:
-        off = tr("{factor} times", **counted(factor=batch.deviation + 1))
     message = tr(
         "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences "
         "({effective_tokens} tokens) a step, {off} the target of {target}.",
@@ -88,7 +86,7 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
         world_size=batch.world_size,
         **counted(effective_samples=batch.effective_samples, effective_tokens=batch.effective_tokens),
         off=off,
-        target=target,
+        target=tr(target, **targets),
     )
     wanted = batch.effective_samples / (1 + batch.deviation)
     nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
@@ -116,8 +114,8 @@ def _slow_exact(plan: Plan) -> Iterator[Finding]:
     batch = plan.batch
     faster = next((other for other in batch.alternatives if other.micro_batch >= 2 * batch.micro_batch), None)
     if (
-        batch.deviation != 0
-        or faster is None
+        faster is None
+        or batch.deviation != 0
         or plan.chosen_by_hand(MICRO)
         or abs(faster.deviation) > NOTABLE_DEVIATION
     ):
@@ -214,7 +212,11 @@ def states_text(plan: Plan) -> str:
 
 
 def _device(plan: Plan) -> Iterator[Finding]:
-    memory, verdict, fixes = plan.memory, plan.estimate.verdict(plan.share_bytes), _fixes(plan)
+    memory, verdict, fixes = (
+        plan.memory,
+        plan.estimate.verdict(plan.share_bytes),
+        [remedy_of(fix, plan) for fix in plan.fixes],
+    )
     if memory.capacity_bytes is not None and verdict in ("does_not_fit", "tight"):
         largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
         parts = listed(f"{part_word(name)} {size / 2**30:.1f}" for name, size in largest)
@@ -241,17 +243,12 @@ def _device(plan: Plan) -> Iterator[Finding]:
             if all(fix.trains_otherwise for fix in plan.fixes):
                 message += after(tr("No engine setting makes it fit."))
             yield plan.error("does_not_fit", "memory", message, *fixes)
-    key = "planning.context_bytes"
-    if plan.config.planning.context_bytes is not None and plan.devices.device == "mps":
-        message = tr("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on an Apple GPU.")
-        yield plan.note("context_not_used", key, message)
-    if plan.config.planning.context_bytes is not None and plan.devices.device == "cpu":
-        message = tr("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on a CPU.")
-        yield plan.note("context_not_used", key, message)
-
-
-def _fixes(plan: Plan) -> list[Remedy]:
-    return [remedy_of(fix, plan) for fix in plan.fixes]
+    elsewhere = {
+        "mps": mark("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on an Apple GPU."),
+        "cpu": mark("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on a CPU."),
+    }.get(plan.devices.device)
+    if plan.config.planning.context_bytes is not None and elsewhere:
+        yield plan.note("context_not_used", "planning.context_bytes", tr(elsewhere))
 
 
 def _evaluation(plan: Plan) -> Iterator[Finding]:
@@ -280,13 +277,13 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
         "moment": moment,
     }
     fewer = tr("evaluate {smaller} at once: no other result", smaller=smaller), {EVALUATED: smaller}
-    remedies = [fewer] if smaller else _fixes(plan)
+    remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
     if verdict == "tight":
-        message = tr("Evaluating {size} sequences at once may not fit: {used} of {capacity} ({moment}).", **values)
-        yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
+        message = mark("Evaluating {size} sequences at once may not fit: {used} of {capacity} ({moment}).")
+        yield plan.warning("evaluation_tight", EVALUATED, tr(message, **values), *remedies)
     else:
-        message = tr("Evaluating {size} sequences at once does not fit: {used} of {capacity} ({moment}).", **values)
-        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
+        message = mark("Evaluating {size} sequences at once does not fit: {used} of {capacity} ({moment}).")
+        yield plan.error("evaluation_does_not_fit", EVALUATED, tr(message, **values), *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -375,11 +372,9 @@ def _disk(plan: Plan) -> Iterator[Finding]:
     memory, path = plan.memory, plan.machine.disk_path
     if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
         return
-    values = {"needed": gib(memory.disk_bytes), "free": gib(memory.disk_capacity_bytes), "path": path}
     sentence = mark("The run writes up to {needed} (checkpoints, final model, logs) and {free} are free.")
     if path:
         sentence = mark("The run writes up to {needed} (checkpoints, final model, logs) and {free} are free at {path}.")
-    remedies: list[Remedy] = [Remedy(tr("write to another disk: --output-dir FOLDER"))]
-    if plan.config.checkpoint.keep > 1:
-        remedies.insert(0, plan.remedy(tr("keep one checkpoint"), {"checkpoint.keep": 1}))
-    yield plan.error("disk", "disk", tr(sentence, **values), *remedies)
+    message = tr(sentence, needed=gib(memory.disk_bytes), free=gib(memory.disk_capacity_bytes), path=path)
+    fewer = [(tr("keep one checkpoint"), {"checkpoint.keep": 1})] if plan.config.checkpoint.keep > 1 else []
+    yield plan.error("disk", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER")))

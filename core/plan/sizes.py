@@ -9,10 +9,11 @@ from trainwiz.core.batch import accumulation_for, solve_batch
 from trainwiz.core.data.lengths import joins_texts, longest_generation
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import HALF, Workload
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan, Plan
 from trainwiz.core.plan.rows import arrangement_of, step_padding
 from trainwiz.core.plan.words import GIB, counted
+from trainwiz.core.plan.workload import workload_of
 
 # Resolves data.pad_to_multiple_of: how far the length of a micro-batch is rounded up for the kernels.
 
@@ -92,10 +93,17 @@ MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_ste
 EVALUATED, CHECKPOINTING = "batch.eval_micro_batch_size", "engine.checkpointing"
 
 
-def resolve_sizes(plan: Plan, work: Workload | None, *, evaluates: bool = False) -> None:
+def evaluates(plan: Plan) -> bool:
+    """Whether rows are held out, as far as it is known; where it is not, they are."""
+    if plan.get("data.validation_rows") == 0 and not plan.get("data.validation_sources"):
+        return False
+    return plan.counted is None or plan.counted.validation_rows > 0
+
+
+def resolve_sizes(plan: Plan) -> None:
     """Fills micro-batch, accumulation and checkpointing. Without a known architecture the micro-batch is 1."""
-    target, micro = target_samples(plan), plan.get(MICRO)
-    largest = _resolve_checkpointing(plan, work, target, evaluates)
+    target, micro, work = target_samples(plan), plan.get(MICRO), workload_of(plan, evaluates=evaluates(plan))
+    largest = _resolve_checkpointing(plan, work, target)
     plan.solution = solve_batch(
         target_samples=target,
         world_size=plan.devices.world_size,
@@ -116,9 +124,9 @@ def resolve_sizes(plan: Plan, work: Workload | None, *, evaluates: bool = False)
     plan.resolve(ACCUMULATION, chosen.accumulation, reason)
 
 
-def resolve_evaluation(plan: Plan, work: Workload | None) -> None:
+def resolve_evaluation(plan: Plan) -> None:
     """How many sequences are evaluated at once: as many as in training, fewer where their logits need more memory."""
-    micro, share = int(plan.get(MICRO)), plan.share_bytes
+    micro, share, work = int(plan.get(MICRO)), plan.share_bytes, workload_of(plan)
     if not plan.is_open(EVALUATED):
         return
     if work is None or share is None:
@@ -134,11 +142,8 @@ def resolve_evaluation(plan: Plan, work: Workload | None) -> None:
         if then.allocated_bytes <= estimate_memory(evaluating, plan.evidence).allocated_bytes:
             break
         size //= 2
-    same, less = (
-        tr("as in training: evaluation needs no more memory"),
-        tr("more would need more memory than training"),
-    )
-    plan.put(EVALUATED, size, same if size == micro else less)
+    words = mark("as in training: evaluation needs no more memory"), mark("more would need more memory than training")
+    plan.put(EVALUATED, size, tr(words[size < micro]))
 
 
 def target_samples(plan: Plan) -> float | None:
@@ -155,7 +160,7 @@ def target_samples(plan: Plan) -> float | None:
     return None if real is None or not plan.mean_length else float(real / plan.mean_length)
 
 
-def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | None, evaluates: bool) -> int:
+def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | None) -> int:
     """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
     devices, evidence, given, share = plan.devices, plan.evidence, plan.get(MICRO), plan.share_bytes
     if work is None or share is None:
@@ -172,7 +177,7 @@ def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | No
         if fixed is None and target is not None:
             accumulation = accumulation_for(target, size, devices.world_size)
         sizes = replace(work.with_micro_batch(size, accumulation), checkpointing=checkpointing)
-        return replace(sizes, eval_micro_batch=evaluated or size) if evaluates else sizes
+        return replace(sizes, eval_micro_batch=evaluated or size) if evaluates(plan) else sizes
 
     def largest(checkpointing: bool) -> int:
         """Up to the ceiling; 0 where not one fits. One alone, without a second micro-batch that meets the gradients of
@@ -233,11 +238,11 @@ def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) 
     return tr("hits the target best; up to {largest} fit in {free}", largest=largest, free=free)
 
 
-def batch_plan(plan: Plan) -> BatchPlan:
+def batch_plan(plan: Plan) -> None:
     """The batch as it is shown."""
     chosen, length, cost = plan.solution.chosen, int(plan.get("batch.sequence_length")), plan.padded
     drawn, padding = (step_padding(plan, arrangement) for arrangement in ("drawn", arrangement_of(plan)))
-    return BatchPlan(
+    plan.batch = BatchPlan(
         micro_batch=chosen.micro_batch,
         accumulation=chosen.accumulation,
         world_size=chosen.world_size,

@@ -42,7 +42,8 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`follow_task`, and where the data are a sample that nobody asked for, the sample of the task."""
     changed = follow_task(config, model)
     of_the_task = set(SAMPLES_OF_TASK.get(changed.task, ())) >= {source.name for source in changed.data.sources}
-    if of_the_task or changed.task in PLANNED_ONLY or not _is_sample_by_default(changed):
+    samples = all(source.name in SAMPLES for source in changed.data.sources) and not _data_is_chosen(changed, "you")
+    if of_the_task or changed.task in PLANNED_ONLY or not samples:
         return changed
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},
@@ -74,18 +75,38 @@ def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
     return model is not None or config.origin("task").origin in ("you", "profile")
 
 
-def other_task_findings(config: RunConfig, model: ModelSpec | None) -> tuple[Finding, ...]:
-    """A task that the model was not made for: its head and its inputs are those of its own task."""
-    if model is None or model.task == config.task or config.task in PLANNED_ONLY:
-        return ()
-    message = tr(
-        "{name} is a model for {task}; it cannot be trained for {config_task}.",
-        name=model.name,
-        task=model.task,
-        config_task=config.task,
-    )
-    remedy = Remedy(tr("train it for {task}", task=model.task), changes={"task": model.task})
-    return (Finding("task_of_another_model", "error", "task", message, (remedy,)),)
+def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Finding]:
+    """Of the model, its task and its data: what is not what it seems."""
+    name = config.model.name
+    if name in load_models() and (Path(name) / "config.json").is_file():
+        # The catalogue has the name of a folder with a model in it: what is about to be trained must be said.
+        folder = f"./{name}"
+        message = tr(
+            "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
+            name=name,
+            folder=folder,
+        )
+        remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
+        yield Finding("folder_of_same_name", "warning", "model.name", message, (remedy,))
+    if model is not None and model.task != config.task and config.task not in PLANNED_ONLY:
+        # The head and the inputs of a model are those of its own task.
+        message = tr(
+            "{name} is a model for {task}; it cannot be trained for {config_task}.",
+            name=name,
+            task=model.task,
+            config_task=config.task,
+        )
+        remedy = Remedy(tr("train it for {task}", task=model.task), changes={"task": model.task})
+        yield Finding("task_of_another_model", "error", "task", message, (remedy,))
+    # A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task.
+    trains = config.mode.kind == "train" and config.mode.trace_steps is None and config.model.init == "pretrained"
+    if not trains or _data_is_chosen(config, "you"):
+        return
+    if config.origin(SOURCES).origin != "profile":
+        yield only_a_sample(config)
+    elif config.origin("task").origin == "solved":
+        other = mark("No data is named: {name} is for the profile's own model, which is for another task.")
+        yield _no_data(config, other)
 
 
 def names_no_data(config: RunConfig) -> bool:
@@ -103,35 +124,15 @@ def unnamed_data() -> Finding:
     return Finding("no_data_named", "note", SOURCES, message, (Remedy(tr("name the data: --dataset FILE")),))
 
 
-def no_data_findings(config: RunConfig) -> tuple[Finding, ...]:
-    """A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task."""
-    trains = config.mode.kind == "train" and config.mode.trace_steps is None
-    if _data_is_chosen(config, "you") or not trains or config.model.init != "pretrained":
-        return ()
-    if config.origin(SOURCES).origin != "profile":
-        return (only_a_sample(config),)
-    if config.origin("task").origin != "solved":
-        return ()
-    message = tr(
-        "No data is named: {name} is for the profile's own model, which is for another task.",
-        name=config.data.sources[0].name,
-    )
-    return (_no_data(config, message),)
-
-
 def only_a_sample(config: RunConfig) -> Finding:
     """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
-    message = tr(
-        "No data is named: {name} ships with trainwiz to try it out, and teaches nothing.",
-        name=config.data.sources[0].name,
-    )
-    return _no_data(config, message)
+    return _no_data(config, mark("No data is named: {name} ships with trainwiz to try it out, and teaches nothing."))
 
 
 def _no_data(config: RunConfig, message: str) -> Finding:
-    all_the_same = tr("take {name} all the same: --dataset {name}", name=config.data.sources[0].name)
-    remedies = (Remedy(tr("name your data: --dataset FILE")), Remedy(all_the_same))
-    return Finding("no_data_named", "error", SOURCES, message, remedies)
+    name = config.data.sources[0].name
+    remedies = (tr("name your data: --dataset FILE"), tr("take {name} all the same: --dataset {name}", name=name))
+    return Finding("no_data_named", "error", SOURCES, tr(message, name=name), tuple(map(Remedy, remedies)))
 
 
 NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
@@ -144,25 +145,6 @@ def data_is_refused(plan: Plan) -> bool:
     return plan.data is None and any(
         finding.code in NO_TASK_READS or finding.where.startswith(SOURCES) for finding in refused
     )
-
-
-def hidden_folder_findings(config: RunConfig) -> tuple[Finding, ...]:
-    """A folder with a model in it whose name the catalogue has too: what is about to be trained must be said."""
-    name = config.model.name
-    if name not in load_models() or not (Path(name) / "config.json").is_file():
-        return ()
-    folder = f"./{name}"
-    message = tr(
-        "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
-        name=name,
-        folder=folder,
-    )
-    remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
-    return (Finding("folder_of_same_name", "warning", "model.name", message, (remedy,)),)
-
-
-def _is_sample_by_default(config: RunConfig) -> bool:
-    return not _data_is_chosen(config, "you") and all(source.name in SAMPLES for source in config.data.sources)
 
 
 # What belongs to one task alone.
@@ -240,17 +222,20 @@ def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = 
     """What is about to be learnt, for the first lines of every front end; empty where there is no such model."""
     if model is None:
         return ""
-    lora, of_folder = config.peft.method == "lora", model.hub_id is None
+    lora = config.peft.method == "lora"
     if (init or config.model.init) != "pretrained":
         return tr("trains LoRA adapters on random weights") if lora else tr("trains from scratch (random weights)")
-    sentences = {
-        (True, True): mark("trains LoRA adapters on the weights in {where}"),
-        (True, False): mark("trains LoRA adapters on the published weights of {where}"),
-        (False, True): mark("fine-tunes the weights in {where}"),
-        (False, False): mark("fine-tunes the published weights of {where}"),
-    }
-    where = config.model.name if of_folder else str(model.hub_id)
-    return tr(sentences[lora, of_folder], where=where)
+    if model.hub_id is None:
+        words = (
+            mark("trains LoRA adapters on the weights in {where}")
+            if lora
+            else mark("fine-tunes the weights in {where}")
+        )
+    elif lora:
+        words = mark("trains LoRA adapters on the published weights of {where}")
+    else:
+        words = mark("fine-tunes the published weights of {where}")
+    return tr(words, where=model.hub_id or config.model.name)
 
 
 def recipe_of(config: RunConfig, model_type: str | None, architecture: Architecture | None) -> Recipe:
@@ -259,7 +244,7 @@ def recipe_of(config: RunConfig, model_type: str | None, architecture: Architect
     size = float(architecture.parameters) if architecture is not None else 1e9
     if config.model.init != "pretrained" and not lora:
         return _from_scratch(task, size)
-    rate, schedule = 5e-5, "linear"
+    rate, schedule = 5e-5, "cosine" if task == "causal-lm" else "linear"
     if task == "seq2seq" and "t5" in str(model_type):
         rate, source = 1e-4, tr("T5 wants 1e-4 to 3e-4 (its page in transformers)")
     elif task == "seq2seq":
@@ -267,12 +252,11 @@ def recipe_of(config: RunConfig, model_type: str | None, architecture: Architect
     elif task != "causal-lm":
         source = tr("the upper end of BERT's fine-tuning rates (Devlin et al. 2019)")
     elif size >= 1e9 or lora:
-        rate, schedule = 2e-5, "cosine"
-        source = tr("usual for instruction tuning (TRL, the alignment handbook)")
+        rate, source = 2e-5, tr("usual for instruction tuning (TRL, the alignment handbook)")
     else:
-        schedule, source = "cosine", tr("the Trainer's own, for models below 1B")
+        source = tr("the Trainer's own, for models below 1B")
     if lora:
-        rate = rate * LORA_FACTOR
+        rate *= LORA_FACTOR
         source = tr("ten times the rate of all weights, as LoRA wants (LoRA Without Regret, 2025)")
     return Recipe(rate, 0.1, schedule, source)
 

@@ -12,7 +12,6 @@ from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import generates_at_saves
 from trainwiz.core.data.lengths import DEFAULT_MOST
-from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
 from trainwiz.core.estimate.time import (
@@ -51,16 +50,12 @@ class Counts:
 
 def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as the last one."""
-    evaluation = config.evaluation
+    evaluation, keeps_best = config.evaluation, config.checkpoint.keep_best
     save_every = config.checkpoint.every_steps or steps
-    at_epochs = _ends_of_epochs(steps, epochs)
-    at_saves = _Every(save_every)
-    every = evaluation.every_steps
-    if every is None and not evaluation.every_epoch:
-        every = save_every
-    evaluates = [_Every(every)] if every else []
-    evaluates += [at_epochs] if evaluation.every_epoch else []
-    evaluates += [at_saves] if config.checkpoint.keep_best else []
+    at_epochs, at_saves = _ends_of_epochs(steps, epochs), _Every(save_every)
+    every = evaluation.every_steps or (0 if evaluation.every_epoch else save_every)
+    asked = ((bool(every), _Every(every)), (evaluation.every_epoch, at_epochs), (keeps_best, at_saves))
+    evaluates = [rule for holds, rule in asked if holds]
     generates = {"evaluation": evaluates, "epoch": [at_epochs], "end": []}[evaluation.generate_at]
     if generates_at_saves(config):
         generates = [*generates, at_saves]
@@ -125,11 +120,11 @@ def rate_of(plan: Plan) -> Rate | None:
         return None
     else:
         rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")))
-    return rate if devices.nodes == 1 else replace(rate, network=network_of(plan).bytes_per_s)
-
-
-def network_of(plan: Plan) -> Network:
-    return Network.of(plan.get("planning.network_gbit_s"))
+    return (
+        rate
+        if devices.nodes == 1
+        else replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
+    )
 
 
 def pace_of(plan: Plan) -> Pace | None:
@@ -182,7 +177,7 @@ FORWARD_LOW, FORWARD_HIGH = 0.25, 0.5
 """Share of a training step that its forward pass takes, with and without checkpointing, the optimizer left out."""
 
 
-def plan_time(plan: Plan) -> TimePlan:
+def plan_time(plan: Plan) -> None:
     """Time of a step and of the whole run, as a range, and its energy."""
     config, work, pace, batch, steps = plan.config, plan.usual, plan.pace, plan.batch, plan.steps
     length: dict[str, Any] = {
@@ -192,7 +187,8 @@ def plan_time(plan: Plan) -> TimePlan:
         "real_tokens": None if steps is None or batch.real_tokens is None else steps * batch.real_tokens,
     }
     if work is None or pace is None:
-        return TimePlan(**length)
+        plan.time = TimePlan(**length)
+        return
     step, start = pace.step, pace.start
     whole: dict[str, Any] = {}
     if steps is not None:
@@ -213,7 +209,7 @@ def plan_time(plan: Plan) -> TimePlan:
             "saving_s": saving.likely,
             **_energy(plan, total, pace),
         }
-    return TimePlan(
+    plan.time = TimePlan(
         step_s=step.likely,
         step_low_s=step.low,
         step_high_s=step.high,
@@ -246,7 +242,7 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
     """What a step moves between the machines; nothing for one."""
     if plan.devices.nodes == 1:
         return {}
-    network = network_of(plan)
+    network = Network.of(plan.get("planning.network_gbit_s"))
     return {
         "network_bytes": int(network_bytes(work)),
         "network_high_s": network_time_s(work, network),
@@ -257,7 +253,12 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
 
 def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tuple[Range, Range]:
     """(evaluating, generating) over the whole run."""
-    rows, rate, nothing = held_out_rows(plan.config, plan.counted), plan.rate, Range(0.0, 0.0)
+    section, rate, nothing = plan.config.data, plan.rate, Range(0.0, 0.0)
+    # Of rows that are not known, as many are held out as of a large set.
+    unknown = DEFAULT_MOST if section.validation_rows is None else section.validation_rows
+    rows = 0 if section.validation_sources else unknown
+    if plan.counted is not None:
+        rows = plan.counted.validation_rows
     if rate is None:
         # A card of no catalogue that was measured: the forward passes of so many rows.
         each = pace.step.times(rows / plan.batch.effective_samples)
@@ -297,13 +298,3 @@ def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:
         "energy_cost_low": None if price is None else price * energy.low,
         "energy_cost_high": None if price is None else price * energy.high,
     }
-
-
-def held_out_rows(config: RunConfig, data: DataSummary | None) -> int:
-    """Rows of one evaluation, as far as they are known."""
-    if data is not None:
-        return data.validation_rows
-    if config.data.validation_sources:
-        return 0
-    # Of rows that are not known, as many are held out as of a large set.
-    return DEFAULT_MOST if config.data.validation_rows is None else config.data.validation_rows

@@ -44,7 +44,6 @@ LONG_UNITS = (
     (mark("{number} years"), 365.25 * 86400),
     (mark("{number} days"), 86400.0),
     (mark("{number} hours"), 3600.0),
-    (MINUTES, 60.0),
 )
 
 
@@ -67,11 +66,9 @@ def _in_unit(seconds: float) -> tuple[str, str]:
     """(number, unit with a place for the number) of a time."""
     if seconds < 120:
         return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}", SECONDS
-    for unit, size in LONG_UNITS:
-        if seconds >= 2 * size:
-            value = seconds / size
-            return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}", unit
-    return f"{seconds / 60:.0f}", MINUTES
+    unit, size = next((one for one in LONG_UNITS if seconds >= 2 * one[1]), (MINUTES, 60.0))
+    value = seconds / size
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}", unit
 
 
 def aside(text: str | None) -> str:
@@ -243,12 +240,9 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
         return []
     own = profile.hardware if profile is not None else ProfileHardware()
     words: list[str] = []
-    if machine.gpus:
-        card, count = machine.gpus[0], len(machine.gpus)
+    for card in machine.gpus[:1]:
         spec = load_gpus().get(card.name or "")
         memory, capability = card.memory_total_bytes, card.compute_capability
-        if spec is None or spec.name != own.gpu:
-            words += ["--gpu", card.name] if spec is not None and card.name else []
         if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
             words += ["--gpu-memory", _size(memory)]
         if card.given_tflops is not None:
@@ -256,10 +250,10 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
         if capability is not None and (spec is None or capability != spec.compute_capability):
             words += ["--capability", capability]
         # Figures given by hand beside no name would be a card without one: the profile's own is named again.
-        if words and spec is not None and "--gpu" not in words:
+        if spec is not None and (words or spec.name != own.gpu):
             words = ["--gpu", spec.name, *words]
-        if words or count != own.num_gpus:
-            words += ["--num-gpus", str(count)]
+        if words or len(machine.gpus) != own.num_gpus:
+            words += ["--num-gpus", str(len(machine.gpus))]
     if machine.ram_total_bytes != (own.ram_bytes or DEFAULT_RAM_BYTES):
         words += ["--ram", _size(machine.ram_total_bytes)]
     return words
@@ -267,7 +261,7 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
 
 def _size(count: int) -> str:
     """Bytes as `--ram` reads them back."""
-    for power, letter in ((30, "G"), (20, "M"), (10, "K")):
-        if count % 2**power == 0:
-            return f"{count >> power}{letter}"
-    return f"{count}B"
+    sizes = (
+        f"{count >> power}{letter}" for power, letter in ((30, "G"), (20, "M"), (10, "K")) if count % 2**power == 0
+    )
+    return next(sizes, f"{count}B")

@@ -109,6 +109,11 @@ def typical(plan: Plan, work: Workload) -> Workload:
 # The memory of a resolved run as a plan shows it: the device, host RAM and disk.
 
 
+OF_EACH_PROCESS = (
+    "allocated_bytes", "reserved_bytes", "device_used_bytes", "low_bytes", "high_bytes", "needed_bytes",
+)  # fmt: skip
+
+
 def plan_memory(plan: Plan) -> None:
     """The peak on the device while training and while evaluating, in host RAM and on disk."""
     machine, devices, config, work = plan.machine, plan.devices, plan.config, plan.work
@@ -138,11 +143,7 @@ def plan_memory(plan: Plan) -> None:
     plan.estimate, plan.evaluation = estimate, evaluation
     plan.memory = MemoryPlan(
         tier=estimate.tier,
-        allocated_bytes=estimate.allocated_bytes * processes,
-        reserved_bytes=estimate.reserved_bytes * processes,
-        device_used_bytes=estimate.device_used_bytes * processes,
-        low_bytes=estimate.low_bytes * processes,
-        high_bytes=estimate.high_bytes * processes,
+        **{name: getattr(estimate, name) * processes for name in OF_EACH_PROCESS},
         breakdown={kind: size * processes for kind, size in estimate.breakdown.items()},
         peak_moment=estimate.peak_moment,
         capacity_bytes=devices.capacity_bytes,
@@ -158,7 +159,6 @@ def plan_memory(plan: Plan) -> None:
         waiting=plan.evidence.waiting,
         host_ram_low_bytes=host.low_bytes,
         host_ram_high_bytes=host.high_bytes,
-        needed_bytes=estimate.needed_bytes * processes,
         needed_high_bytes=estimate.safe_bytes * processes,
     )
 
@@ -169,9 +169,19 @@ def host_needs(
     """What decides the host RAM of `config`, which may be a view of the plan. `device_bytes` (at least, likely, at most) is of one
     process on a CPU."""
     section, batch, devices, data = config.data, config.batch, plan.devices, plan.data
-    parameters = work.architecture.parameters if work is not None else 0
     in_memory = data.bytes_in_memory if data is not None else 0
-    lora = work is not None and work.lora
+    weights_bytes = offloaded_bytes = saved_bytes = 0
+    if work is not None:
+        parameters = work.architecture.parameters
+        # A frozen base is read in the format that it is kept in.
+        weights_bytes = (work.formats.weights if work.lora else 4) * parameters
+        offloaded_bytes = states_of(work).host
+        # What the first process holds to write it: the weights; with FSDP, whose checkpoints are whole, the optimizer's
+        # states of all processes as well, after them.
+        saved_bytes = 4 * (work.adapter_parameters if work.lora else parameters)
+        if work.strategy == "fsdp":
+            states_bytes = int(work.trainable_parameters * optimizer_bytes(work.optimizer, SINGLE))
+            saved_bytes = max(saved_bytes, states_bytes)
     return HostNeeds(
         processes=devices.processes,
         on_gpu=devices.device != "cpu",
@@ -184,19 +194,10 @@ def host_needs(
         data_bytes=0 if section.streaming else in_memory,
         # A whole window where the rows are not known: who streams has more than one.
         window_bytes=(WINDOW_BYTES if data is None else min(in_memory, WINDOW_BYTES)) if section.streaming else 0,
-        # A frozen base is read in the format that it is kept in.
-        weights_bytes=(work.formats.weights if work is not None and lora else 4) * parameters,
-        offloaded_bytes=states_of(work).host if work is not None else 0,
+        weights_bytes=weights_bytes,
+        offloaded_bytes=offloaded_bytes,
         cuda=devices.device == "cuda",
         device_bytes=device_bytes if devices.device == "cpu" else (0, 0, 0),
-        saved_bytes=_saved_bytes(work, 4 * (work.adapter_parameters if work is not None and lora else parameters)),
+        saved_bytes=saved_bytes,
         rows=plan.counted.rows if plan.counted is not None else 0,
     )
-
-
-def _saved_bytes(work: Workload | None, weights_bytes: int) -> int:
-    """What the first process holds in host RAM to write it: the weights; with FSDP, whose checkpoints are whole, the
-    optimizer's states of all processes as well, after them."""
-    if work is None or work.strategy != "fsdp":
-        return weights_bytes
-    return max(weights_bytes, int(work.trainable_parameters * optimizer_bytes(work.optimizer, SINGLE)))

@@ -64,13 +64,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz profiles show --json`."""
-        document = asdict(self)
-        document["values"] = dict(self.values)
-        document["reasons"] = dict(self.reasons)
-        document["set_by"] = dict(self.set_by)
-        document["claims"] = dict(self.claims)
-        document["variants"] = list(self.variants)
-        return document
+        return {**asdict(self), "variants": list(self.variants)}
 
 
 # What the reasons in a profile speak of: the profile's own model, data, sizes and card.

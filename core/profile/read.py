@@ -21,15 +21,9 @@ KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values",
 HARDWARE_KEYS: tuple[str, ...] = ("gpu", "num_gpus", "ram", "cpu_cores")
 CLAIM_KEYS: tuple[str, ...] = ("tokens_per_s", "total_time", "peak_memory", "launch", "remedies")
 REMEDY_KEYS: tuple[str, ...] = (
-    "text",
-    "micro_batch",
-    "accumulation",
-    "sequence_length",
-    "from_accumulation",
-    "memory_factor",
-    "effective_samples",
+    "text", "micro_batch", "accumulation", "sequence_length", "from_accumulation", "memory_factor", "effective_samples",
     "against",
-)
+)  # fmt: skip
 
 
 TEXT, MAPPING = mark("`{key}` must be text."), mark("`{key}` must be a mapping.")
@@ -50,6 +44,13 @@ class ProfileFile:
     claims: dict[str, Any] = field(default_factory=dict)
     variants: tuple[str, ...] = ()
     lines: dict[str, int] = field(default_factory=dict)
+
+    def where(self, key: str) -> str:
+        """FILE:LINE of the key, of the nearest one above it that the file has, or of what it extends."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        line = self.lines.get(key or "extends")
+        return f"{self.path}:{line}" if line else str(self.path)
 
 
 def profile_schema() -> dict[str, Any]:
@@ -129,46 +130,35 @@ class _Reader:
     def name(self) -> None:
         name = self.mapped("name", str, TEXT, self.file.name)
         if name != self.file.name:
-            self.wrong(
-                "name",
-                tr(
-                    "`name: {name}` and the file's name {file} must agree.",
-                    name=name,
-                    file=self.file.path.name,
-                ),
-            )
+            message = tr("`name: {name}` and the file's name {file} must agree.", name=name, file=self.file.path.name)
+            self.wrong("name", message)
         try:
             RunConfig(name=self.file.name)
         except ValueError:
-            self.wrong(
-                "name",
-                tr(
-                    "{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.",
-                    name=repr(self.file.name),
-                ),
+            message = tr(
+                "{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(self.file.name)
             )
+            self.wrong("name", message)
 
     def hardware(self) -> None:
         given = self.mapped("hardware", dict, MAPPING, {})
         for key, value in given.items():
             place = f"hardware.{key}"
+            known = value
             if key not in HARDWARE_KEYS:
                 self.unknown(place, HARDWARE_KEYS)
-            elif key == "gpu" and value is not None and not isinstance(value, str):
+                continue
+            if value is None:
+                pass
+            elif key == "gpu" and not isinstance(value, str):
                 self.wrong(place, tr("`gpu` must be a name from the GPU catalogue."))
-            elif key == "ram" and value is not None:
-                size = parse_size(value)
-                if size is None:
+            elif key == "ram":
+                known = parse_size(value)
+                if known is None:
                     self.wrong(place, tr("`ram: {value}` is not a size; write it like 64G.", value=value))
-                self.file.hardware["ram_bytes"] = size
-            elif (
-                key in ("num_gpus", "cpu_cores")
-                and value is not None
-                and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
-            ):
+            elif key != "gpu" and (type(value) is not int or value < 1):
                 self.wrong(place, tr("`{key}` must be a whole number of 1 or more.", key=key))
-            else:
-                self.file.hardware["ram_bytes" if key == "ram" else key] = value
+            self.file.hardware["ram_bytes" if key == "ram" else key] = known
 
     def settings(self) -> None:
         values = flatten(self.mapped("values", dict, mark("`{key}` must be a mapping of settings."), {}))

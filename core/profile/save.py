@@ -14,7 +14,7 @@ from trainwiz.core.config.build import build_config, yielding_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.settings import SETTINGS
+from trainwiz.core.config.settings import SETTINGS, SOURCE_LISTS
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.defaults import NO_PROFILE
 from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
@@ -32,11 +32,8 @@ def name_findings(name: str, replace: bool) -> list[Finding]:
     try:
         RunConfig(name=name)
     except ValueError:
-        return [
-            bad_choice(
-                "name", tr("{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(name))
-            )
-        ]
+        message = tr("{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(name))
+        return [bad_choice("name", message)]
     if name.endswith((".yaml", ".yml")):
         return [bad_choice("name", tr("Give the profile a name, not a file: {stem}.", stem=Path(name).stem))]
     if name.lower() == NO_PROFILE:
@@ -71,7 +68,6 @@ def bad_choice(where: str, message: str) -> Finding:
 
 OF_ONE_RUN = mark("{option} belongs to one run; it cannot stand in a profile.")
 PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")
-SOURCE_LISTS: tuple[str, ...] = ("data.sources", "data.validation_sources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +132,7 @@ def _of_one_run(request: PlanRequest) -> list[Finding]:
         "--output-dir": request.output_dir is not None,
         "--name": request.name is not None,
         "--force": request.force,
-        **{key: True for key in request.overrides if key in NOT_IN_PROFILES},
+        **dict.fromkeys(request.overrides.keys() & NOT_IN_PROFILES, True),
     }
     return [bad_choice(option, tr(OF_ONE_RUN, option=option)) for option, is_asked in asked.items() if is_asked]
 
@@ -204,9 +200,7 @@ def _plain(key: str, value: Any) -> Any:
         return [_source(item) for item in value or []]
     if key in PATH_KEYS and isinstance(value, str):
         return _whole_path(value)
-    if isinstance(value, tuple):
-        return list(value)
-    return value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _source(item: Any) -> dict[str, Any]:
@@ -238,13 +232,8 @@ def _document(
         inside = parent.origin == "builtin" or Path(parent.file).parent == user_folder()
         document["description"] = tr("{name}, changed", name=parent.name)
         document["extends"] = parent.name if inside else str(Path(parent.file).resolve())
-    if hardware:
-        document["hardware"] = hardware
-    if values:
-        document["values"] = _nested(values)
-    if reasons:
-        document["reasons"] = reasons
-    return document
+    parts = {"hardware": hardware, "values": _nested(values), "reasons": reasons}
+    return {**document, **{key: part for key, part in parts.items() if part}}
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

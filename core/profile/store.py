@@ -39,17 +39,10 @@ def user_folder() -> Path:
 
 def profile_files() -> dict[str, tuple[Path, Origin]]:
     """Name -> (file, origin), built-in ones first. A user's file cannot take a built-in name."""
-    files: dict[str, tuple[Path, Origin]] = {}
-    for folder, origin in ((user_folder(), "user"), (builtin_folder(), "builtin")):
-        if folder.is_dir():
-            for path in [*folder.glob("*.yaml"), *folder.glob("*.yml")]:
-                files[path.stem] = (path, "builtin" if origin == "builtin" else "user")
-    return dict(sorted(files.items(), key=lambda item: (item[1][1] != "builtin", _natural(item[0]))))
-
-
-def _natural(name: str) -> tuple[bool, str]:
-    """cpu-demo first, for a first look at the list; then by name."""
-    return name != "cpu-demo", name
+    folders: tuple[tuple[Path, Origin], ...] = ((user_folder(), "user"), (builtin_folder(), "builtin"))
+    files = {path.stem: (path, origin) for folder, origin in folders for path in sorted(folder.glob("*.y*ml"))}
+    # cpu-demo first, for a first look at the list.
+    return dict(sorted(files.items(), key=lambda item: (item[1][1] != "builtin", item[0] != "cpu-demo", item[0])))
 
 
 def load_profile(name: str, machine: Machine | None = None) -> Profile:
@@ -58,43 +51,33 @@ def load_profile(name: str, machine: Machine | None = None) -> Profile:
     A name that stands for variants ("3080") gives the one that suits `machine` (this machine when None).
     Raises UsageError: unknown name with the nearest ones, or everything that is wrong in its file.
     """
-    profile = _load(name, ())
-    if not profile.variants:
-        return profile
-    return _load(pick_variant(profile, machine), (profile.name,))
+    profile = load_as_written(name)
+    return load_as_written(pick_variant(profile, machine), (profile.name,)) if profile.variants else profile
 
 
-def load_as_written(name: str) -> Profile:
-    """Like `load_profile`, but a name that stands for variants stays itself."""
-    return _load(name, ())
-
-
-def _load(name: str, seen: tuple[str, ...]) -> Profile:
+def load_as_written(name: str, seen: tuple[str, ...] = ()) -> Profile:
+    """Like `load_profile`, but a name that stands for variants stays itself. `seen`: those that extend it."""
     file = find_profile_file(name)
     if file.name in seen:
         chain = " -> ".join((*seen, file.name))
-        raise usage_error(
-            "bad_value",
-            str(file.path),
-            tr("{path}: profiles extend each other in a circle ({chain}).", path=file.path, chain=chain),
-        )
+        message = tr("{path}: profiles extend each other in a circle ({chain}).", path=file.path, chain=chain)
+        raise usage_error("bad_value", str(file.path), message)
     parent = _parent(file, (*seen, file.name))
-    hardware = {**(_hardware(parent) if parent else {}), **file.hardware}
-    values = {**(parent.values if parent else {}), **file.values}
+    hardware = {**asdict(parent.hardware), **file.hardware}
     # A changed value does not inherit the reason of the old one.
-    inherited = {key: why for key, why in (parent.reasons if parent else {}).items() if key not in file.values}
-    if parent is not None and file.origin == "user":
+    inherited = {key: why for key, why in parent.reasons.items() if key not in file.values}
+    if file.origin == "user":
         # Nobody looked at them again, as for the profiles that ship with trainwiz.
         other_card = hardware.get("gpu") != parent.hardware.gpu
         inherited = fitting_reasons(inherited, parent.values, file.values, other_card=other_card)
     return Profile(
         name=file.name,
-        description=file.description or (parent.description if parent else ""),
+        description=file.description or parent.description,
         extends=file.extends,
         hardware=ProfileHardware(**hardware),
-        values=values,
+        values={**parent.values, **file.values},
         reasons={**inherited, **file.reasons},
-        set_by={**(parent.set_by if parent else {}), **dict.fromkeys(file.values, file.name)},
+        set_by={**parent.set_by, **dict.fromkeys(file.values, file.name)},
         claims=file.claims,
         file=str(file.path),
         origin=file.origin,
@@ -102,35 +85,21 @@ def _load(name: str, seen: tuple[str, ...]) -> Profile:
     )
 
 
-def _parent(file: ProfileFile, seen: tuple[str, ...]) -> Profile | None:
+def _parent(file: ProfileFile, seen: tuple[str, ...]) -> Profile:
+    """What it extends; where that is nothing, an empty profile."""
     if file.extends is None:
-        return None
+        return Profile("")
     try:
-        return _load(file.extends, seen)
+        return load_as_written(file.extends, seen)
     except TrainwizError as error:
-        line = file.lines.get("extends")
-        place = f"{file.path}:{line}" if line else str(file.path)
-        raise UsageError(
-            Finding(
-                found.code,
-                found.severity,
-                place,
-                tr(
-                    "{place}: `extends: {extends}`: {message}", place=place, extends=file.extends, message=found.message
-                ),
+        place = file.where("extends")
+
+        def words(found: Finding) -> str:
+            return tr(
+                "{place}: `extends: {extends}`: {message}", place=place, extends=file.extends, message=found.message
             )
-            for found in error.findings
-        ) from None
 
-
-def _hardware(profile: Profile) -> dict[str, object]:
-    hardware = profile.hardware
-    return {
-        "gpu": hardware.gpu,
-        "num_gpus": hardware.num_gpus,
-        "ram_bytes": hardware.ram_bytes,
-        "cpu_cores": hardware.cpu_cores,
-    }
+        raise UsageError(Finding(found.code, found.severity, place, words(found)) for found in error.findings) from None
 
 
 def find_profile_file(name: str) -> ProfileFile:
@@ -163,7 +132,7 @@ def pick_variant(profile: Profile, machine: Machine | None = None) -> str:
     catalogue = load_gpus()
     sizes: list[tuple[int, str]] = []
     for name in profile.variants:
-        gpu = _load(name, (profile.name,)).hardware.gpu
+        gpu = load_as_written(name, (profile.name,)).hardware.gpu
         sizes.append((catalogue[gpu].memory_bytes if gpu is not None and gpu in catalogue else 0, name))
     # What drivers report is a few per cent below the nominal size.
     memory = max((gpu.memory_total_bytes or 0 for gpu in machine.visible_gpus), default=0) * 1.1
@@ -203,20 +172,15 @@ class ProfileChange:
 def diff_profiles(first: Profile, second: Profile) -> list[ProfileChange]:
     """The differing keys, each with a reason: hardware first, then settings in the order of the files."""
     ours, theirs = asdict(first.hardware), asdict(second.hardware)
+    why = tr("what {first} and {second} are made for", first=first.name, second=second.name)
     changes = [
-        ProfileChange(f"hardware.{key}", value, theirs[key], _machine_reason(first, second))
-        for key, value in ours.items()
-        if value != theirs[key]
+        ProfileChange(f"hardware.{key}", value, theirs[key], why) for key, value in ours.items() if value != theirs[key]
     ]
     for key in dict.fromkeys([*first.values, *second.values]):
         one, other = first.values.get(key), second.values.get(key)
         if one != other:
             changes.append(ProfileChange(key, one, other, _reason(key, first, second)))
     return changes
-
-
-def _machine_reason(first: Profile, second: Profile) -> str:
-    return tr("what {first} and {second} are made for", first=first.name, second=second.name)
 
 
 def _reason(key: str, first: Profile, second: Profile) -> str:

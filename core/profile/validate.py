@@ -13,7 +13,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import Finding, TrainwizError
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import ProfileFile
 from trainwiz.core.profile.store import builtin_folder, find_profile_file, load_as_written, profile_files, user_folder
@@ -44,7 +44,7 @@ def _validate(name: str) -> list[Finding]:
 
 def _placed(file: ProfileFile, finding: Finding) -> Finding:
     """A finding about a setting, with the line of that setting."""
-    where = _place(file, f"values.{finding.where}")
+    where = file.where(f"values.{finding.where}")
     return replace(finding, where=where, message=f"{where}: {finding.message}")
 
 
@@ -54,7 +54,7 @@ def _variants(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
             named = load_as_written(variant)
         except TrainwizError as error:
             for found in error.findings:
-                where = _place(file, "variants")
+                where = file.where("variants")
                 yield replace(
                     found, where=where, message=tr("{where}: `variants`: {message}", where=where, message=found.message)
                 )
@@ -109,35 +109,12 @@ def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
 
 
 def _taken_names() -> list[Finding]:
-    builtin = {path.stem for path in builtin_folder().glob("*.yaml")}
-    if not user_folder().is_dir():
-        return []
-    return [
-        Finding(
-            "name_taken",
-            "error",
-            str(path),
-            tr(
-                "{path}: {stem} is the name of a built-in profile, which is used instead; rename this file.",
-                path=path,
-                stem=repr(path.stem),
-            ),
-        )
-        for path in sorted(user_folder().glob("*.y*ml"))
-        if path.stem in builtin
-    ]
+    own = sorted(user_folder().glob("*.y*ml"))
+    taken = {path: repr(path.stem) for path in own if (builtin_folder() / f"{path.stem}.yaml").is_file()}
+    words = mark("{path}: {stem} is the name of a built-in profile, which is used instead; rename this file.")
+    return [Finding("name_taken", "error", str(path), tr(words, path=path, stem=stem)) for path, stem in taken.items()]
 
 
 def _error(file: ProfileFile, key: str, message: str, code: str = "bad_value") -> Finding:
-    where = _place(file, key)
+    where = file.where(key)
     return Finding(code, "error", where, f"{where}: {message}")
-
-
-def _place(file: ProfileFile, key: str) -> str:
-    """FILE:LINE of the key, of the nearest one above it that the file has, or of what it extends."""
-    while key:
-        if key in file.lines:
-            return f"{file.path}:{file.lines[key]}"
-        key = key.rpartition(".")[0]
-    line = file.lines.get("extends")
-    return f"{file.path}:{line}" if line else str(file.path)

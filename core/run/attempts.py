@@ -37,19 +37,19 @@ class Recovery:
     """One start that trainwiz made by itself."""
 
     attempt: int
-    because: str
+    because: str = "unknown"
     """The cause of the failure before it."""
-    after_step: int | None
+    after_step: int | None = None
     """Step of the checkpoint that it goes on from; None from the beginning."""
-    time_s: float
+    time_s: float = 0.0
     changes: dict[str, Any] = field(default_factory=dict)
 
 
 def read_recoveries(folder: RunFolder) -> list[Recovery]:
     """In the order of the attempts; entries that cannot be read are passed over."""
-    document = read_json(folder.file(RECOVERY_JSON)) or {}
-    entries = document.get("attempts")
-    return [found for found in map(_recovery, entries) if found] if isinstance(entries, list) else []
+    entries = (read_json(folder.file(RECOVERY_JSON)) or {}).get("attempts")
+    known = [read_fields(Recovery, entry) for entry in entries] if isinstance(entries, list) else []
+    return [Recovery(**found) for found in known if "attempt" in found]
 
 
 def changes_now(folder: RunFolder) -> dict[str, Any]:
@@ -62,12 +62,6 @@ def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
     """Raises OSError."""
     entries = [asdict(entry) for entry in recoveries]
     write_json_atomic(folder.file(RECOVERY_JSON), {"format": FORMAT, "attempts": entries})
-
-
-def _recovery(entry: Any) -> Recovery | None:
-    found = read_fields(Recovery, entry)
-    usual = {"because": "unknown", "after_step": None, "time_s": 0.0}
-    return Recovery(**{**usual, **found}) if "attempt" in found else None
 
 
 # The newest attempt of a run, with all that recovery has changed until then.
@@ -245,19 +239,18 @@ def phase_words(now: PhaseNow, lasted: str = "") -> str:
 
 def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine: bool = False) -> str | None:
     """None when a start may be tried; who starts takes the lock, and asks again when it holds it."""
-    name, typed = run.path.name, name_for_commands(run.path)
+    words = {"name": run.path.name, "typed": name_for_commands(run.path)}
     newer = newer_schema(run, read_json(run.state_json) or {})
     if newer:
-        return tr("{problem} Update trainwiz to go on with {name}.", problem=newer, name=name)
-    words = {"name": name, "typed": typed}
+        return tr("{problem} Update trainwiz to go on with {name}.", problem=newer, name=run.path.name)
     if state.status == "stopping":
         return tr("{name} is being stopped. When it has ended, go on with: trainwiz runs resume {typed}", **words)
-    if state.is_active and state.host in (None, platform.node()):
-        return runs_already(run)
     if state.is_active:
+        if state.host in (None, platform.node()):
+            return runs_already(run)
         return tr("{name} runs already on {host}. Watch it with: trainwiz monitor {typed}", host=state.host, **words)
     if resume and state.status == "finished":
-        return tr("{name} has finished; there is nothing to resume.", name=name)
+        return tr("{name} has finished; there is nothing to resume.", name=run.path.name)
     if not lock_is_mine and look_at_lock(run.path) == "held":
         return being_cleared_up(run)
     if not resume and state.status != "prepared":
@@ -312,7 +305,6 @@ absent. A later line with the same `code` and `where` takes the place of an earl
 """
 MOST_ADVICE = 50
 LONGEST_TEXT = 1_000
-LEVELS: Mapping[str, AdviceLevel] = {"error": "error", "warning": "warning", "note": "note", "ok": "ok"}
 
 
 class AdviceFile:
@@ -349,7 +341,8 @@ def advice_of(recorded: Iterable[Any]) -> Iterable[Advice]:
         text = text_in(item.get("text")) or text_in(item.get("message"))
         if text is None:
             continue
-        level = LEVELS.get(str(item.get("severity") or item.get("level")), "note")
+        said = item.get("severity") or item.get("level")
+        level = cast(AdviceLevel, said if said in get_args(AdviceLevel) else "note")
         remedy = item.get("remedy")
         if isinstance(remedy, Mapping):
             remedy = text_in(remedy.get("text")) or text_in(remedy.get("command"))

@@ -256,8 +256,8 @@ def _object_in(path: Path, missing: str, other: str, most: int = MOST_BYTES) -> 
 def _step_of(path: Path) -> int | str:
     """The step that a checkpoint holds, or one sentence."""
     names_no_step = mark("{name} names no step")
+    missing = mark("{name} is missing: the save was cut short")
     try:
-        missing = mark("{name} is missing: the save was cut short")
         document = _object_in(path / TRAINER_STATE, missing, names_no_step, MOST_STATE_BYTES)
     except OSError as error:
         return tr("{name} cannot be read: {reason}", name=TRAINER_STATE, reason=os_reason(error))
@@ -282,10 +282,9 @@ def _optimizer_problem(path: Path, names: set[str]) -> str | None:
 
 
 def _weights_problem(path: Path, names: set[str]) -> str | None:
-    for ending, check in ((".safetensors", safetensors_problem), (".index.json", _missing_shards)):
-        if found := next(
-            (found for name in sorted(names) if name.endswith(ending) and (found := check(path / name))), None
-        ):
+    for name in sorted(names):
+        check = next((check for ending, check in _CHECKS.items() if name.endswith(ending)), None)
+        if check and (found := check(path / name)):
             return found
     if "adapter_config.json" in names and not names & ADAPTER_WEIGHTS:
         return tr("the weights of the adapter are missing")
@@ -316,6 +315,9 @@ def _missing_shards(path: Path) -> str | None:
     return tr("{name} is missing ({n} of {of} parts)", name=missing[0], n=len(missing), of=len(shards))
 
 
+_CHECKS = {".safetensors": safetensors_problem, ".index.json": _missing_shards}
+
+
 def _torch_files_problem(path: Path, names: set[str]) -> str | None:
     torch_files = (n for n in sorted(names) if n.endswith((".pt", ".pth")) or n in (*PICKLED_WEIGHTS, "optimizer.bin"))
     return next((found for name in torch_files if (found := zip_problem(path / name, name))), None)
@@ -343,9 +345,9 @@ def _deepspeed_problem(path: Path) -> str | None:
     if not tag or Path(tag).name != tag or not folder.is_dir():
         return tr("DeepSpeed's folder {name} is missing", name=repr(tag))
     files = sorted(entry.name for entry in folder.iterdir())
-    torch_files = (name for name in files if name.endswith(".pt"))
-    if found := next((found for name in torch_files if (found := zip_problem(folder / name, f"{tag}/{name}"))), None):
-        return found
+    for name in files:
+        if name.endswith(".pt") and (found := zip_problem(folder / name, f"{tag}/{name}")):
+            return found
     if not any(name.endswith("model_states.pt") for name in files):
         return tr("the model's states in {name} are missing", name=tag)
     ranks = sorted({int(rank) for name in files for rank in re.findall(r"rank_(\d+)_mp_rank_\d+_optim_states", name)})

@@ -18,6 +18,7 @@ from trainwiz.core.export.training_arguments import processes
 from trainwiz.core.files import at_home, sampled_digest
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
+from trainwiz.core.text import numbers_finite, objects_in
 
 # identity.json: what a run trains on and with, as its first training found it; a resume is compared with it.
 #
@@ -77,10 +78,7 @@ class Identity:
 
     def write(self, path: Path) -> None:
         """Raises OSError."""
-        write_json_atomic(path, {"format": FORMAT, **self.to_json()})
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        write_json_atomic(path, {"format": FORMAT, **asdict(self)})
 
     @classmethod
     def read(cls, path: Path) -> Identity | None:
@@ -89,20 +87,16 @@ class Identity:
         settings, loaded = _parts(document.get("settings")), _parts(document.get("loaded"))
         if document.get("format") != FORMAT or not settings:
             return None
-        time_s = document.get("time_s")
-        lists = {
-            name: [entry for entry in document.get(name) or [] if isinstance(entry, dict)]
-            for name in ("earlier", "accepted")
-        }
-        return cls(settings, loaded, float(time_s) if isinstance(time_s, int | float) else 0.0, **lists)
+        time_s = numbers_finite(document.get("time_s")) or 0.0
+        earlier, accepted = ([*map(dict, objects_in(document.get(name)))] for name in ("earlier", "accepted"))
+        return cls(settings, loaded, time_s, earlier, accepted)
 
     def is_of(self, other: Identity) -> bool:
         """Whether it says the same as `other`, or as a record that `other` replaced."""
-        known = [other.to_json(), *other.earlier]
         return any(
             not compare(_parts(one.get("settings")), self.settings)
             and not compare(_parts(one.get("loaded")), self.loaded)
-            for one in known
+            for one in (asdict(other), *other.earlier)
         )
 
     def accept(self, differences: Iterable[Difference]) -> None:
@@ -167,9 +161,8 @@ def refuse(folder: RunFolder, differences: Collection[Difference], accept: Colle
 
 
 def _parts(document: Any) -> dict[str, dict[str, Any]]:
-    if not isinstance(document, dict):
-        return {}
-    return {part: values for part, values in document.items() if isinstance(values, dict)}
+    known = document if isinstance(document, dict) else {}
+    return {part: values for part, values in known.items() if isinstance(values, dict)}
 
 
 def _compared(value: Any) -> Any:

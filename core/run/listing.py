@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from typing import Any
 
 import platformdirs
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.files import ends_a_line, open_file, read_small
+from trainwiz.core.files import append_line, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
@@ -36,15 +35,14 @@ from trainwiz.core.run.folder import (
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
+from trainwiz.core.text import object_in
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
 REGISTRY = "runs.jsonl"
-MOST_LINES = 400
-"""Beyond, what is gone and what is older than the newest KEPT_RUNS is dropped."""
 KEPT_RUNS = 200
-MOST_BYTES = 1024**2
-"""No more than this is read, from the end."""
+MOST_BYTES = 64 * 1024
+"""No more than this is read, from the end; beyond, what is gone and what is older than KEPT_RUNS is dropped."""
 
 
 def registry_path() -> Path:
@@ -59,15 +57,8 @@ def record_run(folder: RunFolder) -> None:
     line = json.dumps({"path": str(folder.path.resolve()), "started_s": round(time.time(), 3)})
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            with contextlib.suppress(OSError):
-                # Some file systems know no locks.
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A writer that was killed may have left half a line.
-            file.write(b"\n" * (not ends_a_line(path)) + line.encode() + b"\n")
-        with open_file(path) as file:
-            is_long = sum(1 for _ in file) > MOST_LINES
-        if is_long:
+        append_line(path, line.encode())
+        if path.stat().st_size > MOST_BYTES:
             # A start that is recorded at that very moment may be missed.
             kept = reversed(recorded_runs()[:KEPT_RUNS])
             write_atomic(path, "".join(json.dumps({"path": str(run.path)}) + "\n" for run in kept))
@@ -279,7 +270,7 @@ class RunDescription:
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz runs show --json`."""
         return {
-            **self.summary.to_json(),
+            **asdict(self.summary),
             "state": self.state.to_json(),
             "checkpoints": [{**asdict(found), "path": found.path.name} for found in self.checkpoints],
             "set_aside": [asdict(found) for found in self.set_aside],
@@ -292,7 +283,6 @@ class RunDescription:
 def describe_run(folder: RunFolder) -> RunDescription:
     """Reads only; what cannot be read is absent."""
     state = read_state(folder)
-    batch = (read_json(folder.plan_json) or {}).get("batch")
     return RunDescription(
         summary=summarize_run(folder),
         state=state,
@@ -301,7 +291,7 @@ def describe_run(folder: RunFolder) -> RunDescription:
         phase=read_phase(folder) if state.is_active else None,
         advice=tuple(AdviceFile.of(folder).read()),
         recoveries=tuple(read_recoveries(folder)),
-        batch=batch if isinstance(batch, dict) else {},
+        batch=object_in((read_json(folder.plan_json) or {}).get("batch")),
     )
 
 
@@ -377,29 +367,31 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def _flat(node: Any, path: str) -> dict[str, Any]:
-    children: list[tuple[str, Any]]
-    if isinstance(node, dict) and node:
-        children = [(str(key), value) for key, value in node.items()]
-    elif isinstance(node, list) and any(isinstance(item, dict) for item in node):
-        children = [(str(number), value) for number, value in enumerate(node)]
-    else:
+    if isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict) or not node:
         return {path: node}
     found: dict[str, Any] = {}
-    for key, value in children:
-        found |= _flat(value, f"{path}.{key}" if path else key)
+    for key, value in node.items():
+        found |= _flat(value, f"{path}.{key}" if path else str(key))
     return found
 
 
 def _results(folder: RunFolder) -> dict[str, Any]:
     state, summary = read_state(folder), summarize_run(folder)
     outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
-    found: dict[str, Any] = {name: outcome.get(name) for name, _ in RESULTS}
-    found |= {"status": state.status, "step": summary.step, "max_steps": summary.max_steps}
-    found |= {"last_loss": outcome.get("last_loss", summary.loss), "attempts": len(state.attempts)}
-    found |= {"engine": state.engine.get("actual"), "duration_s": None}
-    if state.started_s is not None and state.ended_s is not None:
-        found["duration_s"] = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
-    return found
+    has_times = state.started_s is not None and state.ended_s is not None
+    lasted_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
+    return {
+        **{name: outcome.get(name) for name, _ in RESULTS},
+        "status": state.status,
+        "step": summary.step,
+        "max_steps": summary.max_steps,
+        "last_loss": outcome.get("last_loss", summary.loss),
+        "attempts": len(state.attempts),
+        "engine": state.engine.get("actual"),
+        "duration_s": lasted_s if has_times else None,
+    }
 
 
 # Removing a run: the only place of the product that deletes what it did not just make.

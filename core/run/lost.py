@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,9 +41,6 @@ class ProcessId:
     pid: int
     create_time: float
     start_ticks: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_json(cls, document: Any) -> ProcessId | None:
@@ -88,10 +85,8 @@ def look_for(process: ProcessId) -> ProcessSeen:
 def _belongs_to_another(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)
     return False
 
 
@@ -132,12 +127,10 @@ def _identify_with_psutil(pid: int) -> ProcessId | None:
 def boot_time_s() -> float:
     """When this computer was started, in seconds since the epoch; 0.0 where the system does not say."""
     try:
-        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
-            if line.startswith("btime "):
-                return float(line.split()[1])
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     except OSError:
-        pass
-    return 0.0
+        return 0.0
+    return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), 0.0)
 
 
 @lru_cache(maxsize=1)
@@ -147,13 +140,11 @@ def machine_identity() -> str:
     Two containers on one computer differ in their pid namespace, a computer before and after a
     restart in its boot id.
     """
-    parts = [platform.node()]
     try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{platform.node()} {boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        parts.append("")
-    return " ".join(parts)
+        return f"{platform.node()} "
 
 
 def this_process() -> ProcessId:
@@ -317,27 +308,20 @@ def lost_words(why: Why, state: RunState, folder: Path) -> str:
 
 def _was_restarted(state: RunState, observation: Observation) -> bool:
     """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
-    (host_then, boot_then), (host, boot) = _host_and_boot(state.machine or ""), _host_and_boot(observation.machine)
-    if not boot_then or not boot or boot_then == boot or host_then != host:
-        return False
-    return state.heartbeat_s is not None and state.heartbeat_s < observation.boot_s()
-
-
-def _host_and_boot(identity: str) -> list[str]:
-    """Of what `machine_identity` gives."""
-    return [*identity.split(" "), ""][:2]
+    (host_then, boot_then), (host, boot) = (
+        [*identity.split(" "), ""][:2] for identity in (state.machine or "", observation.machine)
+    )
+    is_another_boot = boot_then and boot and boot_then != boot and host_then == host
+    return bool(is_another_boot) and state.heartbeat_s is not None and state.heartbeat_s < observation.boot_s()
 
 
 def _is_silent(state: RunState, observation: Observation, lock: LockSeen) -> bool:
     """Neither a heartbeat nor a written state.json within HEARTBEAT_LOST_S: the two may go by different clocks."""
-    age_s = None if state.heartbeat_s is None else observation.now_s - state.heartbeat_s
-    written_s = observation.written_s()
-    if any(
-        abs(age) <= HEARTBEAT_LOST_S for age in (age_s, written_s and observation.now_s - written_s) if age is not None
-    ):
+    signs = (state.heartbeat_s, observation.written_s())
+    if any(abs(observation.now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs if time_s is not None):
         return False
     # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
-    return lock == "free" or age_s is None or age_s > 0
+    return lock == "free" or state.heartbeat_s is None or state.heartbeat_s < observation.now_s
 
 
 def _is_elsewhere(folder: Path, recorded: str) -> bool:

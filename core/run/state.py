@@ -15,7 +15,7 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
 from trainwiz.core.run.lost import Observation, ProcessId, RunLock, lost_words, why_lost
-from trainwiz.core.text import parse_json
+from trainwiz.core.text import object_in, parse_json
 
 # The states of a run.
 
@@ -81,20 +81,9 @@ def newer_schema(run: RunFolder, document: dict[str, Any]) -> str | None:
 def known_without_state(run: RunFolder) -> dict[str, Any]:
     """As much of a state as plan.json has: enough to list the run and to go on with it."""
     plan = read_json(run.plan_json) or {}
-    model, time = plan.get("model"), plan.get("time")
-    return {
-        "name": run.path.name,
-        "profile": plan.get("profile"),
-        "task": plan.get("task"),
-        "model": model.get("name") if isinstance(model, dict) else None,
-        "max_steps": time.get("steps") if isinstance(time, dict) else None,
-    }
-
-
-def was_trained(run: RunFolder) -> bool:
-    """Whether a training ever wrote here. Raises nothing."""
-    # os.path: below a closed folder Path.exists() raises PermissionError.
-    return any(os.path.exists(path) for path in (run.metrics_jsonl, run.train_log))  # noqa: PTH110
+    model, time = object_in(plan.get("model")), object_in(plan.get("time"))
+    known = {"profile": plan.get("profile"), "task": plan.get("task"), "model": model.get("name")}
+    return {"name": run.path.name, **known, "max_steps": time.get("steps")}
 
 
 # RunState: what state.json says about a run.
@@ -212,8 +201,8 @@ def _attempt(document: Any) -> Attempt | None:
     return Attempt(**found) if {"number", "started_s"} <= found.keys() else None
 
 
-def _of(*kinds: type) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, kinds) else None
+def _of(kind: type) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kind) else None
 
 
 def _list_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -257,10 +246,8 @@ def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLo
     if why_lost(state, observation) is not None:
         # The keeper may have written its last word between our reading and our looking for it.
         state = _read(run, observation)
-        why = why_lost(state, observation)
-        if why is not None:
-            return _as_lost(state, run, lost_words(why, state, run.path))
-    return state
+    why = why_lost(state, observation)
+    return state if why is None else _as_lost(state, run, lost_words(why, state, run.path))
 
 
 def _read(run: RunFolder, observation: Observation) -> RunState:
@@ -271,7 +258,8 @@ def _read(run: RunFolder, observation: Observation) -> RunState:
     if observation.lock() == "held":
         # Its heartbeat is now: who holds the lock is there.
         return dataclasses.replace(state, status="running", heartbeat_s=observation.now_s, notes=[document])
-    if was_trained(run):
+    # os.path: below a closed folder Path.exists() raises PermissionError.
+    if any(os.path.exists(path) for path in (run.metrics_jsonl, run.train_log)):  # noqa: PTH110
         return _as_lost(state, run, tr("{problem} How the run ended is not known.", problem=document))
     return dataclasses.replace(state, notes=[document])
 
@@ -281,7 +269,7 @@ def _with_own_commands(state: RunState, run: RunFolder) -> RunState:
     if state.exit is None or state.exit.remedy is None or state.folder is None:
         return state
     then, now = name_for_commands(Path(state.folder)), name_for_commands(run.path)
-    if then == now or Path(state.folder) == run.path.resolve():
+    if Path(state.folder) == run.path.resolve():
         return state
     command = re.compile(rf"(?<=\btrainwiz )(runs \w+|diagnose|monitor) {re.escape(then)}(?!\S)")
     remedy = command.sub(lambda found: f"{found[1]} {now}", state.exit.remedy)

@@ -306,16 +306,11 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
 
 
 def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoint:
-    path = run.path / Path(resume).name if not Path(resume).is_absolute() else Path(resume)
+    path = Path(resume) if Path(resume).is_absolute() else run.path / Path(resume).name
     have = ", ".join(found.path.name for found in complete) or tr("none")
     if not path.is_dir():
-        form = tr(
-            "There is no checkpoint {name} in {path}; complete ones: {names}.",
-            name=repr(resume),
-            path=run.path,
-            names=have,
-        )
-        raise CannotStart(form)
+        where = {"name": repr(resume), "path": run.path, "names": have}
+        raise CannotStart(tr("There is no checkpoint {name} in {path}; complete ones: {names}.", **where))
     found = inspect_checkpoint(path)
     if found.problem is None:
         return found
@@ -346,13 +341,13 @@ def put_away_last_attempt(run: RunFolder, number: int) -> None:
 
 # The engine that was planned and the one that runs: a difference is a finding.
 
-FAMILIES: Mapping[str, frozenset[str]] = {
-    "adamw_torch": frozenset({"AdamW", "DeepSpeedCPUAdam", "FusedAdam"}),
-    "adamw_torch_fused": frozenset({"AdamW", "DeepSpeedCPUAdam", "FusedAdam"}),
-    "adafactor": frozenset({"Adafactor"}),
-    "sgd": frozenset({"SGD"}),
-    "adamw_bnb_8bit": frozenset({"AdamW", "AdamW8bit"}),
-    "paged_adamw_8bit": frozenset({"AdamW", "AdamW8bit", "PagedAdamW8bit"}),
+FAMILIES: Mapping[str, set[str]] = {
+    "adamw_torch": {"AdamW", "DeepSpeedCPUAdam", "FusedAdam"},
+    "adamw_torch_fused": {"AdamW", "DeepSpeedCPUAdam", "FusedAdam"},
+    "adafactor": {"Adafactor"},
+    "sgd": {"SGD"},
+    "adamw_bnb_8bit": {"AdamW", "AdamW8bit"},
+    "paged_adamw_8bit": {"AdamW", "AdamW8bit", "PagedAdamW8bit"},
 }
 """Setting -> classes that are it, each engine's own included (bitsandbytes calls its 8-bit AdamW AdamW too)."""
 
@@ -405,15 +400,15 @@ def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 def _agrees(key: str, planned: Any, engine: Mapping[str, Any]) -> bool:
     actual = engine[key]
-    if key == "device":
-        return str(actual).split(":")[0] == str(planned)
     if key == "optimizer":
         return str(actual) in FAMILIES.get(str(planned), {str(actual)})
-    if key == "precision" and engine.get("zero_stage") is not None:
+    if key == "device":
+        actual = str(actual).split(":")[0]
+    elif key == "precision" and engine.get("zero_stage") is not None:
         # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
-        return str(actual).removesuffix("-true") == str(planned).removesuffix("-true")
-    if key == "adapter":
-        return str(actual or "none") == str(planned)
+        actual, planned = str(actual).removesuffix("-true"), str(planned).removesuffix("-true")
+    elif key == "adapter":
+        actual = str(actual or "none")
     return bool(actual == planned)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -73,17 +74,12 @@ class SaveProgress:
 
     def _half_written(self) -> dict[str, int]:
         """Name -> bytes so far."""
-        try:
-            paths = [path for path in self._folder.iterdir() if _is_half_written(path)]
-        except OSError:
-            return {}
-        return {path.name: bytes_below(path) for path in paths}
-
-
-def _is_half_written(path: Path) -> bool:
-    if path.name.endswith(PARTIAL):
-        return path.is_dir()
-    return CHECKPOINT_NAME.fullmatch(path.name) is not None and not (path / LAST_FILE).exists()
+        with suppress(OSError):
+            paths = list(self._folder.iterdir())
+            saves = [path for path in paths if CHECKPOINT_NAME.fullmatch(path.name) and not (path / LAST_FILE).exists()]
+            partial = [path for path in paths if path.name.endswith(PARTIAL) and path.is_dir()]
+            return {path.name: bytes_below(path) for path in (*saves, *partial)}
+        return {}
 
 
 # Stopping: who asked, how patiently, and what is done about it.
@@ -131,9 +127,8 @@ class Stopping:
         os.set_blocking(self._pipe, False)
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        for number in STOP_SIGNALS:
+        for number in (*STOP_SIGNALS, NOW_SIGNAL):
             signal.signal(number, self._on_stop)
-        signal.signal(NOW_SIGNAL, self._on_now)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         return self._pipe
 
@@ -147,10 +142,8 @@ class Stopping:
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         insists = self._asked_at is not None and time.monotonic() - self._asked_at > ONE_REQUEST_S
-        self.ask("you" if number == signal.SIGTERM else signal.Signals(number).name, now=insists)
-
-    def _on_now(self, number: int, frame: FrameType | None) -> None:
-        self.ask("you", now=True)
+        by_trainwiz = number in (signal.SIGTERM, NOW_SIGNAL)
+        self.ask("you" if by_trainwiz else signal.Signals(number).name, now=insists or number == NOW_SIGNAL)
 
     def ask(self, reason: str, now: bool = False) -> None:
         """Note the request; `heed` acts on it."""
@@ -319,31 +312,21 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
     if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
         return Ended("finished", RunExit(EXIT_FINISHED, None, _finished(outcome)))
     failures = read_failures(run)
-    stopped = facts.stop_reason is not None or said == "stopped"
-    if stopped and not _failed_before_stop(failures, facts):
+    # What goes wrong after the stop was asked for is a consequence of stopping.
+    asked_s = math.inf if facts.stop_requested_s is None else facts.stop_requested_s
+    failed_before = any(failure.time_s < asked_s for failure in failures)
+    if (facts.stop_reason is not None or said == "stopped") and not failed_before:
         return Ended("stopped", _stopped(run, facts, outcome))
     failed = _failed(run, facts, failures)
     if failed.exit.cause != "user_stop":
         return failed
     if facts.launcher_exit_code == -signal.SIGINT:
-        return _launcher_interrupted(failed)
+        # No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it.
+        name = signal.SIGINT.name
+        exit_ = replace(failed.exit, cause="unknown", message=of_signal(name, launcher=True))
+        return replace(failed, exit=exit_, killed_by=name)
     # Ctrl-C to a training process that did not yet listen: as one to a process that does.
     return Ended("stopped", _stopped(run, facts, outcome))
-
-
-def _launcher_interrupted(failed: Ended) -> Ended:
-    """No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it."""
-    name = signal.SIGINT.name
-    exit_ = replace(failed.exit, cause="unknown", message=of_signal(name, launcher=True))
-    return replace(failed, exit=exit_, killed_by=name)
-
-
-def _failed_before_stop(failures: tuple[Failure, ...], facts: Facts) -> bool:
-    # What goes wrong after the stop was asked for is a consequence of stopping.
-    first = min(failures, key=lambda failure: failure.time_s, default=None)
-    if first is None:
-        return False
-    return facts.stop_requested_s is None or first.time_s < facts.stop_requested_s
 
 
 def _finished(outcome: dict[str, Any]) -> str:

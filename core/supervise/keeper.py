@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import time
+import traceback
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
@@ -38,7 +39,7 @@ from trainwiz.core.supervise.ending import (
 )
 from trainwiz.core.supervise.recorder import Recorder
 from trainwiz.core.supervise.recovery import Retry, StartOrder
-from trainwiz.core.supervise.ties import Guard, become_subreaper, kill_marked, log, log_exception, reap, run_processes
+from trainwiz.core.supervise.ties import Guard, become_subreaper, kill_marked, log, reap, run_processes
 from trainwiz.core.supervise.watch import Watch
 from trainwiz.core.telemetry.processes import trainers_below
 
@@ -214,7 +215,7 @@ class Keeper:
         ended = reap()
         if self.launcher and self.launcher.pid in ended:
             self.launcher_exit_code = self.launcher.returncode = ended[self.launcher.pid]
-        if self._guard and not self._guard.is_alive(ended):
+        if self._guard and self._guard.pid in ended:
             try:
                 self._guard.replace()
             except OSError as error:
@@ -294,7 +295,7 @@ class Keeper:
     def _end_with(self, error: Exception) -> None:
         message = tr("The training could not be started: {reason}.", reason=error)
         if not isinstance(error, OSError) or self.launcher is not None:
-            log_exception()
+            log(traceback.format_exc().rstrip())
             said = f"{type(error).__name__}: {error}"
             message = tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said)
         self._kill()

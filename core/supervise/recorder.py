@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
-from trainwiz.core.files import ends_a_line, open_file
+from trainwiz.core.files import append_line, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
@@ -35,46 +37,28 @@ MOST_BYTES = 12 * MIB
 NEWEST_BYTES = 4 * MIB
 OLDER_BYTES = 4 * MIB
 
-_TIME = re.compile(rb'"time_s":\s*(-?[0-9.eE+-]+)')
+_TIME = re.compile(rb'"time_s":\s*(-?\d+(?:\.\d+)?)[,}]')
 
 
 class SampleFile:
     """The only writer of one system.jsonl."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        most_bytes: int = MOST_BYTES,
-        newest_bytes: int = NEWEST_BYTES,
-        older_bytes: int = OLDER_BYTES,
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.size_bytes = 0
         """After the last append."""
-        self._most_bytes = most_bytes
-        self._newest_bytes = newest_bytes
-        self._older_bytes = older_bytes
-        self._thin_at_bytes = most_bytes
-        self._whole_line = False
+        self._thin_at_bytes = MOST_BYTES
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One line. Raises OSError."""
-        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
-        with self.path.open("ab") as file:
-            if not self._whole_line and not ends_a_line(self.path):
-                # A keeper that was killed while it wrote left half a line: the new one is not its end.
-                line = b"\n" + line
-            self._whole_line = False
-            file.write(line)
-            self.size_bytes = file.tell()
-        self._whole_line = True
+        append_line(self.path, json.dumps(row, separators=(",", ":")).encode())
+        self.size_bytes = self.path.stat().st_size
 
     def thin(self) -> bool:
         """Thin the file out where it is time; whether it was. Raises OSError, and then tries again later."""
         if self.size_bytes < self._thin_at_bytes:
             return False
-        self._thin_at_bytes = self.size_bytes + self._most_bytes // 8
+        self._thin_at_bytes = self.size_bytes + MOST_BYTES // 8
         fresh = self.path.with_name(self.path.name + PARTIAL)
         try:
             self._write_thinned(fresh)
@@ -82,25 +66,20 @@ class SampleFile:
         finally:
             fresh.unlink(missing_ok=True)
         self.size_bytes = self.path.stat().st_size
-        self._thin_at_bytes = max(self._most_bytes, self.size_bytes + self._most_bytes // 8)
+        self._thin_at_bytes = max(MOST_BYTES, self.size_bytes + MOST_BYTES // 8)
         return True
 
     def _write_thinned(self, fresh: Path) -> None:
-        older_end = self.size_bytes - self._newest_bytes
+        older_end = self.size_bytes - NEWEST_BYTES
         with open_file(self.path) as source, fresh.open("wb") as target:
-            older: list[tuple[float, int]] = []
-            while source.tell() < older_end:
-                line = source.readline()
-                if (time_s := _time_of(line)) is not None:
-                    older.append((time_s, len(line)))
-            spacing_s = _spacing(older, self._older_bytes)
+            times = [time_s for time_s, _ in _samples(source, older_end)]
+            spacing_s = _spacing(times, OLDER_BYTES / max(1, older_end))
             source.seek(0)
             shutil.copymode(self.path, fresh)
-            last_s: float | None = None
-            while source.tell() < older_end:
-                line = source.readline()
-                time_s = _time_of(line)
-                if time_s is not None and _far_enough(last_s, time_s, spacing_s):
+            last_s = math.inf
+            for time_s, line in _samples(source, older_end):
+                # Where the clock was set back, a new count begins.
+                if time_s < last_s or time_s - last_s >= spacing_s:
                     target.write(line)
                     last_s = time_s
             shutil.copyfileobj(source, target)
@@ -108,32 +87,21 @@ class SampleFile:
             os.fsync(target.fileno())
 
 
-def _time_of(line: bytes) -> float | None:
-    """None of a line that is no sample."""
-    found = _TIME.search(line)
-    try:
-        return float(found.group(1)) if found and line.endswith(b"\n") else None
-    except ValueError:
-        return None
+def _samples(file: BinaryIO, end: int) -> Iterator[tuple[float, bytes]]:
+    """Time and line up to a place in the file; lines that are no samples are left out."""
+    while file.tell() < end:
+        line = file.readline()
+        found = _TIME.search(line)
+        if found and line.endswith(b"\n"):
+            yield float(found[1]), line
 
 
-def _far_enough(last_s: float | None, time_s: float, spacing_s: float) -> bool:
-    """Where the clock was set back, a new count begins."""
-    return last_s is None or time_s < last_s or time_s - last_s >= spacing_s
-
-
-def _spacing(samples: list[tuple[float, int]], most_bytes: int) -> float:
-    """The least of 1, 2, 4, ... seconds at which the samples fit. Doubling keeps what earlier thinnings kept."""
-    spacing_s = 1.0
-    while True:
-        kept, last_s = 0, None
-        for time_s, size in samples:
-            if _far_enough(last_s, time_s, spacing_s):
-                kept += size
-                last_s = time_s
-        if kept <= most_bytes or spacing_s > 1e9:
-            return spacing_s
-        spacing_s *= 2
+def _spacing(times: Sequence[float], share: float) -> float:
+    """Seconds between samples with which about a share of them stays: doubled again and again from one, so that what
+    earlier thinnings kept is kept."""
+    lasted_s = sum(max(0.0, after - before) for before, after in itertools.pairwise(times))
+    kept = max(1.0, len(times) * min(1.0, share))
+    return 2.0 ** math.ceil(math.log2(max(1.0, lasted_s / kept)))
 
 
 # GpuLedger: what the run holds on each GPU, so that after its end one can look whether all of it was given back.
@@ -209,12 +177,18 @@ class GpuLedger:
             time.sleep(LEDGER_EVERY_S)
 
     def _look(self, sample: Sample, held: Mapping[str, int], pids: frozenset[int]) -> GpuCheck:
+        # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
+        from trainwiz.core.hardware.nvml import Unreadable, in_time
+
         total = sum(held.values())
-        gpus, problem = _in_time(sample)
+        try:
+            gpus, unavailable = in_time(sample, DRIVER_ANSWERS_WITHIN_S)
+            problem = unavailable.get("gpus")
+        except Unreadable as error:
+            gpus, problem = [], error.reason
         if problem is not None:
-            return GpuCheck(
-                "not_checked", total, reason=tr("The GPUs could not be looked at: {reason}.", reason=problem)
-            )
+            reason = tr("The GPUs could not be looked at: {reason}.", reason=problem)
+            return GpuCheck("not_checked", total, reason=reason)
         left = {
             one["pid"]: one.get("memory_used_bytes") or 0
             for gpu in gpus
@@ -245,18 +219,6 @@ class GpuLedger:
                 )
                 return GpuCheck("unclear", total, reason=reason)
         return GpuCheck("free", total)
-
-
-def _in_time(sample: Sample) -> tuple[list[dict[str, Any]], str | None]:
-    """A sample, or why there is none."""
-    # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
-    from trainwiz.core.hardware.nvml import Unreadable, in_time
-
-    try:
-        gpus, unavailable = in_time(sample, DRIVER_ANSWERS_WITHIN_S)
-    except Unreadable as error:
-        return [], error.reason
-    return gpus, unavailable.get("gpus")
 
 
 # The recorder: writes system.jsonl, in a thread of its own, so that a hanging driver never delays a stop.

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
@@ -162,10 +161,6 @@ class Guard:
         self.mark = mark
         self.pid, self._pipe = _fork(mark)
 
-    def is_alive(self, ended: dict[int, int]) -> bool:
-        """False once the keeper has collected its exit."""
-        return self.pid not in ended
-
     def replace(self) -> None:
         """A new guard in place of one that was killed."""
         os.close(self._pipe)
@@ -211,11 +206,6 @@ def log(text: str) -> None:
         sys.stderr.flush()
 
 
-def log_exception() -> None:
-    """The traceback of the exception that is being handled."""
-    log(traceback.format_exc().rstrip())
-
-
 # The lifeline of a training process: it never outlives its launcher or its keeper.
 #
 # **Call contract.** The training entry point calls
@@ -251,46 +241,42 @@ def hold_to_parent() -> bool:
     this one forks later (data loaders) hold to it in the same way.
     """
     global _held
-    keeper = _keeper()
-    if keeper is None or RUN_MARK_VARIABLE not in os.environ:
+    keeper = os.environ.get(KEEPER_VARIABLE, "")
+    pid, _, start = keeper.partition(":")
+    if not pid.isdigit() or not start or RUN_MARK_VARIABLE not in os.environ:
         return False
     if _held:
         return True
-    pid, start = keeper
     # The launcher stands between keeper and training process: a parent that is the keeper or init
     # means that the launcher has died before this line.
     parent = os.getppid()
-    if parent in (1, pid) or not _is(pid, start):
+    if parent in (1, int(pid)) or not _is(keeper):
         os.kill(os.getpid(), signal.SIGKILL)
     die_with_parent(parent)
-    threading.Thread(target=_end_with, args=(pid, start), name="lifeline", daemon=True).start()
+    threading.Thread(target=_end_with, args=(keeper,), name="lifeline", daemon=True).start()
     os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
     _held = True
     return True
 
 
-def _keeper() -> tuple[int, str] | None:
-    pid, _, start = os.environ.get(KEEPER_VARIABLE, "").partition(":")
-    return (int(pid), start) if pid.isdigit() and start else None
+def _is(keeper: str) -> bool:
+    """Whether the keeper of this KEEPER_VARIABLE lives."""
+    found = identify(int(keeper.partition(":")[0]))
+    return found is not None and keeper_value(found) == keeper
 
 
-def _is(pid: int, start: str) -> bool:
-    found = identify(pid)
-    return found is not None and keeper_value(found) == f"{pid}:{start}"
-
-
-def _end_with(pid: int, start: str) -> None:
+def _end_with(keeper: str) -> None:
     """Waits without cost where the kernel can (pidfd), else looks once a second."""
     if hasattr(os, "pidfd_open"):
         try:
-            descriptor = os.pidfd_open(pid)
+            descriptor = os.pidfd_open(int(keeper.partition(":")[0]))
         except OSError:
             descriptor = -1
-        if descriptor >= 0 and _is(pid, start):
+        if descriptor >= 0 and _is(keeper):
             waiting = select.poll()
             waiting.register(descriptor, select.POLLIN)
             waiting.poll()
-    while _is(pid, start):
+    while _is(keeper):
         time.sleep(LOOK_EVERY_S)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.files import ends_a_line
+from trainwiz.core.files import append_line
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, Phase, PhaseNow, read_phase
@@ -30,7 +30,7 @@ from trainwiz.core.telemetry.advice import (
 )
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import LossTrend, Metrics
-from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, Saves, saves_of, setup_of
+from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, saves_of, setup_of
 from trainwiz.core.telemetry.snapshot import computes_on_cpu, read_planned
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import objects_in, plain_text, text_in
@@ -65,10 +65,11 @@ class Observation:
         self.rows = 0
         """Logged training steps of this attempt."""
         self._clock = clock
-        self._longest_s: dict[Phase, float] = {}
+        self.longest_s: dict[Phase, float] = {}
+        """The longest time that a phase took so far, of those that were seen from beginning to end."""
         self._samples: deque[Mapping[str, Any]] = deque(maxlen=WAITING_SAMPLES)
         self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
-        self._sizes = CheckpointSize(run.path, clock=clock)
+        self.sizes = CheckpointSize(run.path, clock=clock)
 
     def take_sample(self, row: Mapping[str, Any]) -> None:
         """A line of system.jsonl, without what it tells of earlier attempts; from any thread."""
@@ -92,10 +93,6 @@ class Observation:
         self.loss_trend.add_rows(own)
         self._look_at_phase()
 
-    def saves(self, setup: RunSetup) -> Saves | None:
-        """What the run still saves; None before its first checkpoint, or where it does not save by steps."""
-        return saves_of(setup, self._sizes, self.metrics.step)
-
     def left_s(self, setup: RunSetup) -> float | None:
         """Until the last step, at the pace of the wall clock; None where that is not known."""
         pace, step = self.metrics.pace(), self.metrics.step
@@ -103,17 +100,10 @@ class Observation:
             return None
         return max(0.0, setup.max_steps - step) * pace.wall_step_s
 
-    def checkpoint_bytes(self) -> int | None:
-        return self._sizes.next_bytes()
-
     def failure(self) -> Mapping[str, Any]:
         """What rank 0 wrote when it died; empty while it lives."""
         path = self.run.failure_json(0)
         return (read_json(path) or {}) if path.exists() else {}
-
-    def longest_s(self, phase: Phase) -> float | None:
-        """The longest time that a phase of this kind took so far; None where none was seen from beginning to end."""
-        return self._longest_s.get(phase)
 
     def _look_at_phase(self) -> None:
         said = read_phase(self.run)
@@ -121,7 +111,7 @@ class Observation:
         before, self.phase = self.phase, said
         if before is not None and said is not None and said.since_s > before.since_s:
             took_s = said.since_s - before.since_s
-            self._longest_s[before.phase] = max(took_s, self._longest_s.get(before.phase, 0.0))
+            self.longest_s[before.phase] = max(took_s, self.longest_s.get(before.phase, 0.0))
 
 
 # The watchers: each is a function of what is seen, and gives the advice that holds now.
@@ -226,7 +216,7 @@ def _first_step(observation: Observation, run: Run, since_s: float) -> Iterable[
 def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
     """Other work than steps has a pace too, once it was done before."""
     phase = observation.phase
-    longest_s = observation.longest_s(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
+    longest_s = observation.longest_s.get(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
     if phase is None or longest_s is None:
         return
     lasts_s = observation.now_s - max(phase.since_s, since_s)
@@ -249,8 +239,8 @@ def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
         host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
         host,
-        observation.checkpoint_bytes(),
-        saves=observation.saves(run.setup),
+        observation.sizes.next_bytes(),
+        saves=saves_of(run.setup, observation.sizes, observation.metrics.step),
         step_s=observation.metrics.pace().wall_step_s,
         left_s=observation.left_s(run.setup),
     )
@@ -313,7 +303,6 @@ class AdviceLog:
         self._clock = clock
         self._standing: dict[str, Standing] = {}
         self._times: dict[str, int] = {}
-        self._whole_line = False
 
     def take_over(self, codes: Iterable[str]) -> None:
         """What an earlier keeper wrote and could not take back stands; it goes once it is not seen."""
@@ -363,14 +352,7 @@ class AdviceLog:
             del self._standing[code]
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        line = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-        with self.path.open("ab") as file:
-            if not self._whole_line and not ends_a_line(self.path):
-                # A keeper that was killed while it wrote left half a line.
-                line = b"\n" + line
-            self._whole_line = False
-            file.write(line)
-        self._whole_line = True
+        append_line(self.path, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _row(advice: Advice, time_s: float, *, cleared: bool = False) -> dict[str, Any]:

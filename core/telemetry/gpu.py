@@ -219,7 +219,7 @@ class GpuSampler:
             one.name = str(call("nvmlDeviceGetName", handle))
         except Unreadable as error:
             one.permanent["name"] = error.reason
-        one.mig = slice_profile(one.name, handle)
+        one.mig = slice_profile(one.name)
         return one
 
     def _sample_device(self, device: _Device, unavailable: dict[str, str]) -> dict[str, Any]:

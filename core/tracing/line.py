@@ -122,6 +122,8 @@ HANG_S = 15.0
 GRACE_S = 5.0
 """The tracer kills a trace at its limit; this much later it is given up from here."""
 CLOSE_S = 3.0
+MOST_RESTARTS = 3
+"""Starts after the first, without an answer between them."""
 
 
 @dataclass
@@ -138,14 +140,12 @@ class TraceLine:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        restarts: int,
         on_answer: Callable[[int, TraceAnswer], None],
     ) -> None:
         """Raises OSError or RuntimeError where the machine has no pipe or thread to give."""
         self.state: LineState = "starting"
         self._command, self._environment = command, environment
-        self._starts_left = restarts + 1
-        self._restarts = restarts
+        self._starts_left = MOST_RESTARTS + 1
         self._on_answer = on_answer
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._asked: dict[int, _Asked] = {}
@@ -258,7 +258,7 @@ class TraceLine:
             )
         except ValueError:
             raise BrokenTracerError(tr("it wrote something that is no trace")) from None
-        self._starts_left = self._restarts
+        self._starts_left = MOST_RESTARTS
         if self._asked.pop(number, None) is not None:
             self._on_answer(number, answer)
 
@@ -308,7 +308,7 @@ class TraceLine:
     def _ask(self, number: int, message: dict[str, Any], timeout_s: float) -> None:
         self._start()
         if self._process is None:
-            often = tr("the tracer died {n} times without an answer and is not started again", n=self._restarts + 1)
+            often = tr("the tracer died {n} times without an answer and is not started again", n=MOST_RESTARTS + 1)
             self._on_answer(number, self._given_up or TraceProblem("worker_died", often))
             return
         self._asked[number] = _Asked(timeout_s)

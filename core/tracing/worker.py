@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import queue
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.line import TraceLine, timeout_problem
+from trainwiz.core.tracing.line import LineState, TraceLine, timeout_problem
 from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceRequest, TraceResult, TraceTier
 
-WorkerState = Literal["starting", "ready", "dead"]
 OnDone = Callable[[TraceAnswer], None]
 TIMEOUT_S = 60.0
-MOST_RESTARTS = 3
-"""Starts after the first, without an answer between them."""
 ENVIRONMENT = {
     # Tensors without data need no threads, and none of this may reach the network or a GPU.
     "OMP_NUM_THREADS": "1",
@@ -40,20 +34,19 @@ def tracer_command() -> list[str]:
 
 @dataclass(eq=False)
 class Handle:
-    """One request that was submitted. The same for one that is asked, whose answer goes straight to who waits."""
+    """One request that was submitted."""
 
     number: int
     request: TraceRequest
     tier: TraceTier
     on_done: OnDone = field(repr=False)
-    straight: bool = False
 
 
 class TraceWorker:
     """One child process, kept warm: it imports torch once and forks for each trace. For several threads at once.
 
     The child is started by `start` or by the first request, and again by the next request after it
-    died, at most `restarts` times without an answer between. It ends with `close`, and with this
+    died, at most MOST_RESTARTS times without an answer between. It ends with `close`, and with this
     process however that ends. Answers are kept in the cache, and taken from it.
     """
 
@@ -63,29 +56,21 @@ class TraceWorker:
         *,
         command: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
-        restarts: int = MOST_RESTARTS,
     ) -> None:
         """Without a cache, the user's own. `environment` is added to that of this process."""
         self._cache = TraceCache() if cache is None else cache
         self._command = tracer_command() if command is None else command
         self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
-        self._restarts = restarts
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._handles: dict[int, Handle] = {}
         self._line: TraceLine | None = None
-        self._answers: queue.SimpleQueue[tuple[Handle, TraceAnswer] | None] = queue.SimpleQueue()
-        self._hands: threading.Thread | None = None
         self._failure: TraceProblem | None = None
-        self._closed = False
 
     @property
-    def state(self) -> WorkerState:
+    def state(self) -> LineState:
         """`starting` also before the first start; `dead` after the child died, until a request starts it again."""
-        with self._lock:
-            if self._failure is not None:
-                return "dead"
-            return "starting" if self._line is None else self._line.state
+        return "dead" if self._failure is not None else "starting" if self._line is None else self._line.state
 
     def start(self) -> None:
         """Start the child; returns at once."""
@@ -102,7 +87,7 @@ class TraceWorker:
             answers.append(answer)
             answered.set()
 
-        handle = self._submit(request, tier, keep, timeout_s, straight=True)
+        handle = self.submit(request, tier, keep, timeout_s=timeout_s)
         if not answered.wait(max(0.0, timeout_s)):
             self.cancel(handle)
         return answers[0] if answers else timeout_problem(timeout_s)
@@ -110,12 +95,24 @@ class TraceWorker:
     def submit(
         self, request: TraceRequest, tier: TraceTier, on_done: OnDone, *, timeout_s: float = TIMEOUT_S
     ) -> Handle:
-        """Returns at once. `on_done` gets the answer later, in a thread of this worker, unless it is cancelled before.
+        """Returns at once. `on_done` gets the answer, now or later in a thread of this worker, unless it is cancelled
+        before; it must not wait.
 
         `timeout_s` counts from the start of the trace: two are computed at once, one of them in full
-        at most. What `on_done` raises is lost.
+        at most.
         """
-        return self._submit(request, tier, on_done, timeout_s, straight=False)
+        handle = Handle(next(self._numbers), request, tier, on_done)
+        with self._lock:
+            self._handles[handle.number] = handle
+        known = self._cache.get(request, tier)
+        if known is not None:
+            self._deliver(handle.number, known)
+        elif (line := self._open()) is None:
+            self._deliver(handle.number, self._failure or TraceProblem("worker_died", tr("the tracer was closed")))
+        else:
+            message = {"ask": handle.number, "tier": tier, "request": request.to_json(), "limit_s": timeout_s}
+            line.ask(handle.number, message, timeout_s)
+        return handle
 
     def cancel(self, handle: Handle) -> None:
         """Its trace is killed, or never started; `on_done` is not called any more."""
@@ -129,17 +126,12 @@ class TraceWorker:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
         with self._lock:
             self._failure = self._failure or TraceProblem("worker_died", tr("the tracer was closed"))
-            closed, self._closed = self._closed, True
-            line = self._line
-        if line is not None and not closed:
+            line, self._line = self._line, None
+        if line is not None:
             line.close()
-        with self._lock:
-            left = list(self._handles)
-        for number in left:
+        for number in list(self._handles):
             # Asked while the line was closing, or of a line that did not end in time.
             self._deliver(number, TraceProblem("worker_died", tr("the tracer was closed")))
-        if not closed and self._hands is not None:
-            self._answers.put(None)
 
     def __enter__(self) -> TraceWorker:
         return self
@@ -147,28 +139,12 @@ class TraceWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(
-        self, request: TraceRequest, tier: TraceTier, on_done: OnDone, timeout_s: float, *, straight: bool
-    ) -> Handle:
-        handle = Handle(next(self._numbers), request, tier, on_done, straight)
-        with self._lock:
-            self._handles[handle.number] = handle
-        known = self._cache.get(request, tier)
-        if known is not None:
-            self._deliver(handle.number, known)
-        elif (line := self._open()) is None:
-            self._deliver(handle.number, self._failure or TraceProblem("worker_died", tr("the tracer was closed")))
-        else:
-            message = {"ask": handle.number, "tier": tier, "request": request.to_json(), "limit_s": timeout_s}
-            line.ask(handle.number, message, timeout_s)
-        return handle
-
     def _open(self) -> TraceLine | None:
         """The line to the child, made when it is first needed; None after `close` and where it cannot be made."""
         with self._lock:
             if self._line is None and self._failure is None:
                 try:
-                    self._line = TraceLine(self._command, self._environment, self._restarts, self._on_answer)
+                    self._line = TraceLine(self._command, self._environment, self._on_answer)
                 except (OSError, RuntimeError) as error:
                     self._failure = TraceProblem(
                         "worker_missing", tr("the tracer cannot be started: {reason}", reason=error)
@@ -184,24 +160,5 @@ class TraceWorker:
     def _deliver(self, number: int, answer: TraceAnswer) -> None:
         with self._lock:
             handle = self._handles.pop(number, None)
-            if handle is None:
-                return
-            if not handle.straight:
-                self._answers.put((handle, answer))
-                self._start_hands()
-                return
-        handle.on_done(answer)
-
-    def _start_hands(self) -> None:
-        if self._hands is None or not self._hands.is_alive():
-            self._hands = threading.Thread(target=self._hand_out, name="trainwiz-traces", daemon=True)
-            with contextlib.suppress(RuntimeError):
-                self._hands.start()
-
-    def _hand_out(self) -> None:
-        """Front ends are called in a thread of their own: one that is slow, or that asks again, holds nothing up."""
-        while (item := self._answers.get()) is not None:
-            handle, answer = item
-            # Their failures are theirs; the next one still gets its answer.
-            with contextlib.suppress(Exception):
-                handle.on_done(answer)
+        if handle is not None:
+            handle.on_done(answer)

@@ -266,11 +266,12 @@ def out_of_shared_memory(batch: Mapping[str, Any]) -> dict[str, Any]:
     Each tensor of a worker keeps an open file and a part of /dev/shm as long as it lives: a step of some hundred
     micro-batches has more than the 1,024 files that a process usually may open.
     """
-    return {name: value.clone() if _is_shared(value) else value for name, value in batch.items()}
 
+    def own(value: Any) -> Any:
+        shared = isinstance(value, torch.Tensor) and value.is_cpu and value.is_shared()  # type: ignore[no-untyped-call]
+        return value.clone() if shared else value
 
-def _is_shared(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_cpu and bool(value.is_shared())  # type: ignore[no-untyped-call]
+    return {name: own(value) for name, value in batch.items()}
 
 
 def padded(rows: Sequence[np.ndarray], value: int, length: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -320,21 +320,15 @@ def _any_not_finite(model: torch.nn.Module, device: torch.device) -> torch.Tenso
     """Bool scalar: whether a weight that trains is no number, of those that this process holds."""
     bad = torch.zeros((), dtype=torch.bool, device=device)
     with torch.no_grad():
-        for weight in _own_weights(model.parameters()):
-            if weight.is_floating_point() and weight.numel():
+        for parameter in model.parameters():
+            # ZeRO-3 and FSDP share them out.
+            shard: Any = getattr(parameter, "ds_tensor", None)
+            own: Any = parameter if shard is None else shard
+            weight: torch.Tensor = own.to_local() if hasattr(own, "to_local") else own
+            if parameter.requires_grad and weight.is_floating_point() and weight.numel():
                 # Copies nothing, unlike isfinite of each: a sum is no number when one of its summands is none.
                 bad |= ~torch.isfinite(weight.sum(dtype=torch.float32)).to(device)
     return bad
-
-
-def _own_weights(parameters: Iterable[torch.nn.Parameter]) -> Iterable[torch.Tensor]:
-    """What this process holds of each: ZeRO-3 and FSDP share them out."""
-    for parameter in parameters:
-        if not parameter.requires_grad:
-            continue
-        shard: Any = getattr(parameter, "ds_tensor", None)
-        local: Callable[[], torch.Tensor] | None = getattr(parameter, "to_local", None)
-        yield shard if shard is not None else parameter if local is None else local()
 
 
 # Profiler traces of a few steps, for chrome://tracing or https://ui.perfetto.dev.

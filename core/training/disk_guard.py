@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -45,8 +45,7 @@ class NewestCheckpoints:
 
         None is deleted while `checkpoint-<newest>` is not whole.
         """
-        self._finish_deleting()
-        complete = [found.path for found in complete_checkpoints(self._folder)]
+        complete = self._complete()
         if newest not in map(_step, complete):
             return []
         unwanted = (path for path in self._best_first(complete)[self._keep :] if _step(path) != newest)
@@ -57,8 +56,7 @@ class NewestCheckpoints:
 
         `at_least` so many go whatever `enough` says, if there are as many.
         """
-        self._finish_deleting()
-        complete = [found.path for found in complete_checkpoints(self._folder)]
+        complete = self._complete()
         deleted: list[Path] = []
         for path in reversed(self._best_first(complete)):
             if len(deleted) >= at_least and enough():
@@ -71,9 +69,11 @@ class NewestCheckpoints:
         """`complete` is ordered by step, the oldest first."""
         return complete[::-1]
 
-    def _finish_deleting(self) -> None:
+    def _complete(self) -> list[Path]:
+        """By step, the oldest first; what is half deleted goes."""
         for left in self._folder.path.glob(".checkpoint-*.deleting"):
             shutil.rmtree(left, ignore_errors=True)
+        return [found.path for found in complete_checkpoints(self._folder)]
 
 
 class BestCheckpoints(NewestCheckpoints):
@@ -86,16 +86,13 @@ class BestCheckpoints(NewestCheckpoints):
     def __init__(self, folder: Path, keep: int, metric: str) -> None:
         super().__init__(folder, keep)
         self.metric = metric
+        self._sign = -1 if lower_is_better(metric) else 1
 
-    @property
-    def lower_is_better(self) -> bool:
-        return lower_is_better(self.metric)
-
-    def better(self, score: float, other: float | None) -> bool:
-        """Whether `score` is at least as good as `other`; a score that is not finite never is."""
-        if not math.isfinite(score):
+    def better(self, score: float | None, other: float | None) -> bool:
+        """Whether `score` is at least as good as `other`; a score that is not there or not finite never is."""
+        if score is None or not math.isfinite(score):
             return False
-        return other is None or (score <= other if self.lower_is_better else score >= other)
+        return other is None or self._sign * score >= self._sign * other
 
     def score(self, checkpoint: Path) -> float | None:
         """The finite score of a checkpoint that was evaluated at its own step, as it stands in progress.json."""
@@ -113,7 +110,7 @@ class BestCheckpoints(NewestCheckpoints):
         score = self.score(checkpoint)
         if score is None:
             return False, 0.0, _step(checkpoint)
-        return True, -score if self.lower_is_better else score, _step(checkpoint)
+        return True, self._sign * score, _step(checkpoint)
 
 
 def _step(checkpoint: Path) -> int:
@@ -225,11 +222,15 @@ class DiskGuard:
         with phases.during("paused", step, tr("waiting for room on the disk")):
             while verdict != _Verdict.GO:
                 if verdict == _Verdict.GIVE_UP:
-                    self._give_up(needed_bytes, step)
+                    self._clear()
+                    raise disk_full(self.folder, step, self._shortage(needed_bytes))
                 if stops:
-                    self._say_stopped(step)
+                    self._clear(f"stop at step {step} without a new checkpoint: the disk has no room for it")
                     return False
-                self._say_again()
+                # Whoever filled the disk may have left no room to say that the run waits.
+                phases.tell(tr("waiting for room on the disk"))
+                with suppress(OSError):
+                    self._lines.flush()
                 time.sleep(self.poll_s)
                 verdict, stops = self._agree(needed_bytes, step)
         return True
@@ -243,9 +244,8 @@ class DiskGuard:
 
     def saved(self) -> None:
         """The save is over: a wait, if there was one, too."""
-        if self._waits_since is not None and self.accelerator.is_main_process:
-            print("there is room on the disk again: the training goes on", flush=True)
-            self._advise({"severity": "cleared"})
+        if self._waits_since is not None:
+            self._clear("there is room on the disk again: the training goes on")
         self._waits_since, self._not_before = None, 0.0
 
     def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
@@ -304,21 +304,12 @@ class DiskGuard:
         print(f"{advice['text']} {advice['remedy']}", flush=True)
         self._advise(advice)
 
-    def _say_again(self) -> None:
-        """Whoever filled the disk may have left no room to say that the run waits."""
-        phases.tell(tr("waiting for room on the disk"))
-        with suppress(OSError):
-            self._lines.flush()
-
-    def _say_stopped(self, step: int) -> None:
+    def _clear(self, why: str = "") -> None:
+        """The advice stands no more."""
         if self.accelerator.is_main_process:
-            print(f"stop at step {step} without a new checkpoint: the disk has no room for it", flush=True)
+            if why:
+                print(why, flush=True)
             self._advise({"severity": "cleared"})
-
-    def _give_up(self, needed_bytes: int, step: int) -> NoReturn:
-        if self.accelerator.is_main_process:
-            self._advise({"severity": "cleared"})
-        raise disk_full(self.folder, step, self._shortage(needed_bytes))
 
     def _shortage(self, needed_bytes: int) -> str:
         room = self.room(self.folder.path)

@@ -20,12 +20,13 @@ from peft import PeftModel
 from torch.utils.file_baton import FileBaton
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding
-from trainwiz.core.export.training_arguments import processes, runs_on_cpu, uses_deepspeed
+from trainwiz.core.export.training_arguments import processes, runs_on_cpu, training_arguments, uses_deepspeed
 from trainwiz.core.hardware.host import count_cores
 from trainwiz.core.language import mark, tr
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments, set_seed
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer_utils import SaveStrategy
+from transformers.utils.logging import disable_progress_bar
 
 # Locks of C++ extensions that end with the process which holds them.
 #
@@ -106,6 +107,17 @@ TIMEOUT_S = 1800
 """As TrainingArguments has it."""
 
 
+def begin_process(config: RunConfig) -> TrainingArguments:
+    """The first that a training process does with its run, once; what the weights of its model depend on."""
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    set_seed(config.training.seed)
+    if config.engine.compile:
+        # Let torch.compile find out that lengths change: `accelerate launch` exports `dynamic=False`, which compiles anew for
+        # each padded length and after eight of them computes uncompiled, with only a warning (torch 2.13, accelerate 1.15).
+        os.environ.pop("ACCELERATE_DYNAMO_USE_DYNAMIC", None)
+    return TrainingArguments(**(training_arguments(config) | join_processes(config)))
+
+
 def join_processes(config: RunConfig) -> dict[str, Any]:
     """Arguments of TrainingArguments that take the group made here; none where it makes its own.
 
@@ -114,7 +126,12 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     """
     if uses_deepspeed(config):
         use_kernel_locks()
-        _let_its_states_be_read()
+        from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+        from deepspeed.runtime.zero.config import ZeroStageEnum
+        from deepspeed.utils.tensor_fragment import fragment_address
+
+        # DeepSpeed 0.19 keeps these in the states that it saves; a run reads checkpoints as values, never as code.
+        torch.serialization.add_safe_globals([fragment_address, LossScaler, DynamicLossScaler, ZeroStageEnum])
         # DeepSpeed 0.19 calls collectives by names that torch 2.13 replaces: a line in the log for each, in each step.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     if not (uses_deepspeed(config) and runs_on_cpu(config) and processes(config) > 1):
@@ -122,31 +139,6 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     PartialState(backend="gloo", timeout=timedelta(seconds=config.engine.process_timeout_s or TIMEOUT_S))
     return {"accelerator_config": {"use_configured_state": True}}
-
-
-def _let_its_states_be_read() -> None:
-    """DeepSpeed 0.19 keeps these in the states that it saves; a run reads checkpoints as values, never as code."""
-    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-    torch.serialization.add_safe_globals([fragment_address, LossScaler, DynamicLossScaler, ZeroStageEnum])
-
-
-def leave_processes() -> None:
-    """End the process group: its threads, left to the end of the interpreter, abort the process now and then."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
-def allow_any_length(config: RunConfig) -> None:
-    """Let torch.compile find out that lengths change; called before the Trainer reads its environment.
-
-    `accelerate launch` exports `dynamic=False`, which compiles anew for each padded length and after
-    eight of them computes uncompiled, with only a warning (torch 2.13, accelerate 1.15).
-    """
-    if config.engine.compile:
-        os.environ.pop("ACCELERATE_DYNAMO_USE_DYNAMIC", None)
 
 
 # Which modules FSDP shares out by themselves: the blocks of the model, by the names of their classes.
@@ -169,13 +161,9 @@ def name_blocks(trainer: Trainer) -> None:
     names = block_classes(trainer.model)
     if names:
         plugin.transformer_cls_names_to_wrap = names
-    freeze_idle(trainer.model)
-
-
-def freeze_idle(model: torch.nn.Module) -> None:
-    """Weights that no language-model loss reaches: the contact head of ESM. They never get a gradient nor a state of the
-    optimizer, and without one torch 2.13 refuses to load the optimizer of a trained weight back."""
-    head = getattr(getattr(model, "esm", None), "contact_head", None)
+    # No language-model loss reaches the contact head of ESM: it never gets a gradient nor a state of the optimizer, and
+    # without one torch 2.13 refuses to load the optimizer of a trained weight back.
+    head = getattr(getattr(trainer.model, "esm", None), "contact_head", None)
     if head is not None:
         head.requires_grad_(False)
 

@@ -330,13 +330,10 @@ class Generator:
                 input_ids=ids.to(device), attention_mask=mask.to(device), generation_config=self._search
             )
         answers = written[:, longest:] if self._answers_follow else written[:, 1:]
-        rows = [self._until_end(answer) for answer in answers.tolist()]
+        end = self._tokenizer.eos_token_id
+        rows = [row[: row.index(end) + 1] if end in row else row for row in answers.tolist()]
         texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
         return [(text.strip(), len(row)) for text, row in zip(texts, rows, strict=True)]
-
-    def _until_end(self, tokens: list[int]) -> list[int]:
-        end = self._tokenizer.eos_token_id
-        return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
     def _keep(self, generated: Sequence[Generated], step: int) -> None:
         for row, text, _ in generated:

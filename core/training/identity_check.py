@@ -53,7 +53,10 @@ class IdentityCheck:
     def before_loading(self, world_size: int) -> None:
         """Compare settings and files. Raises UsageError with all that differs and is not accepted."""
         self._settings = settings_now(self._config, self._folder.path, world_size)
-        recorded = self._recorded.settings if self._recorded else self._of_old_checkpoint()
+        recorded: Values = self._recorded.settings if self._recorded else {}
+        if self._recorded is None and self._checkpoint is not None and (count := saved_by(self._checkpoint)):
+            # All that a checkpoint without a record says.
+            recorded = {"processes": {"processes": count}}
         self._accepted = refuse(self._folder, compare(recorded, self._settings), self._accept)
         if rank_of_this_process() == 0:
             for what in touched(recorded, self._settings):
@@ -81,11 +84,6 @@ class IdentityCheck:
         """Let a checkpoint say what it was trained on. Raises OSError."""
         if self.identity is not None:
             self.identity.write(checkpoint / IDENTITY_JSON)
-
-    def _of_old_checkpoint(self) -> Values:
-        """What a checkpoint without a record says: by how many processes it was saved."""
-        count = saved_by(self._checkpoint) if self._checkpoint is not None else 0
-        return {"processes": {"processes": count}} if count else {}
 
     def _position_difference(self, rows: int) -> Difference | None:
         state = read_json(self._checkpoint / "trainer_state.json") if self._checkpoint is not None else None

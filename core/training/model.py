@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from peft import PeftModel
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
@@ -48,19 +47,15 @@ def decoder_only(batch: dict[str, Any], model: Any) -> dict[str, Any]:
 
 def encoder_decoder(batch: dict[str, Any], model: Any) -> dict[str, Any]:
     """For an encoder-decoder: the decoder reads the labels one place to the right, as the model itself shifts them."""
-    return {**batch, "decoder_input_ids": decoder_inputs(batch["labels"], model), "use_cache": False}
-
-
-def decoder_inputs(labels: torch.Tensor, model: Any) -> torch.Tensor:
-    """(rows, longest) int64 from labels of that shape."""
     own = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if own is not None:
-        shifted: torch.Tensor = own(labels=labels)
-        return shifted
-    # M2M100 and NLLB have no such method (transformers 5.23) and shift in `forward`, where labels are not given here.
-    shifted = labels.roll(1, dims=1)
-    shifted[:, 0] = model.config.decoder_start_token_id
-    return shifted.masked_fill_(shifted == IGNORED, model.config.pad_token_id)
+        shifted = own(labels=batch["labels"])
+    else:
+        # M2M100 and NLLB have no such method (transformers 5.23) and shift in `forward`, where labels are not given here.
+        shifted = batch["labels"].roll(1, dims=1)
+        shifted[:, 0] = model.config.decoder_start_token_id
+        shifted.masked_fill_(shifted == IGNORED, model.config.pad_token_id)
+    return {**batch, "decoder_input_ids": shifted, "use_cache": False}
 
 
 # The model of a run: from scratch, from weights that exist, or from a checkpoint; with adapters where asked.

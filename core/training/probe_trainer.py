@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
 from trainwiz.core.training.callbacks import EpochCallback
-from trainwiz.core.training.engine import allow_any_length, join_processes
+from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.model import may_skip_weights
@@ -31,8 +30,7 @@ from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, prob
 from trainwiz.core.training.session import read_config
 from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import PrinterCallback, ProgressCallback, TrainerState, TrainingArguments, set_seed
-from transformers.utils.logging import disable_progress_bar
+from transformers import TrainerState, TrainingArguments
 
 # What one training process holds: RAM at its most, and the GPU's memory as nvidia-smi counts it.
 
@@ -344,8 +342,10 @@ class MicroBatchSearch:
                 fits = wanted
             else:
                 fails, why = wanted, tr("{n} does not fit", n=wanted)
+        # An engine that shards is left in the middle of its communication.
+        alone = self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
         for _ in range(BISECTIONS):
-            if fails is None or fails - fits <= max(1, fits // 8) or not self._may_go_on():
+            if fails is None or fails - fits <= max(1, fits // 8) or not alone:
                 break
             middle = (fits + fails) // 2
             if self._reason_against(middle, fits):
@@ -355,10 +355,6 @@ class MicroBatchSearch:
             else:
                 fails, why = middle, tr("{n} does not fit", n=middle)
         self._answers.say("largest", micro_batch=fits, why=why, fails=fails)
-
-    def _may_go_on(self) -> bool:
-        # An engine that shards is left in the middle of its communication.
-        return self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
 
     def _reason_against(self, micro_batch: int, before: int) -> str:
         """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
@@ -382,9 +378,21 @@ class MicroBatchSearch:
 
     def _fits(self, micro_batch: int) -> bool:
         started = time.perf_counter()
-        fits = not any_process(self._trainer.accelerator, not _survives(lambda: self._step(micro_batch)))
+        fits = True
+        try:
+            self._step(micro_batch)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            fits = False
+        # Beyond the handler: the exception's frames hold the tensors.
+        fits = not any_process(self._trainer.accelerator, not fits)
         if not fits:
-            self._forget()
+            model: Any = self._trainer.model_wrapped
+            model.zero_grad(set_to_none=True)
+            gc.collect()
+            if self._cuda:
+                torch.cuda.empty_cache()
         if self._cuda:
             torch.cuda.synchronize()
         self._trial_s = time.perf_counter() - started
@@ -411,33 +419,13 @@ class MicroBatchSearch:
         optimizer.step()
         model.zero_grad()
 
-    def _forget(self) -> None:
-        model: Any = self._trainer.model_wrapped
-        model.zero_grad(set_to_none=True)
-        gc.collect()
-        if self._cuda:
-            torch.cuda.empty_cache()
-
-
-def _survives(step: Callable[[], None]) -> bool:
-    try:
-        step()
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return False
-    return True
-
 
 # A probe from its order to its last answer.
 
 
 def run_probe(folder: Path) -> None:
     config, order = read_config(RunFolder(folder)), ProbeOrder.read(folder)
-    disable_progress_bar()  # type: ignore[no-untyped-call]
-    set_seed(config.training.seed)
-    allow_any_length(config)
-    args = TrainingArguments(**(training_arguments(config) | join_processes(config)))
+    args = begin_process(config)
     args.eval_strategy = args.save_strategy = "no"
     args.report_to = []
     args.logging_first_step = False
@@ -451,8 +439,6 @@ def run_probe(folder: Path) -> None:
     )
     trainer.micro_batch = order.micro_batch
     trainer.halves = not order.in_turns
-    for printing in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(printing)
 
     def say_memory() -> None:
         mine = memory_figures(args.device)

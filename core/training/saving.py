@@ -86,7 +86,7 @@ class CheckpointSaver:
                     ) from error
                 raise
             failed = True
-            if self._guard is None or not _all_write_alone(self._accelerator):
+            if self._guard is None or self._accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
                 # The others wait in a collective of the save itself: this one can only end, and they with it.
                 shutil.rmtree(checkpoint, ignore_errors=True)
                 raise disk_full(self._folder, step, _reason(error)) from error
@@ -134,11 +134,6 @@ def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> in
     states = getattr(optimizer, "state", None) or {}
     kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
     return weights + sum(int(value.nbytes) for value in kept)
-
-
-def _all_write_alone(accelerator: Accelerator) -> bool:
-    """Whether a save holds no collective in which the others would wait for one that failed."""
-    return accelerator.distributed_type.value in ("NO", "MULTI_GPU", "MULTI_CPU")
 
 
 def _reason(error: BaseException) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import with_recovery
 from trainwiz.core.config.yaml_text import load_yaml, problems_of
 from trainwiz.core.errors import UsageError, os_reason, usage_error
-from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import RECOVERY_JSON
@@ -39,10 +39,8 @@ from trainwiz.core.training.callbacks import (
 )
 from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.engine import (
-    allow_any_length,
+    begin_process,
     compare_weights,
-    join_processes,
-    leave_processes,
     name_blocks,
 )
 from trainwiz.core.training.identity_check import IdentityCheck
@@ -51,9 +49,8 @@ from trainwiz.core.training.model import may_skip_weights, save_final_model
 from trainwiz.core.training.process import StopRequest, phases
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
+from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
-from transformers.utils.logging import disable_progress_bar
 
 
 class TrainingSession:
@@ -71,19 +68,10 @@ class TrainingSession:
         phases.begin(self.folder)
         config = read_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
-        disable_progress_bar()  # type: ignore[no-untyped-call]
-        set_seed(config.training.seed)
-        allow_any_length(config)
-        arguments = training_arguments(config) | join_processes(config)
-        # Made first: it starts the process group and DeepSpeed, which the model's weights depend on.
-        args = TrainingArguments(**arguments)
+        args = begin_process(config)
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
         identity.before_loading(args.world_size)
         phases.enter("loading")
-        self._load_and_train(config, args, identity)
-        leave_processes()
-
-    def _load_and_train(self, config: RunConfig, args: TrainingArguments, identity: IdentityCheck) -> None:
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
         args.ddp_find_unused_parameters = may_skip_weights(parts.model)
         if not config.mode.saves:
@@ -93,15 +81,15 @@ class TrainingSession:
             args.metric_for_best_model = None
         identity.after_loading(parts)
         self._train(config, args, parts, identity)
+        # The threads of a process group that is left to the end of the interpreter abort the process now and then.
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
     def _train(self, config: RunConfig, args: TrainingArguments, parts: TaskParts, identity: IdentityCheck) -> None:
-        meter = StepMeter()
-        reporters = take_reporters(args)
+        meter, reporters = StepMeter(), take_reporters(args)
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
         accelerator = trainer.accelerator
         name_blocks(trainer)
-        for printing in (PrinterCallback, ProgressCallback):
-            trainer.remove_callback(printing)
         metrics = MetricsCallback(self.folder, meter, accelerator)
         stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
@@ -126,9 +114,12 @@ class TrainingSession:
             EngineCallback(self.folder, config.engine.strategy, trainer, kept),
             metrics,
             stopping,
-            *self._extras(config, trainer, meter),
         ):
             trainer.add_callback(callback)
+        if config.logging.memory_every_steps is not None:
+            trainer.add_callback(MemoryCallback(self.folder, config.logging.memory_every_steps, accelerator))
+        if config.mode.trace_steps is not None:
+            trainer.add_callback(TraceCallback(self.folder, config.mode.trace_steps, meter))
         if self.checkpoint is not None:
             step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
             metrics.resume(self.checkpoint, step)
@@ -154,15 +145,6 @@ class TrainingSession:
                 save_final_model(trainer, self.folder, config)
         place.check()
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
-
-    def _extras(self, config: RunConfig, trainer: RunTrainer, meter: StepMeter) -> list[TrainerCallback]:
-        """What only some runs ask for: a profiler trace, a memory log."""
-        extras: list[TrainerCallback] = []
-        if config.logging.memory_every_steps is not None:
-            extras.append(MemoryCallback(self.folder, config.logging.memory_every_steps, trainer.accelerator))
-        if config.mode.trace_steps is not None:
-            extras.append(TraceCallback(self.folder, config.mode.trace_steps, meter))
-        return extras
 
     def _unsafe(self, error: Exception) -> UsageError:
         """A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours."""

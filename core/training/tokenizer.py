@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -51,7 +50,8 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None
             message = tr(form, name=tokenizer.name_or_path, key=key, example=example)
             findings.append(Finding("missing_language", "error", key, message))
             continue
-        if not _knows(tokenizer, language):
+        codes = getattr(tokenizer, "lang_code_to_token", None) or getattr(tokenizer, "lang_code_to_id", None)
+        if language not in (codes or tokenizer.get_vocab()):
             message = tr(
                 "the tokenizer of {name} knows no language {language} ({key}).",
                 name=tokenizer.name_or_path,
@@ -63,13 +63,6 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None
         setattr(tokenizer, attribute, language)
     if findings:
         raise UsageError(findings)
-
-
-def _knows(tokenizer: Any, language: str) -> bool:
-    codes = getattr(tokenizer, "lang_code_to_token", None) or getattr(tokenizer, "lang_code_to_id", None)
-    if codes:
-        return language in codes
-    return language in tokenizer.get_vocab()
 
 
 def forced_first_token(tokenizer: PreTrainedTokenizerBase) -> int | None:

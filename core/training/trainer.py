@@ -29,7 +29,7 @@ from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.process import phases
 from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
-from transformers import Trainer, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 
@@ -73,6 +73,8 @@ class RunTrainer(Trainer):
         self._meter = meter
         self._weights_from = weights_from
         meter.counts_targets = parts.counts_targets
+        for printing in (PrinterCallback, ProgressCallback):
+            self.remove_callback(printing)
         self.add_callback(ScheduleCallback(parts.schedule if parts.evaluation is not None else None))
         if parts.inputs is not batch_alone:
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
@@ -97,12 +99,16 @@ class RunTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
         own, self.data_collator = self.data_collator, self._parts.train_collate or self.data_collator
         try:
-            return self._protected(super().get_train_dataloader())
+            loader: DataLoader[Any] = super().get_train_dataloader()
         finally:
             self.data_collator = own
+        self.shield.protect(loader)
+        return loader
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        return self._protected(super().get_eval_dataloader(eval_dataset))
+        loader: DataLoader[Any] = super().get_eval_dataloader(eval_dataset)
+        self.shield.protect(loader)
+        return loader
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -141,16 +147,12 @@ class RunTrainer(Trainer):
             except EvaluationLeft:
                 metrics = {}
                 self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self._note_best(metrics)
-        return metrics
-
-    def _note_best(self, metrics: dict[str, float]) -> None:
-        """Write the best score into the state, which every checkpoint saves."""
         retention = self._parts.retention
-        score = None if retention is None else metrics.get(retention.metric)
-        if retention is not None and score is not None and retention.better(score, self.state.best_metric):
-            self.state.best_metric = score
+        if retention is not None and retention.better(metrics.get(retention.metric), self.state.best_metric):
+            # Into the state, which every checkpoint saves.
+            self.state.best_metric = metrics[retention.metric]
             self.state.best_global_step = self.state.global_step
+        return metrics
 
     def evaluation_loop(
         self,
@@ -220,10 +222,6 @@ class RunTrainer(Trainer):
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             count = self.accelerator.gather(count).sum()
         return count
-
-    def _protected(self, loader: DataLoader[Any]) -> DataLoader[Any]:
-        self.shield.protect(loader)
-        return loader
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[Any]:
         if self.args.world_size > 1:

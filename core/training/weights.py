@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from trainwiz.core.catalog.hub import is_offline
+from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.errors import UsageError, usage_error
@@ -98,21 +99,10 @@ def name_of_weights(config: RunConfig, folder: Path) -> str:
     path = (folder / at_home(Path(config.model.name))).resolve()
     if path.exists():
         return str(path if path.is_dir() else path.parent)
-    from trainwiz.core.catalog.models import resolve_model
-
     spec, findings = resolve_model(config.model)
     if spec is None:
         raise UsageError(findings)
     return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
-
-
-def lasting_name(name: str, config: RunConfig) -> str:
-    """What an adapter remembers its base by: the hub id rather than its place in this machine's cache."""
-    from trainwiz.core.catalog.models import resolve_model
-
-    spec, _ = resolve_model(config.model)
-    in_cache = spec is not None and spec.hub_id is not None and spec.path is not None and str(spec.path) == name
-    return str(spec.hub_id) if spec is not None and in_cache else name
 
 
 def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False) -> PreTrainedModel:
@@ -157,10 +147,6 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
         )
     if missing:
         print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
-    return _as_pretrained(model)
-
-
-def _as_pretrained(model: Any) -> PreTrainedModel:
     assert isinstance(model, PreTrainedModel)
     return model
 
@@ -200,7 +186,12 @@ def base_of_run(
     saved = RunFolder(folder.resolve()).base_model
     if config.model.init == "pretrained":
         base = build()
-        base.config._name_or_path = base.name_or_path = lasting_name(str(base.name_or_path), config)
+        name = str(base.name_or_path)
+        spec, _ = resolve_model(config.model)
+        if spec is not None and spec.hub_id is not None and str(spec.path) == name:
+            # An adapter remembers its base by the hub id rather than by its place in this machine's cache.
+            name = spec.hub_id
+        base.config._name_or_path = base.name_or_path = name
         return base
     if checkpoint is not None:
         if not (saved / "config.json").is_file():
@@ -248,7 +239,7 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     peft = config.peft
     targets = _targets(base, peft.targets)
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
-    unknown = [target for target in targets if not any(_matches(name, target) for name in linear)]
+    unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
     if unknown or not targets:
         names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
         message = tr(
@@ -284,10 +275,6 @@ def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:
         return named
     architecture, _ = read_architecture(base.config.to_dict())
     return list(lora_targets(architecture)) if architecture is not None else []
-
-
-def _matches(name: str, target: str) -> bool:
-    return name == target or name.endswith(f".{target}")
 
 
 def merged(model: PeftModel) -> PreTrainedModel:

@@ -11,8 +11,6 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -25,52 +23,27 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="NAME,NAME", help="these cases, like 'zero3 on cpu'")
     parser.add_argument("--table", action="store_true", help="write the table of what was run before, and run nothing")
     choices = parser.parse_args()
-    if choices.table:
-        write(read_record())
-        return 0
-    return run([name.strip() for name in choices.only.split(",") if name.strip()])
-
-
-def run(only: list[str]) -> int:
-    """Test after test; the exit code of pytest. A case that fails loses its row."""
-    unknown = set(only) - {case.name for case in CASES}
+    only = {name.strip() for name in choices.only.split(",") if name.strip()}
+    unknown = only - {case.name for case in CASES}
     if unknown:
-        print(f"no such engine: {', '.join(sorted(unknown))}", file=sys.stderr)
-        return 2
-    chosen = [case for case in CASES if case.name in only or not only]
-    tests = [f"tests/engines/test_runs.py::test_engine[{case.name.replace(' ', '-')}]" for case in chosen]
-    with tempfile.TemporaryDirectory() as folder:
-        lines = Path(folder) / "lines.jsonl"
-        os.environ[WRITES_TO] = str(lines)
-        code = int(pytest.main(["-p", "no:cacheprovider", "-q", *tests], plugins=[Written(lines)]))
-    lost = [case.name for case in chosen if case.why_not() is None and case.name not in Written.names]
-    write({name: line for name, line in read_record().items() if name not in lost})
-    return code
-
-
-class Written:
-    """Takes what a test wrote into the record as soon as it has ended: the rows of hours are not lost with the last."""
-
-    names: ClassVar[set[str]] = set()
-
-    def __init__(self, lines: Path) -> None:
-        self._lines = lines
-
-    def pytest_runtest_logfinish(self) -> None:
-        if not self._lines.exists():
-            return
-        record = read_record()
-        for text in self._lines.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
-            self.names.add(name := line.pop("case"))
-            record[name] = line
-        write(record)
-
-
-def write(record: dict[str, dict[str, Any]]) -> None:
-    """The record, and the table of the page from it."""
-    RECORD.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n", encoding="utf-8")
+        parser.error(f"no such engine: {', '.join(sorted(unknown))}")
+    code, record = 0, read_record()
+    for case in () if choices.table else CASES:
+        if case.name not in only and only:
+            continue
+        # A case that fails loses its row.
+        if case.why_not() is None:
+            record.pop(case.name, None)
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as line:
+            os.environ[WRITES_TO] = line.name
+            test = f"tests/engines/test_runs.py::test_engine[{case.name.replace(' ', '-')}]"
+            code = max(code, int(pytest.main(["-p", "no:cacheprovider", "-q", test])))
+            if text := line.read():
+                written = json.loads(text)
+                record[written.pop("case")] = written
+        RECORD.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table(record)), encoding="utf-8")
+    return code
 
 
 if __name__ == "__main__":

@@ -20,13 +20,9 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.engine} on {self.device}"
-
-    @property
-    def engine(self) -> str:
-        """As engine.json names it in `actual` and `offload` together."""
+        """The engine as engine.json names it in `actual` and `offload` together, and the device."""
         kept = {"none": "", "optimizer": "+offload", "all": "+offload of all"}
-        return f"{self.strategy}{kept[self.offload]}"
+        return f"{self.strategy}{kept[self.offload]} on {self.device}"
 
     @property
     def actual(self) -> str:
@@ -41,11 +37,6 @@ class Case:
         if self.strategy == "fsdp":
             return ("parameters",)
         return ("optimizer+parameters" if self.offload == "all" else "optimizer",)
-
-    @property
-    def shares(self) -> bool:
-        """Whether there is an engine to speak of with several processes only."""
-        return self.strategy in ("ddp", "fsdp")
 
     @property
     def uses_deepspeed(self) -> bool:
@@ -71,7 +62,7 @@ class Case:
             return "there is no Apple GPU here"
         if self.device == "cuda" and not torch.cuda.is_available():
             return "there is no NVIDIA GPU here, or torch cannot use it"
-        if self.device == "cuda" and self.shares and torch.cuda.device_count() < PROCESSES:
+        if self.device == "cuda" and self.strategy in ("ddp", "fsdp") and torch.cuda.device_count() < PROCESSES:
             return "there is one NVIDIA GPU here, and this engine needs two"
         return None
 
@@ -86,5 +77,5 @@ CASES: tuple[Case, ...] = (
     *(Case(strategy, offload, "cuda") for strategy, offload in ENGINES),
     Case("single", "none", "mps"),
 )
-IN_SHORT = frozenset({"zero3 on cpu", "fsdp on cpu"})
+IN_SHORT = frozenset({"ddp on cpu", "zero3 on cpu", "fsdp on cpu"})
 """Those that `make test` runs; the others are part of `make test-all` and of `python -m tests.engines`."""

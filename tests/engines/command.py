@@ -30,14 +30,14 @@ KEYS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def choices(case: Case, model: str, steps: int = STEPS, **more: Any) -> list[str]:
+def choices(case: Case, model: str) -> list[str]:
     """The command line: eight sequences a step, by however many processes."""
     count = case.processes()
-    keys = {**KEYS, "engine.device": case.device, "engine.processes": count, **more}
+    keys = {**KEYS, "engine.device": case.device, "engine.processes": count}
     keys["batch.gradient_accumulation_steps"] = 2 // count
     if case.device == "cpu":
         keys.pop("engine.tf32")
-    options = {**DATA, "model": model, "max-steps": str(steps), "strategy": case.strategy, "offload": case.offload}
+    options = {**DATA, "model": model, "max-steps": str(STEPS), "strategy": case.strategy, "offload": case.offload}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     words += [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     # FSDP without a GPU is an error of the plan; here the tests make it share out all the same.
@@ -67,7 +67,7 @@ def run(folder: Path, *words: str) -> None:
 
 def run_and_stop(folder: Path, *words: str) -> None:
     """Ctrl-C once the second step is logged; the third and fourth are slow, so that it comes between."""
-    process = trainwiz(folder, *words, faults="slow@3:seconds=4; slow@4:seconds=4")
+    process = trainwiz(folder, *words, faults="slow@3:seconds=3; slow@4:seconds=3")
     deadline = time.monotonic() + PATIENCE_S
     while max(losses(folder), default=0) < STOP_AFTER:
         assert process.poll() is None and time.monotonic() < deadline, f"{process.communicate()[0]}\n{log(folder)}"

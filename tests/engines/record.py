@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,39 +15,25 @@ PAGE = REPOSITORY / "docs" / "engines.md"
 BEGINS, ENDS = "<!-- made by python -m tests.engines -->", "<!-- end -->"
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")
 WRITES_TO = "TRAINWIZ_ENGINES_RECORD"
-"""Environment variable: the file that the tests add their lines to."""
+"""Environment variable: the file that a test writes its line to."""
 
 
-@dataclass(slots=True)
-class Line:
-    """One case that came to its end."""
-
-    case: str
-    test: str
-    device: str
-    processes: int
-    ran: str
-    """As engine.json says, with the class that wraps the model and the backend."""
-    checked: list[str] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
-    by_the_test: str = ""
-    """What the test did in the place of a library."""
-
-    def add_to(self, path: Path) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({name: getattr(self, name) for name in self.__slots__}) + "\n")
-
-
-def line_of(case: Case, test: str, engine: dict[str, Any]) -> Line:
-    """What `engine`, the engine.json of a run, says."""
+def line_of(case: Case, test: str, engine: dict[str, Any]) -> dict[str, Any]:
+    """What `engine`, the engine.json of a run, says: as the table names what ran, with the class that wraps the model and
+    the backend. `checked` and what the test did in the place of a library (`by_the_test`) are for the test to fill in."""
     device = engine["device_name"] or ("CPU" if str(engine["device"]).startswith("cpu") else str(engine["device"]))
     wrapper = engine["wrapper"].removeprefix("FSDP") if engine["actual"].startswith("fsdp") else engine["wrapper"]
     how = f"{engine['actual']}: {'fully_shard of ' if engine['actual'].startswith('fsdp') else ''}{wrapper}"
-    ran = f"{how} over {engine['backend']}" if engine["backend"] else how
-    used = LIBRARIES if case.uses_deepspeed else LIBRARIES[:-1]
-    return Line(
-        case.name, test, device, engine["world_size"], ran, versions={name: metadata.version(name) for name in used}
-    )
+    return {
+        "case": case.name,
+        "test": test,
+        "device": device,
+        "processes": engine["world_size"],
+        "ran": f"{how} over {engine['backend']}" if engine["backend"] else how,
+        "checked": [],
+        "versions": {name: metadata.version(name) for name in (LIBRARIES if case.uses_deepspeed else LIBRARIES[:-1])},
+        "by_the_test": "",
+    }
 
 
 def read_record(path: Path = RECORD) -> dict[str, dict[str, Any]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.engines import test_runs
 from tests.engines.case import CASES
 from tests.engines.record import PAGE, read_record, table, with_table
 
 
-def test_the_page_is_the_record() -> None:
+def test_the_page_is_the_record_and_each_line_was_written_by_a_test_that_exists() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_table(page, table(read_record())), "write it with: python -m tests.engines --table"
-
-
-def test_each_line_was_written_by_a_test_that_exists() -> None:
+    assert with_table("a\n<!-- made by python -m tests.engines -->\nold\n<!-- end -->\nz\n", "new\n").endswith(
+        "-->\nnew\n<!-- end -->\nz\n"
+    )
     (mark,) = (mark for mark in test_runs.test_engine.pytestmark if mark.name == "parametrize")
     tests = {parameter.id: parameter.values[0] for parameter in mark.args[1]}
     for name, line in read_record().items():
@@ -24,14 +22,5 @@ def test_each_line_was_written_by_a_test_that_exists() -> None:
         assert line["processes"] == 1 or case.strategy != "single"
         assert (line["device"] == "CPU") == (case.device == "cpu")
         assert len(line["checked"]) == 5 and all(line["versions"].values())
-
-
-def test_a_case_that_was_not_run_says_so() -> None:
     rows = table({}).splitlines()[2:]
-    assert len(rows) == len(CASES)
-    assert all("| not run |" in row for row in rows)
-
-
-@pytest.mark.parametrize("page", ["a\n<!-- made by python -m tests.engines -->\nold\n<!-- end -->\nz\n"])
-def test_only_the_table_is_replaced(page: str) -> None:
-    assert with_table(page, "new\n") == page.replace("old", "new")
+    assert len(rows) == len(CASES) and all("| not run |" in row for row in rows)

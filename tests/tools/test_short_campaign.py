@@ -1,4 +1,4 @@
-"""The short campaign: one real fault of each kind. The long one: `make faults`."""
+"""The short campaign: two real faults. The long one: `make faults`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.all
 @pytest.mark.real
 @pytest.mark.timeout(1500)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
-def test_a_few_faults_of_every_kind_do_no_harm(tmp_path: Path) -> None:
+def test_a_killed_rank_and_a_killed_keeper_do_no_harm(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ["--short", "--seed", "1", "--jobs", "2", "--report", str(report)]
     ended = subprocess.run(
@@ -29,7 +30,5 @@ def test_a_few_faults_of_every_kind_do_no_harm(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads(report.read_text())
-    without = [trial["not_done"] for trial in found["trials"] if not trial["injected"]]
-    # A disk of its own is not allowed everywhere; everything else must have struck.
-    assert [reason for reason in without if reason is None] == []
-    assert found["faults"] >= 5 and set(found["problems"].values()) == {0}
+    assert [trial["not_done"] for trial in found["trials"] if not trial["injected"]] == []
+    assert found["faults"] == 2 and set(found["problems"].values()) == {0}

@@ -129,41 +129,51 @@ class RecordedProcess(Source):
         return with_machine(snapshot, machine, uses_gpu=True)
 
 
+class _Events:
+    """An event file as a writer of TensorBoard leaves it: `write(step, values)` adds scalars."""
+
+    def __init__(self, folder: Path, began_s: float, name: str) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder.mkdir(parents=True)
+        self._stream = (folder / f"events.out.tfevents.{began_s:.0f}.workstation.{name}").open("wb")
+        self._writer = RecordWriter(self._stream)
+        self._writer.write(Event(wall_time=began_s, file_version="brain.Event:2").SerializeToString())
+
+    def __enter__(self) -> _Events:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._writer.flush()
+        self._stream.close()
+
+    def write(self, wall_time_s: float, step: int, values: dict[str, float]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self._writer.write(Event(wall_time=wall_time_s, step=step, summary=summary).SerializeToString())
+
+
 def _trainer(folder: Path, *, age_s: float) -> Path:
     """The output folder of a Trainer: event files and a checkpoint, last written `age_s` seconds ago."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
     noise = random.Random(5)
-    events = folder / "runs" / "Nov21_13-30-00_workstation"
-    events.mkdir(parents=True)
-    began_s = NOW_S - age_s - 1_900
-    file = events / f"events.out.tfevents.{began_s:.0f}.workstation.4711.0"
     history: list[dict[str, float]] = []
-    with file.open("wb") as stream:
-        writer = RecordWriter(stream)
-
-        def write(step: int, values: dict[str, float]) -> None:
-            wall_time = NOW_S - age_s - (TRAINER_STEPS - step) * 1.5
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-            writer.write(Event(wall_time=wall_time, step=step, summary=summary).SerializeToString())
-
-        writer.write(Event(wall_time=began_s, file_version="brain.Event:2").SerializeToString())
+    place = folder / "runs" / "Nov21_13-30-00_workstation"
+    with _Events(place, NOW_S - age_s - 1_900, "4711.0") as events:
         for step in range(LOG_EVERY, TRAINER_STEPS + 1, LOG_EVERY):
+            wall_time_s = NOW_S - age_s - (TRAINER_STEPS - step) * 1.5
             loss = 1.1 + 1.4 * math.exp(-step / 250) + noise.gauss(0, 0.06)
             epoch = step / 1000
-            row = {
-                "loss": loss,
-                "learning_rate": 5e-5 * (1 - step / TRAINER_MAX_STEPS),
-                "grad_norm": 1.4 + noise.random(),
-            }
-            write(step, {**{f"train/{name}": value for name, value in row.items()}, "train/epoch": epoch})
+            rate = 5e-5 * (1 - step / TRAINER_MAX_STEPS)
+            row = {"loss": loss, "learning_rate": rate, "grad_norm": 1.4 + noise.random()}
+            values = {f"train/{name}": value for name, value in row.items()}
+            events.write(wall_time_s, step, {**values, "train/epoch": epoch})
             history.append({**row, "epoch": epoch, "step": step})
             if step % 200 == 0:
-                write(step, {"eval/loss": loss + 0.12, "eval/accuracy": 0.4 + step / 4000})
+                events.write(wall_time_s, step, {"eval/loss": loss + 0.12, "eval/accuracy": 0.4 + step / 4000})
                 history.append({"eval_loss": loss + 0.12, "epoch": epoch, "step": step})
-        writer.flush()
     checkpoint = folder / f"checkpoint-{TRAINER_STEPS}"
     checkpoint.mkdir()
     state = {
@@ -182,27 +192,15 @@ def _trainer(folder: Path, *, age_s: float) -> Path:
 
 def _tensorboard(folder: Path) -> Path:
     """Two runs with a training and a validation curve, as a writer of TensorBoard leaves them."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
     for place, run in enumerate(("resnet50", "vit_small")):
         noise = random.Random(place)
-        events = folder / run
-        events.mkdir(parents=True)
-        with (events / f"events.out.tfevents.{NOW_S - 4000:.0f}.workstation.{place}.0").open("wb") as stream:
-            writer = RecordWriter(stream)
-            writer.write(Event(wall_time=NOW_S - 4000, file_version="brain.Event:2").SerializeToString())
+        with _Events(folder / run, NOW_S - 4000, f"{place}.0") as events:
             for step in range(0, 2_000, 10):
                 loss = 0.5 + 1.8 * math.exp(-step / (300 + 200 * place)) + noise.gauss(0, 0.04)
                 values = {"train/loss": loss, "lr": 1e-3 * (1 - step / 2_000)}
                 if step % 250 == 0:
                     values |= {"val/loss": loss + 0.2, "val/accuracy": 0.2 + step / 3_000}
-                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-                writer.write(
-                    Event(wall_time=NOW_S - 5 - 2 * (2_000 - step), step=step, summary=summary).SerializeToString()
-                )
-            writer.flush()
+                events.write(NOW_S - 5 - 2 * (2_000 - step), step, values)
     _age(folder, 5.0)
     return folder
 

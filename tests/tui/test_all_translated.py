@@ -16,7 +16,7 @@ from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.tui.cli import main
 from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
+from trainwiz.tui.screens.plan_fields import STEPS
 from typer.main import get_command
 
 from tests.conftest import REPOSITORY
@@ -54,21 +54,18 @@ def _nobodys_language(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     yield
 
 
-@pytest.mark.parametrize("step", [HARDWARE, MODEL, DATA, TRAINING, REVIEW])
-async def test_steps_of_the_wizard(step: int) -> None:
+async def test_steps_of_the_wizard() -> None:
     reader = FrozenReader()
-    wizard = frozen_app(reader)
+    known = always_known() | words_in(reader.read(PlanRequest(profile="2080super"), lambda: False))
+    wizard, left = frozen_app(reader), list[str]()
     async with wizard.run_test(size=SIZE) as pilot:
-        await settled(pilot)
-        for _ in range(step):
-            await pilot.press("enter")
+        for _ in STEPS:
             await settled(pilot)
-        readings = list(reader.read(PlanRequest(profile="2080super"), lambda: False))
-        known = always_known() | words_in(readings)
-        left = english_left(screen_lines(wizard), known)
-        await pilot.press("f1")
-        await pilot.pause()
-        left += english_left(screen_lines(wizard), known)
+            left += english_left(screen_lines(wizard), known)
+            await pilot.press("f1")
+            await pilot.pause()
+            left += english_left(screen_lines(wizard), known)
+            await pilot.press("escape", "enter")
     assert not left, "\n".join(dict.fromkeys(left))
 
 
@@ -76,7 +73,7 @@ DIALOGS = (("tab", "f1"), ("l",), ("s",), ("e",), ("m",), ("t",), ("p",))
 """Keys to each dialog and card of the monitor, from its screen."""
 
 
-@pytest.mark.parametrize("state", ["running", "given-up", "paused", "no-gpu", "eight-gpus", "tensorboard", "process"])
+@pytest.mark.parametrize("state", ["running", "given-up", "paused", "no-gpu", "tensorboard", "process"])
 async def test_states_of_the_monitor(state: str, tmp_path: Path) -> None:
     monitor = app_for(state, "dark")
     data = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -97,21 +94,15 @@ async def test_states_of_the_monitor(state: str, tmp_path: Path) -> None:
 COMMANDS = (
     "--help",
     "plan --help",
-    "bench --help",
     "monitor --help",
     "profiles --help",
-    "profiles save --help",
-    "runs stop --help",
     "doctor",
-    "hardware",
     "profiles list",
     "profiles show 2080super-guide",
     "profiles diff 3080-10g 3080-12g",
     "runs list",
-    "plan --tier analytic --verbose",
     "plan --profile 2080super --tier analytic --verbose",
     "plan --profile lora-r64-3090 --tier analytic --gpu A100 --num-gpus 2",
-    "plan --profile 4080s --tier analytic --smoke",
     "bench --seconds x",
     "runs show nothing",
     "monitor nothing",
@@ -139,17 +130,8 @@ def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tm
     machine = probe_machine()
     pasted = [check.command or "" for check in check_machine(machine, find_tools())]
     names = [name for group in ((), ("profiles",), ("runs",)) for name in commands_of(*group)]
-    data = [
-        tmp_path,
-        machine.cpu_model,
-        machine.libraries.versions,
-        *line.split(),
-        *FILES,
-        *names,
-        *pasted,
-        "SPEED",
-        "hf download",
-    ]
+    own = [tmp_path, machine.cpu_model, machine.libraries.versions, "SPEED", "hf download"]
+    data = [*own, *line.split(), *FILES, *names, *pasted]
     known = always_known() | words_in(data) | words_in(path.stem for path in FILES)
     left = english_left([*said.out.splitlines(), *said.err.splitlines()], known)
     assert not left, "\n".join(dict.fromkeys(left))

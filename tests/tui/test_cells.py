@@ -6,7 +6,6 @@ import random
 
 from rich.cells import cell_len
 from trainwiz.core.text import plain_text
-from trainwiz.tui.output import labelled
 from trainwiz.tui.text import cells, cut, pad
 
 from tests.each import each
@@ -45,12 +44,3 @@ def test_plain_text_counts_cells_as_the_terminal_does(limit: int) -> None:
         else:
             assert short.endswith("…") and whole.startswith(short[:-1])
             assert cell_len(short) >= limit - 1, "a wide letter may leave one cell free, not more"
-
-
-def test_plain_text_of_a_million_letters_is_quick() -> None:
-    assert cell_len(plain_text("中" * 1_000_000, 40)) == 39
-
-
-def test_labels_of_every_language_make_one_column() -> None:
-    lines = [labelled("Memory", "1"), labelled("显存", "1"), labelled("配置方案", "1")]
-    assert {cells(line.rpartition("1")[0]) for line in lines} == {10}

@@ -49,3 +49,16 @@ async def test_the_hint_of_a_long_list_is_in_sight_and_an_empty_list_says_so():
         assert isinstance(app.screen, Chooser)
         await pilot.press("backspace", "backspace")
         assert "No matches" not in str(hint.render())
+
+
+async def test_a_typed_folder_wins_over_a_file_that_begins_like_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data.csv").write_text("sequence\nMKT\n")
+    app = TrainwizApp(lambda: Chooser("Data", [Offer("data.csv")], "", "type a path"), ascii_only=False)
+    async with app.run_test() as pilot:
+        chooser = app.screen
+        await pilot.press(*"data")
+        assert [offer.value for offer in chooser._shown] == ["data", "data.csv"]
+        await pilot.press(".", "c")
+        assert [offer.value for offer in chooser._shown] == ["data.csv", "data.c"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from rich.cells import cell_len
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import Glance
 from trainwiz.tui.screens.plan_offers import column_offers, with_target, with_text
 from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets import data_table
 from trainwiz.tui.widgets.data_table import DataTable, cell_text, shown_columns, table_lines
 
 from tests.each import each
@@ -38,11 +38,8 @@ def test_what_is_learnt_from_is_said_in_words():
     assert lines[4].split() == ["q", "0", "a", "0", "note", "0"]
 
 
-def test_what_is_not_there_and_what_is_empty_are_told_apart():
+def test_what_is_not_there_and_what_is_empty_are_told_apart_and_hostile_cells_are_text():
     assert [cell_text(cell) for cell in (None, "", " \n", "none")] == ["(no value)", "(empty)", "(empty)", "none"]
-
-
-def test_hostile_cells_are_text():
     glance = Glance(Path(HOSTILE), 1, (Column(HOSTILE), Column("", False, HOSTILE)), ((HOSTILE, HOSTILE),), text=0)
     for line in drawn(glance):
         assert line.isprintable() and "\u202e" not in line
@@ -71,57 +68,37 @@ def test_a_wide_file_shows_what_matters_and_counts_the_rest():
     assert drawn(glance, 60, 7)[-1].strip() == f"{300 - len(shown)} more columns"
 
 
-def test_ten_thousand_columns_are_as_quick_as_ten(benchmark_free_calls):
-    glance = table(*(f"column{number}" for number in range(10_000)), text=9_999)
-    calls = benchmark_free_calls(lambda: shown_columns(glance, None, 5, 60))
-    assert calls < 2_000
+def test_ten_thousand_columns_are_as_quick_as_ten(monkeypatch):
+    """By how many cells are looked at: a count does not depend on the machine."""
+    seen = []
+    monkeypatch.setattr(data_table, "cell_text", lambda cell: seen.append(cell) or cell_text(cell))
+    shown_columns(table(*(f"column{number}" for number in range(10_000)), text=9_999), None, 5, 60)
+    assert 0 < len(seen) < 2_000
 
 
-@pytest.fixture
-def benchmark_free_calls(monkeypatch):
-    """How many cells a drawing looks at: a count does not depend on the machine."""
-
-    def count(draw):
-        import trainwiz.tui.widgets.data_table as layout
-
-        seen = []
-        real = layout.cell_text
-        monkeypatch.setattr(layout, "cell_text", lambda cell: seen.append(cell) or real(cell))
-        draw()
-        assert seen
-        return len(seen)
-
-    return count
+PAIR = table("q", "a", text=0, target=1, has_target=True)
+TRIPLE = table("q", "a", "z", text=0, target=1, has_target=True)
 
 
-def test_a_column_is_named_as_it_can_be_found_again():
-    glance = table("q", "q", "a", text=2)
-    assert with_text(glance, 1, PlanRequest()).overrides == {TEXT: "1"}
-    assert with_text(glance, 2, PlanRequest()).overrides == {TEXT: "a"}
-
-
-def test_text_and_target_change_places():
-    glance = table("q", "a", text=0, target=1, has_target=True)
-    assert with_text(glance, 1, PlanRequest()).overrides == {TEXT: "a", TARGET: "q"}
-    assert with_target(glance, 0, PlanRequest()).overrides == {TARGET: "q", TEXT: "a"}
-
-
-def test_the_other_column_of_a_pair_stays_what_it_was():
-    glance = table("q", "a", "z", text=0, target=1, has_target=True)
-    assert with_text(glance, 2, PlanRequest()).overrides == {TEXT: "z", TARGET: "a"}
-    assert with_target(glance, 2, PlanRequest()).overrides == {TARGET: "z", TEXT: "q"}
-
-
-def test_a_target_is_taken_back_by_choosing_it_again():
-    glance = table("q", "a", text=0, target=1, has_target=True)
-    first = with_target(replace(glance, target=None, has_target=False), 1, PlanRequest())
-    assert first.overrides == {TARGET: "a", TEXT: "q"}
-    assert with_target(glance, 1, first).overrides == {TEXT: "q"}
-
-
-def test_the_other_choices_of_a_request_stay():
-    request = PlanRequest(profile="p", overrides={"seed": 3, TEXT: "a"})
-    assert with_text(table("q", "a"), 0, request) == PlanRequest(profile="p", overrides={"seed": 3, TEXT: "q"})
+@each(
+    ("take", "glance", "place", "overrides"),
+    [
+        # By its position where another has the same name.
+        (with_text, table("q", "q", "a", text=2), 1, {TEXT: "1"}),
+        (with_text, table("q", "q", "a", text=2), 2, {TEXT: "a"}),
+        # Text and target change places; the other column of a pair stays what it was.
+        (with_text, PAIR, 1, {TEXT: "a", TARGET: "q"}),
+        (with_target, PAIR, 0, {TARGET: "q", TEXT: "a"}),
+        (with_text, TRIPLE, 2, {TEXT: "z", TARGET: "a"}),
+        (with_target, TRIPLE, 2, {TARGET: "z", TEXT: "q"}),
+        # A target is taken back by choosing it again.
+        (with_target, replace(PAIR, target=None, has_target=False), 1, {TARGET: "a", TEXT: "q"}),
+        (with_target, PAIR, 1, {TEXT: "q"}),
+    ],
+)
+def test_a_column_that_is_chosen(take, glance, place, overrides):
+    request = PlanRequest(profile="p", overrides={"seed": 3, TEXT: "a", TARGET: "old"})
+    assert take(glance, place, request) == PlanRequest(profile="p", overrides={"seed": 3, **overrides})
 
 
 def test_the_list_of_columns_has_their_first_cells():
@@ -140,32 +117,21 @@ async def at_the_table(pilot) -> DataTable:
     return found
 
 
-async def test_space_learns_from_the_column_under_the_cursor():
-    app = frozen_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await at_the_table(pilot)
-        await pilot.press("right", "space")
-        await settled(pilot)
-        assert app.screen.state.request.overrides[TEXT] == "id"
-
-
-async def test_a_column_without_text_cannot_be_learnt_from():
-    app = frozen_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await at_the_table(pilot)
-        before = app.screen.state.request
-        await pilot.press("left", "space")
-        await settled(pilot)
-        assert app.screen.state.request is before
-        await pilot.press("t")
-        assert app.screen.state.request is before, "a masked model has no targets"
-
-
-async def test_a_double_click_on_a_name_learns_from_it():
+async def test_keys_and_clicks_learn_from_a_column_with_text():
     app = frozen_app()
     async with app.run_test(size=(120, 40)) as pilot:
         found = await at_the_table(pilot)
+        before = app.screen.state.request
+        await pilot.press("left", "space", "t")
+        await settled(pilot)
+        assert app.screen.state.request is before, "no text; and a masked model has no targets"
+        await pilot.press("left", "space")
+        await settled(pilot)
+        assert app.screen.state.request.overrides[TEXT] == "id"
+        app.screen._change_request(before)
+        await settled(pilot)
         column = str(found._lines(found.content_size.width)[2].plain).index("id")
+        found.cursor = 0
         await pilot.click(found, offset=(column, 2))
         assert found.cursor == 1
         await pilot.click(found, offset=(column, 2), times=2)

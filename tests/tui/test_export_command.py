@@ -8,48 +8,47 @@ from typing import Any
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state, write_state
 from trainwiz.tui.commands.export import run_export
 from trainwiz.tui.commands.runs import run_join
 
 from tests.core.launch.plans import small_plan
+from tests.each import each
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.chdir(tmp_path)
     for name in ("SLURM_NODEID", "TRAINWIZ_MAIN_NODE"):
         monkeypatch.delenv(name, raising=False)
-    prepare_run(small_plan(engine__nodes=2, engine__strategy="ddp"), tmp_path / "run")
-    return tmp_path / "run"
+    return prepare_run(small_plan(engine__nodes=2, engine__strategy="ddp"), tmp_path / "run")
 
 
-def test_the_script_names_every_machine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_names_every_machine_or_says_what_to_put_in(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_export("run", script=True, slurm=False, main="10.0.0.1") == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
-    assert lines == [f"{folder}/launch.sh --node {node} --main 10.0.0.1:29500" for node in (0, 1)]
-
-
-def test_a_script_without_an_address_says_what_to_put_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines == [f"{folder.path}/launch.sh --node {node} --main 10.0.0.1:29500" for node in (0, 1)]
     assert run_export("run", script=True, slurm=False) == 0
     out = capsys.readouterr().out
-    assert "in place of NODE0" in out
-    assert "--main NODE0:29500" in out
+    assert "in place of NODE0" in out and "--main NODE0:29500" in out
 
 
-def test_the_sbatch_file_is_written_and_never_over_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sbatch_file_is_written_and_never_over_another(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_export("run", script=False, slurm=True, account="bio", output="job.sbatch") == 0
     text = Path("job.sbatch").read_text()
-    assert text.startswith("#!/bin/bash\n")
-    assert "#SBATCH --account=bio\n" in text
-    assert "#SBATCH --nodes=2\n" in text
+    assert text.startswith("#!/bin/bash\n") and "#SBATCH --account=bio\n" in text and "#SBATCH --nodes=2\n" in text
     assert "job.sbatch written" in capsys.readouterr().out
     with pytest.raises(UsageError, match="nothing is overwritten"):
         run_export("run", script=False, slurm=True, output="job.sbatch")
     assert Path("job.sbatch").read_text() == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "said"),
     [
         ({"script": False, "slurm": False}, "Say what to export"),
@@ -61,12 +60,12 @@ def test_the_sbatch_file_is_written_and_never_over_another(folder: Path, capsys:
         ({"script": False, "slurm": True, "output": "no/such/folder/job"}, "cannot be written"),
     ],
 )
-def test_what_is_asked_wrongly(folder: Path, options: dict[str, Any], said: str) -> None:
+def test_what_is_asked_wrongly(folder: RunFolder, options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         run_export("run", **options)
 
 
-@pytest.mark.parametrize(
+@each(
     ("node", "main", "said"),
     [
         (None, None, "Say which machine"),
@@ -76,21 +75,15 @@ def test_what_is_asked_wrongly(folder: Path, options: dict[str, Any], said: str)
         (1, "a:b", "no address"),
     ],
 )
-def test_a_machine_that_cannot_take_part(folder: Path, node: int | None, main: str | None, said: str) -> None:
+def test_a_machine_that_cannot_take_part(folder: RunFolder, node: int | None, main: str | None, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         run_join("run", node=node, main=main)
 
 
-@pytest.mark.parametrize("node", [0, 1])
-def test_a_run_that_has_finished_is_left(folder: Path, node: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_has_finished_is_left(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     state = read_state(folder)
     state.status = "finished"
-    write_state_of(folder, state)
-    assert run_join("run", node=node, main="127.0.0.1") == 0
-    assert "has finished" in capsys.readouterr().out
-
-
-def write_state_of(folder: Path, state: Any) -> None:
-    from trainwiz.core.run.folder import RunFolder
-
-    write_state(RunFolder(folder), state)
+    write_state(folder, state)
+    for node in (0, 1):
+        assert run_join("run", node=node, main="127.0.0.1") == 0
+        assert "has finished" in capsys.readouterr().out

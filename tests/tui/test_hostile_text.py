@@ -11,6 +11,7 @@ import pytest
 from textual.app import ComposeResult
 from textual.screen import Screen
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
+from trainwiz.core.run.state import read_state
 from trainwiz.core.text import plain_text
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.commands.hardware import run_hardware
@@ -18,13 +19,14 @@ from trainwiz.tui.commands.monitor import run_monitor
 from trainwiz.tui.commands.profiles import run_list as list_profiles
 from trainwiz.tui.commands.profiles import run_show as show_profile
 from trainwiz.tui.commands.profiles import run_validate
-from trainwiz.tui.commands.runs import run_compare, run_list
-from trainwiz.tui.commands.runs_show import run_show, run_stop
+from trainwiz.tui.commands.runs import run_compare, run_list, run_show, run_stop
 from trainwiz.tui.headless.ending import ending_lines, ending_of
 from trainwiz.tui.headless.reporters import PlainReporter
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
 from tests.core.telemetry.written_run import write_run
+from tests.each import each
+from tests.tui.wizard_keys import shown
 
 HOSTILE = "\x1b[31mX\x1b]0;title\x07[bold]\u202e\x9b1m"
 
@@ -82,17 +84,11 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "hardware": lambda run: run_hardware(as_json=False),
     "headless, prepared": lambda run: PlainReporter().prepared(run, []),
     "headless, note": lambda run: PlainReporter().note(f"Watch it: trainwiz monitor {run.path}"),
-    "headless, end": lambda run: [print(line) for line in ending_lines(ending_of(run, read(run)))],
+    "headless, end": lambda run: [print(line) for line in ending_lines(ending_of(run, read_state(run)))],
 }
 
 
-def read(run: RunFolder):
-    from trainwiz.core.run.state import read_state
-
-    return read_state(run)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_output_is_plain(command: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     COMMANDS[command](run)
     printed = "".join(capsys.readouterr())
@@ -101,28 +97,19 @@ def test_output_is_plain(command: str, run: RunFolder, capsys: pytest.CaptureFix
     assert obeyed == set()
 
 
-@pytest.mark.parametrize(
-    ("title", "shown"),
-    [
-        ("loss", "loss"),
-        ("[$accent]loss", "[$accent]loss"),
-        ("[ red ]loss", "[ red ]loss"),
-        ("a\\[b]", "a\\[b]"),
-        ("[[x]]", "[[x]]"),
-        ("[@click=app.quit]loss[/]", "[@click=app.quit]loss[/]"),
-        ("lo\x1b[31mss\u202e", "loss"),
-    ],
-)
-async def test_the_title_of_a_panel_is_text(title: str, shown: str) -> None:
+TITLES = ("[$accent]loss", "[ red ]loss", "a\\[b]", "[[x]]", "[@click=app.quit]loss[/]", "lo\x1b[31mss\u202e")
+
+
+async def test_the_title_of_a_panel_is_text() -> None:
     class Shown(Screen[None]):
         def compose(self) -> ComposeResult:
-            yield MonitorPanel(title)
+            yield from map(MonitorPanel, TITLES)
 
     app = TrainwizApp(Shown)
-    async with app.run_test(size=(60, 6)) as pilot:
+    async with app.run_test(size=(60, 40)) as pilot:
         await pilot.pause()
-        top = "".join(segment.text for segment in app.screen._compositor.render_strips()[0])
-    assert f" {shown} " in top
+        text = shown(app)
+    assert [title for title in (*TITLES[:-1], "loss") if f" {title} " not in text] == []
 
 
 def test_a_character_has_the_same_width_in_every_terminal() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,11 @@ from textual.events import Paste
 from textual.widgets import Input
 from trainwiz.core.profile import load_profile, user_folder
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.cli import main
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import TRAINING
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
-from trainwiz.tui.widgets.import_report import PasteBox
 
 from tests.tui.wizard_keys import WIDE, go, keys_of_text, shown, to_field, type_into
 from tests.tui.wizard_parts import frozen_app, settled
@@ -102,21 +99,6 @@ async def test_a_paste_shows_what_became_of_each_setting_and_fills_the_wizard():
         assert load_profile("imported").values["engine.processes"] == 2
 
 
-async def test_what_is_kept_is_what_the_command_keeps(capsys):
-    assert main(["import", "a.yaml", "--json"]) == 0
-    by_command = json.loads(capsys.readouterr().out)["profile"]["name"]
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        card = await opened(pilot)
-        await pilot.press(*keys_of_text("a.yaml"), "enter")
-        await was_read(pilot)
-        assert card.query_one(Input).value == "a-2", "a name that is taken gets a number"
-        await go(pilot, "enter")
-        assert plan_screen(app).state.request.profile == "a-2"
-    first, second = load_profile(by_command), load_profile("a-2")
-    assert (second.values, second.description) == (first.values, first.description)
-
-
 async def test_the_name_can_be_chosen_and_one_that_is_taken_is_refused_in_place():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
@@ -125,15 +107,12 @@ async def test_the_name_can_be_chosen_and_one_that_is_taken_is_refused_in_place(
         await pilot.press("tab", "tab")
         entry = app.focused
         assert isinstance(entry, Input)
-        entry.value = "2080super"
-        await pilot.press("enter")
-        await pilot.pause()
-        assert app.screen is card and "2080super" in shown(app) and "choose another" in shown(app)
-        assert card.box.text == ACCELERATE, "nothing is lost"
-        entry.value = " "
-        await pilot.press("enter")
-        await pilot.pause()
-        assert "Type a name." in shown(app)
+        for name, said in (("2080super", "choose another"), (" ", "Type a name.")):
+            entry.value = name
+            await pilot.press("enter")
+            await pilot.pause()
+            assert app.screen is card and said in shown(app)
+            assert card.box.text == ACCELERATE, "nothing is lost"
         entry.value = "mine"
         await go(pilot, "enter")
         assert plan_screen(app).state.request.profile == "mine"
@@ -151,33 +130,21 @@ async def test_values_of_ones_own_give_way_and_that_is_said_before():
         await paste(pilot, "accelerate launch train.py --learning_rate 5e-5")
         assert "discards 1 value that you chose" in shown(app)
         assert app.screen.query_one("#problem").has_class("-warning")
-        await go(pilot, "escape")
-        assert plan_screen(app).state.request.overrides == {"training.learning_rate": 1e-3}
-        await opened(pilot)
-        await paste(pilot, "accelerate launch train.py --learning_rate 5e-5")
         await go(pilot, "enter", "enter")
         request = plan_screen(app).state.request
         assert (request.profile, request.overrides) == ("train", {})
         assert load_profile("train").values["training.learning_rate"] == 5e-5
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (ACCELERATE[: ACCELERATE.index("distributed_type")] + "machine_rank: 0", "distributed_type"),
-        ('{"zero_optimization": {"stage": 2', "get the whole file"),
-        ("args = TrainingArguments(\r  learning_rate=1e-4,", "not valid Python"),
-        ("no.yaml", "There is no file no.yaml"),
-        ("# A model card\r\rIt was trained for long.", "none of the kinds"),
-    ],
-)
-async def test_a_refusal_is_one_sentence_in_place_and_the_text_stays(text, said):
+async def test_a_refusal_is_one_sentence_in_place_and_the_text_stays():
+    """Which sentence for which text: tests/core/importing/test_gather.py."""
+    text = "args = TrainingArguments(\r  learning_rate=1e-4,"
     app = frozen_app()
     async with app.run_test(size=(100, 30)) as pilot:
         card = await opened(pilot)
         before = plan_screen(app).state.request
         await paste(pilot, text)
-        assert said in shown(app) and shown(app).count("✗") >= 1 and not card.has_class("-read")
+        assert "not valid Python" in shown(app) and not card.has_class("-read")
         assert card.box.text == text.replace("\r", "\n")
         await pilot.press("enter", "tab", "enter")
         await pilot.pause()
@@ -187,20 +154,7 @@ async def test_a_refusal_is_one_sentence_in_place_and_the_text_stays(text, said)
         assert not user_folder().exists()
 
 
-@pytest.mark.parametrize(("pasted", "said"), [("x" * 2**21, "more than 1 MiB"), ("\x7fELF\0\0\x01", "zero bytes")])
-async def test_a_paste_that_is_no_text_or_too_much_leaves_the_box_as_it_was(pasted, said):
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        card = await opened(pilot)
-        await paste(pilot, ACCELERATE)
-        app.post_message(Paste(pasted))
-        await pilot.pause()
-        await pilot.pause()
-        assert said in shown(app) and card.box.text == ACCELERATE
-        assert card.has_class("-read"), "what was read before can still be used"
-
-
-async def test_an_empty_paste_and_blanks_say_what_can_be_read():
+async def test_a_paste_that_cannot_be_read_leaves_the_box_as_it_was():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
         card = await opened(pilot)
@@ -210,14 +164,14 @@ async def test_an_empty_paste_and_blanks_say_what_can_be_read():
         await pilot.press("enter")
         await pilot.pause()
         assert app.focused is card.box
-
-
-async def test_a_text_of_a_mebibyte_is_read():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        card = await opened(pilot)
-        await paste(pilot, "# a comment of a script that is long\r" * 26_000 + "TrainingArguments(learning_rate=1e-4)")
-        assert "training.learning_rate" in shown(app) and card.box.document.line_count == 26_001
+        card.box.text = ""
+        await paste(pilot, ACCELERATE)
+        for pasted, said in (("x" * 2**21, "more than 1 MiB"), ("\x7fELF\0\0\x01", "zero bytes")):
+            app.post_message(Paste(pasted))
+            await pilot.pause()
+            await pilot.pause()
+            assert said in shown(app) and card.box.text == ACCELERATE
+            assert card.has_class("-read"), "what was read before can still be used"
 
 
 async def test_a_paste_that_a_terminal_types_key_by_key_keeps_its_lines():
@@ -267,15 +221,3 @@ async def test_foreign_text_is_plain_and_a_long_report_scrolls():
             await pilot.press("pagedown")
         await pilot.pause()
         assert "surprise_79 [red]79" in shown(app) and app.focused is card.box
-
-
-async def test_help_says_what_can_be_read_and_lists_the_keys():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await opened(pilot)
-        await pilot.press("f1")
-        await pilot.pause()
-        assert "arguments of a Trainer" in shown(app) and "f3" in shown(app)
-        await pilot.press("escape")
-        await pilot.pause()
-        assert isinstance(app.screen, ImportCard) and isinstance(app.focused, PasteBox)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_state import PlanState, Reading
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.plan_charts import axis_text, bar_rows, count_bars, input_lines, target_lines
+from trainwiz.tui.widgets.plan_charts import axis_text, bar_rows, count_bars, input_lengths, target_lengths
 
 from tests.each import each
 from tests.tui.wizard_parts import make_frozen_plan
@@ -24,10 +23,10 @@ def state_of(
 
 
 def words(state: PlanState, width: int = 100) -> str:
-    return " ".join(line.plain.strip() for line in input_lines(state, width, 4, UNICODE_MARKS))
+    return " ".join(line.plain.strip() for line in input_lengths(state, width, UNICODE_MARKS, False))
 
 
-@each("columns", [12, 40, 72])
+@each("columns", [12, 72])
 @each("lengths", [(1,), (5, 5, 5), tuple(range(1, 2000)), (3,) * 99 + (1_000_000,)])
 @each("limit", [1, 512, 100_000])
 def test_every_row_is_in_a_bar_and_every_line_has_the_width(columns, lengths, limit):
@@ -62,23 +61,15 @@ def test_a_long_tail_is_in_the_last_bar():
     bars = count_bars(tuple(sorted((50,) * 1000 + (90_000,))), 64, 40)
     assert bars.has_longer and bars.counts[-1] == 1 and bars.top < 1000
     assert axis_text(count_bars((50,) * 1000 + (90_000,), 20, 40), 20).endswith("+")
+    bars = count_bars((3,) * 999 + (1000,), 512, 40)
+    assert bars.limit_column == 40 and axis_text(bars, 512).endswith("cut at 512 →"), "no mark among the rows"
 
 
 def test_the_column_of_the_limit_is_the_one_that_holds_it():
     for limit, columns in ((50, 100), (100, 72), (300, 40)):
         bars = count_bars(tuple(range(1, 1000)), limit, columns)
         assert bars.limit_column * bars.span <= limit < (bars.limit_column + 1) * bars.span
-
-
-@each("limit", [1, 100, 300, 512, 900])
-def test_the_mark_on_the_axis_stands_under_the_column_of_the_limit(limit):
-    bars = count_bars(tuple(range(1, 1000)), limit, 60)
-    assert axis_text(bars, limit).index("▲") == bars.limit_column
-
-
-def test_a_limit_far_beyond_the_rows_is_no_mark_among_them():
-    bars = count_bars((3,) * 999 + (1000,), 512, 40)
-    assert bars.limit_column == 40 and axis_text(bars, 512).endswith("cut at 512 →")
+        assert axis_text(bars, limit).index("▲") == bars.limit_column
 
 
 def test_the_words_are_the_share_of_the_rows():
@@ -88,35 +79,15 @@ def test_the_words_are_the_share_of_the_rows():
     assert "22 % of what is computed is padding; 4 % where rows of like length go together." in text
 
 
-def test_a_limit_that_cuts_nothing_says_so():
-    assert "No row is cut at 512 tokens." in words(state_of((100, 512)))
-
-
-def test_estimated_lengths_are_called_so():
-    assert "up to about 100 tokens" in words(state_of((100,) * 3, unit="tokens (estimated)"))
-
-
-def test_joined_texts_have_no_picture():
-    state = state_of((512,) * 3, task="causal-lm")
-    lines = [line.plain for line in input_lines(state, 100, 4, UNICODE_MARKS)]
-    assert lines == ["    Texts are joined into sequences of 512 tokens: nothing is cut, nothing is padded."]
-
-
 def test_targets_are_cut_at_their_own_length():
     state = state_of((10,) * 4, targets=(5, 5, 5, 50), task="seq2seq", batch__target_length=20)
-    text = " ".join(line.plain.strip() for line in target_lines(state, 100, 4, UNICODE_MARKS))
+    text = " ".join(line.plain.strip() for line in target_lengths(state, 100, UNICODE_MARKS, False))
     assert "25 % of the rows are cut at 20 tokens" in text
-    assert not list(target_lines(state_of((10,)), 100, 4, UNICODE_MARKS))
+    assert not list(target_lengths(state_of((10,)), 100, UNICODE_MARKS, False))
 
 
 @each("width", [8, 14, 30, 60, 200])
 def test_no_line_is_wider_than_its_room(width):
     state = state_of((3,) * 99 + (100_000,))
-    for line in input_lines(state, width, 4, UNICODE_MARKS):
+    for line in input_lengths(state, width, UNICODE_MARKS, False):
         assert line.cell_length <= max(width, 15)
-
-
-def test_no_rows_no_picture():
-    state = state_of(())
-    assert not list(input_lines(state, 60, 4, UNICODE_MARKS))
-    assert not list(input_lines(replace(state, slow=True), 60, 1, UNICODE_MARKS))

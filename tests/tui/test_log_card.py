@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -25,6 +24,7 @@ from trainwiz.tui.widgets.log_view import (
     window_at_end,
 )
 
+from tests.each import each
 from tests.tui.test_monitor import until
 
 ERROR = "RuntimeError: CUDA error: out of memory"
@@ -36,11 +36,10 @@ class Blank(Screen[None]):
         yield from ()
 
 
-def app_with(path: Path | None, lines: tuple[LogLine, ...] = ()) -> TrainwizApp:
+def app_with(path: Path) -> TrainwizApp:
     app = TrainwizApp(Blank, ascii_only=False)
     app.animation_level = "none"
-    card = LogCard("train.log", lambda: lines, path)
-    app.call_later(app.push_screen, card)
+    app.call_later(app.push_screen, LogCard("train.log", tuple, path))
     return app
 
 
@@ -104,7 +103,7 @@ async def test_it_opens_at_the_end_and_follows(tmp_path: Path) -> None:
 async def test_search_goes_up_and_down_through_what_is_not_laid_out(tmp_path: Path) -> None:
     path = write_log(tmp_path / "train.log")
     async with app_with(path).run_test(size=(80, 24)) as pilot:
-        _, view = await opened(pilot)
+        card, view = await opened(pilot)
         await pilot.press("slash", *"cuda error", "enter")
         await until(pilot, lambda: f"{ERROR} 40000" in seen(view))
         await pilot.press("N")
@@ -120,18 +119,12 @@ async def test_search_goes_up_and_down_through_what_is_not_laid_out(tmp_path: Pa
         row = view.shown_lines.index(f"{ERROR} 40000") - int(view.scroll_offset.y)
         marked = [segment for segment in view.render_line(row) if segment.style and segment.style.reverse]
         assert [segment.text for segment in marked] == ["CUDA error"]
-        await pilot.press("escape")
-        assert not isinstance(pilot.app.screen, LogCard)
-
-
-async def test_a_search_can_be_left_and_the_card_stays(tmp_path: Path) -> None:
-    async with app_with(write_log(tmp_path / "train.log", 100)).run_test(size=(80, 24)) as pilot:
-        card, view = await opened(pilot)
+        # A search can be left, and the card stays.
         await pilot.press("slash", *"q[red]l")
         assert card.query_one(Input).value == "q[red]l"
         await pilot.press("escape")
         assert pilot.app.screen is card and view.has_focus
-        await pilot.press("n", *"[red]", "enter")
+        await pilot.press("slash", *"[red]", "enter")
         await until(pilot, lambda: "“[red]” is not found in this log." in notices(pilot))
         await pilot.press("l")
         assert pilot.app.screen is not card
@@ -160,10 +153,8 @@ async def test_wrap_and_copy(tmp_path: Path) -> None:
     async with app_with(path).run_test(size=(60, 20)) as pilot:
         _, view = await opened(pilot)
         assert len(view.shown_lines) == 3
-        await pilot.press("c")
-        assert pilot.app.clipboard == "x" * 100 + "\nlast"
-        assert "Copied 2 lines." in notices(pilot)
-        await pilot.press("w")
+        await pilot.press("c", "w")
+        assert pilot.app.clipboard == "x" * 100 + "\nlast" and "Copied 2 lines." in notices(pilot)
         assert view.shown_lines == ["x" * 100, "last"]
         await pilot.press("w")
         assert len(view.shown_lines) == 3
@@ -173,9 +164,9 @@ def texts(window: LogWindow) -> list[str]:
     return [placed.line.text for placed in window.lines]
 
 
-@pytest.mark.parametrize("in_memory", [False, True])
+@each("in_memory", [False, True])
 def test_a_window_moves_without_a_gap(tmp_path: Path, in_memory: bool) -> None:
-    lines = [f"line {number}" for number in range(20_000)]
+    lines = [f"line {number}" for number in range(10_000)]
     if in_memory:
         kept = [LogLine(line) for line in lines]
         log: LogFile | LinesLog = LinesLog(lambda: kept)
@@ -184,42 +175,30 @@ def test_a_window_moves_without_a_gap(tmp_path: Path, in_memory: bool) -> None:
         log = LogFile(tmp_path / "log")
     window = window_at_end(log, None)
     assert texts(window)[-1] == lines[-1] and window.at_end
-    for _ in range(200):
-        if window.at_start:
-            break
-        window = earlier(log, None, window)
-        first = lines.index(texts(window)[0])
-        assert texts(window) == lines[first : first + len(window.lines)]
-        assert len(window.lines) <= MOST_LINES
-    assert texts(window)[0] == lines[0] and not window.at_end
-    for _ in range(200):
-        if window.at_end:
-            break
-        window = later(log, None, window)
-        first = lines.index(texts(window)[0])
-        assert texts(window) == lines[first : first + len(window.lines)]
-    assert texts(window)[-1] == lines[-1]
+    for move in (earlier, later):
+        for _ in range(200):
+            if window.at_start if move is earlier else window.at_end:
+                break
+            window = move(log, None, window)
+            first = lines.index(texts(window)[0])
+            assert texts(window) == lines[first : first + len(window.lines)]
+            assert len(window.lines) <= MOST_LINES
+        assert texts(window)[0 if move is earlier else -1] == lines[0 if move is earlier else -1]
     found = found_line(log, "line 1234", None, 0, 1, lambda at, size: True)
     assert found is not None and found.line.text == "line 1234"
     about = window_at(log, None, found.start)
     assert texts(about)[about.place_of(found.start)] == "line 1234"
 
 
-def test_a_log_that_is_begun_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_log_that_is_begun_anew_is_read_anew_and_a_progress_bar_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("old\n" * 1000)
     log = LogFile(path)
     window = window_at_end(log, None)
     assert refreshed(log, None, window) is window
-    path.write_text("new\n")
-    assert texts(refreshed(log, None, window)) == ["new"]
-
-
-def test_a_progress_bar_that_is_written_on_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "log"
     path.write_text("start\n  1%|          | 1/100 [00:01<01:39,  1.00s/it]\n")
-    log = LogFile(path)
-    window = window_at_end(log, None)
+    window = refreshed(log, None, window)
+    assert texts(window)[0] == "start"
     with path.open("a") as file:
         file.write("  2%|▏         | 2/100 [00:02<01:38,  1.00s/it]\n")
     window = refreshed(log, None, window)

@@ -10,12 +10,11 @@ from textual.widgets import Input, OptionList, Static
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import MetricCard, all_names, matching_names, metric_line
-from trainwiz.tui.screens.run_dialogs import RangeDialog
+from trainwiz.tui.screens.monitor_cards import MetricCard, RangeDialog, all_names, matching_names, metric_line
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.plot import Plot
 
-from tests.core.telemetry.written_run import write_run
+from tests.core.telemetry.written_run import write_lines, write_run
 from tests.each import each
 from tests.tui.test_monitor import WIDE, looked, monitor_app, plot_text, until
 
@@ -65,7 +64,7 @@ async def test_the_cursor_reads_steps(tmp_path: Path) -> None:
         assert below(panel).startswith("loss")
 
 
-async def test_ranges_by_keys(tmp_path: Path) -> None:
+async def test_ranges_by_keys_and_typed(tmp_path: Path) -> None:
     async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
         screen, panel = await focused(pilot)
         await pilot.press("plus")
@@ -76,23 +75,15 @@ async def test_ranges_by_keys(tmp_path: Path) -> None:
         assert panel.title_text == "loss · from step 802"
         await pilot.press("minus")
         assert panel.title_text == "loss"
-        await pilot.press("plus", "plus", "home", "left", "left", "left", "left", "left", "left")
+        await pilot.press("plus", "plus", "home", *["left"] * 6)
         assert panel.cursor is not None
         picture = screen.query_one(Plot).picture
         assert picture.first <= panel.cursor <= picture.last
-        await pilot.press("0")
-        assert panel.title_text == "loss"
-
-
-async def test_typed_ranges_and_what_is_wrong_with_them(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        screen, panel = await focused(pilot)
-        await pilot.press("g", *"900-400", "enter")
+        await pilot.press("0", "g", *"900-400", "enter")
         dialog = pilot.app.screen
-        assert isinstance(dialog, RangeDialog)
-        assert "! The first step of a range lies before its last one." in str(
-            dialog.query_one("#said", Static).render()
-        )
+        assert isinstance(dialog, RangeDialog) and panel.title_text == "loss"
+        said = str(dialog.query_one("#said", Static).render())
+        assert "! The first step of a range lies before its last one." in said
         dialog.query_one(Input).value = ""
         await pilot.press(*"400-900", "enter")
         assert pilot.app.screen is screen
@@ -105,8 +96,11 @@ async def test_typed_ranges_and_what_is_wrong_with_them(tmp_path: Path) -> None:
         assert panel.title_text.endswith("steps 400 to 900") and not panel.title_text.startswith("loss")
 
 
-async def test_the_mouse_reads_drags_and_zooms(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
+async def test_the_mouse_reads_drags_and_zooms_and_values_below_zero_have_no_log_scale(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    write_lines(folder / "metrics.jsonl", [json.loads(line) | {"loss": -1.0 + n} for n, line in enumerate(lines)])
+    async with monitor_app(folder).run_test(size=WIDE) as pilot:
         screen, panel = await focused(pilot)
         plot = screen.query_one(Plot)
         await pilot.click(Plot, offset=(plot.picture.gutter + plot.picture.columns // 2, 5))
@@ -119,27 +113,15 @@ async def test_the_mouse_reads_drags_and_zooms(tmp_path: Path) -> None:
         assert first is not None and last is not None
         assert 200 < first < 400 and 800 < last < 1000
         assert f"steps {first:,.0f} to {last:,.0f}" in panel.title_text
-
-
-async def test_values_below_zero_have_no_log_scale_and_it_says_so(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", steps=50)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for place, row in enumerate(rows):
-        row["loss"] = -1.0 + place / 10
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    async with monitor_app(folder).run_test(size=WIDE) as pilot:
-        _, panel = await focused(pilot)
-        await pilot.press("e")
+        await pilot.press("0", "e")
         assert panel.title_text == "loss · no log scale below 0"
 
 
 async def test_any_metric_is_chosen_from_a_searched_list(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=20)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        row |= {f"layer_{number}/norm": 1.5 + number for number in range(300)}
-        row["[bold]\x1b[31mevil"] = 1.0
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = {**{f"layer_{number}/norm": 1.5 + number for number in range(300)}, "[bold]\x1b[31mevil": 1.0}
+    rows = [json.loads(line) | more for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    write_lines(folder / "metrics.jsonl", rows)
     async with monitor_app(folder).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
         await pilot.press("m")
@@ -169,7 +151,6 @@ async def test_any_metric_is_chosen_from_a_searched_list(tmp_path: Path) -> None
     ("name", "names", "pair"),
     [
         ("loss", {"loss", "eval_loss"}, "eval_loss"),
-        ("loss", {"loss", "val_loss"}, "val_loss"),
         ("train/loss", {"train/loss", "eval/loss"}, "eval/loss"),
         ("run1/train/loss", {"run1/train/loss", "run1/val/loss", "run2/val/loss"}, "run1/val/loss"),
         ("train_loss_epoch", {"train_loss_epoch", "val_loss_epoch"}, "val_loss_epoch"),
@@ -177,7 +158,6 @@ async def test_any_metric_is_chosen_from_a_searched_list(tmp_path: Path) -> None
         ("Loss/train", {"Loss/train", "Loss/test"}, "Loss/test"),
         ("constrained", {"constrained", "consevaled"}, None),
         ("eval_loss", {"loss", "eval_loss", "eval_eval_loss"}, None),
-        ("loss", {"loss"}, None),
     ],
 )
 def test_a_metric_and_its_like_on_held_out_rows(name: str, names: set[str], pair: str | None) -> None:
@@ -189,9 +169,8 @@ def test_the_order_of_metrics() -> None:
     assert ordered_names(names) == ["loss", "grad_norm", "epoch_time", "val_acc"]
     summary = MetricSummary(1.0, 4, 2, 0.5, 1.0, 0)
     assert all_names(dict.fromkeys(names, summary)) == ["loss", "eval_loss", "grad_norm", "epoch_time", "val_acc"]
-    assert first_choice(["lr", "run/val_loss", "run/train_loss"]) == "run/train_loss"
-    assert first_choice(["lr"]) == "lr"
-    assert first_choice([]) is None
+    firsts = [first_choice(names) for names in (["lr", "run/val_loss", "run/train_loss"], ["lr"], [])]
+    assert firsts == ["run/train_loss", "lr", None]
 
 
 def test_the_list_is_narrowed_by_words_and_its_lines_fit() -> None:
@@ -201,6 +180,5 @@ def test_the_list_is_narrowed_by_words_and_its_lines_fit() -> None:
     summary = MetricSummary(1e-4, 4, 12_000, -1.0, 2.5, 3)
     for width in (30, 50, 90):
         line = metric_line("a/very/" + "long/" * 30 + "name", summary, width)
-        assert line.cell_length <= width
-        assert "1.0e-4" in line.plain
+        assert line.cell_length <= width and "1.0e-4" in line.plain
     assert "12,000 values  -1 to 2.500  3 not a number" in metric_line("x", summary, 120).plain

@@ -151,27 +151,18 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
             assert shown[-1].strip() == (command if fits else "trainwiz diagnose one")
 
 
-async def test_hostile_names_and_lines_stay_text(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", steps=5, log="[red]\x1b]0;owned\x07[/red] [@click=app.quit]x[/]\n")
-    rows = metric_rows(5, 4, 1.0)
-    for row in rows:
-        row["[bold]\x1b[31mloss"] = 1.0
-        row.pop("loss", None)
-    write_lines(folder / "metrics.jsonl", rows)
+async def test_every_size_shows_status_and_keys_and_hostile_names_stay_text(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", log="[red]\x1b]0;owned\x07[/red] [@click=app.quit]x[/]\n")
+    rows = [{**row, "[bold]\x1b[31mloss": 1.0} for row in metric_rows(5, 4, 1.0)]
+    write_lines(folder / "metrics.jsonl", [{name: row[name] for name in row if name != "loss"} for row in rows])
     async with monitor_app(folder).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
         assert screen.query_one("#log", LogView).shown_lines == ["[red][/red] [@click=app.quit]x[/]"]
         panel = screen.query_one(MetricPanel)
         for _ in range(12):
             await pilot.press("full_stop")
-            await pilot.pause(0.02)
             assert "\x1b" not in panel.title_text
-
-
-async def test_every_size_shows_status_and_keys(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run", nan_at=(812,))).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        for size in ((60, 20), (80, 24), (100, 30), (120, 40), (200, 60), (40, 12), (20, 6), (500, 120)):
+        for size in ((60, 20), (120, 40), (40, 12), (20, 6), (500, 120)):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
             assert "running" in header_text(screen, size[0] - 2)

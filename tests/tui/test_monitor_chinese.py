@@ -60,52 +60,37 @@ async def test_where_only_ascii_can_be_drawn_the_texts_are_english() -> None:
     assert tr("RAM and disk") == "RAM and disk"
 
 
-@each("row", KEYS)
-def test_every_key_is_explained(row: Any) -> None:
-    assert not row.words.isascii() and cells(row.words) <= 18
-    assert row.sentence.endswith("。")
-    assert "{" not in row.words + row.sentence
-
-
-@each("width", [20, 40, 60, 80, 120])
-def test_the_key_bar_fits(width: int) -> None:
-    rows = fitting_keys(keys_of("monitor", "app"), width)
-    length = sum(cells(row.shown_key) + 1 + cells(row.words) + GAP for row in rows) - GAP
-    assert length <= width or all(row.rank == 0 for row in rows)
-
-
-def test_a_range_is_typed_in_either_language() -> None:
-    for text in ("最后 500", "最后500步", "last 500"):
-        assert parse_range(text, 0, 1600) == StepRange(length=500)
+def test_keys_ranges_and_sentences() -> None:
+    for row in KEYS:
+        assert not row.words.isascii() and cells(row.words) <= 18 and row.sentence.endswith("。"), row.id
+        assert "{" not in row.words + row.sentence, row.id
+    for width in (20, 60, 120):
+        rows = fitting_keys(keys_of("monitor", "app"), width)
+        length = sum(cells(row.shown_key) + 1 + cells(row.words) + GAP for row in rows) - GAP
+        assert length <= width or all(row.rank == 0 for row in rows)
+    assert parse_range("最后500步", 0, 1600) == parse_range("last 500", 0, 1600) == StepRange(length=500)
     assert parse_range("400 到 900", 0, 1600) == parse_range("400-900", 0, 1600) == StepRange(400, 900)
     assert parse_range("全部", 0, 1600) == StepRange()
     with pytest.raises(ValueError, match="起点要在终点之前"):
         parse_range("9-4", 0, 1600)
-
-
-def test_sentences_stand_side_by_side_without_spaces() -> None:
-    cost = StopCost(
-        wait_s=60.0, again_s=300.0, patience_s=600.0, lost_steps=12, lost_s=600.0, checkpoint="checkpoint-100"
-    )
+    # Sentences stand side by side without spaces.
+    cost = StopCost(60.0, 300.0, 600.0, "checkpoint-100", 12, 600.0)
     assert "。 " not in with_checkpoint_words(cost)
     assert "12 步" in now_words(cost) and "checkpoint-100" in now_words(cost)
 
 
-@pytest.mark.parametrize("glyphs", [BRAILLE, ASCII], ids=["braille", "ascii"])
+@each("glyphs", [BRAILLE, ASCII])
 def test_a_wide_letter_on_a_plot_takes_two_cells_and_half_of_one_is_none(glyphs: Any) -> None:
     canvas = DotCanvas(8, 1, glyphs)
-
-    def row() -> str:
-        return "".join(text for text, _ in canvas.row(0))
-
-    canvas.text(0, 0, "原始ab", "legend")
-    assert row() == "原始ab  "
-    canvas.text(1, 0, "x", "bad")
-    assert (row(), cells(row())) == (" x始ab  ", 8)
-    canvas.text(2, 0, "y", "bad")
-    assert (row(), cells(row())) == (" xy ab  ", 8)
-    canvas.text(6, 0, "平滑", "legend")
-    assert (row(), cells(row())) == (" xy ab平", 8)
+    for place, text, row in (
+        (0, "原始ab", "原始ab  "),
+        (1, "x", " x始ab  "),
+        (2, "y", " xy ab  "),
+        (6, "平滑", " xy ab平"),
+    ):
+        canvas.text(place, 0, text, "legend")
+        shown = "".join(text for text, _ in canvas.row(0))
+        assert shown == row and cells(shown) == 8
     canvas.text(-1, 0, "始z", "legend")
-    assert cells(row()) == 8
+    assert cells("".join(text for text, _ in canvas.row(0))) == 8
     assert not canvas.is_free(6, 0, 1) and not canvas.is_free(7, 0, 1)

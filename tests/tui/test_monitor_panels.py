@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
 from trainwiz.core.telemetry.advice import advise
@@ -21,9 +20,8 @@ from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, batch_parts, m
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 from tests.core.telemetry.written_run import GIB, write_run
+from tests.each import each
 from tests.tui.test_monitor import WIDE, looked, monitor_app, screen_of
-
-SIZES = [(20, 6), (60, 20), (80, 24), (120, 40), (500, 120)]
 
 
 def shown(screen: MonitorScreen) -> list[Widget]:
@@ -39,10 +37,20 @@ def text_of(pilot: Pilot) -> str:
 async def test_a_panel_has_the_screen_alone_and_gives_it_back(tmp_path: Path) -> None:
     async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
-        for size in SIZES:
+        for size in ((20, 6), (80, 24), WIDE):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
-            await each_alone(pilot, screen, size)
+            before = shown(screen)
+            assert before or size[0] == 20
+            for place, panel in enumerate(screen.panels, start=1):
+                await pilot.press(str(place))
+                await pilot.pause()
+                assert shown(screen) == [panel] and screen.focused is panel
+                assert panel.region.width == size[0] and panel.region.height >= size[1] - 4
+                assert screen.query_one(KeyBar).region.bottom == size[1]
+            await pilot.press("escape")
+            await pilot.pause()
+            assert shown(screen) == before
         await pilot.press("1")
         for panel in (*screen.panels[1:], screen.panels[0]):
             await pilot.press("tab")
@@ -51,22 +59,6 @@ async def test_a_panel_has_the_screen_alone_and_gives_it_back(tmp_path: Path) ->
         await pilot.press("shift+tab", "x")
         await pilot.pause()
         assert len(shown(screen)) > 1
-
-
-async def each_alone(pilot: Pilot, screen: MonitorScreen, size: tuple[int, int]) -> None:
-    before = shown(screen)
-    if size[0] > 20:
-        assert before
-    for place, panel in enumerate(screen.panels, start=1):
-        await pilot.press(str(place))
-        await pilot.pause()
-        assert shown(screen) == [panel]
-        assert panel.region.width == size[0] and panel.region.height >= size[1] - 4
-        assert screen.focused is panel
-        assert screen.query_one(KeyBar).region.bottom == size[1]
-    await pilot.press("escape")
-    await pilot.pause()
-    assert shown(screen) == before
 
 
 async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> None:
@@ -108,7 +100,7 @@ async def test_the_focus_is_told_without_a_colour_and_resizing_keeps_it(tmp_path
             assert f"▸ {title}" in text_of(pilot)
         await pilot.press("shift+tab", "shift+tab")
         assert screen.focused is host
-        for size in ((80, 24), (60, 20), (20, 6), (60, 20), WIDE):
+        for size in ((60, 20), (20, 6), WIDE):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.1)
         assert screen.focused is host
@@ -148,7 +140,7 @@ async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> 
         assert screen_of(pilot) is pilot.app.screen
 
 
-@pytest.mark.parametrize(("peak_gib", "sign"), [(0.5, "· less"), (0.9, "✓"), (1.2, "! more")])
+@each(("peak_gib", "sign"), [(0.5, "· less"), (0.9, "✓"), (1.2, "! more")])
 def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -> None:
     planned = Planned(
         memory_bytes=int(0.8 * GIB), memory_low_bytes=int(0.6 * GIB), memory_high_bytes=int(1.1 * GIB),

@@ -88,18 +88,15 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     assert "200  trainer         9.8   180 %" in alone and alone.count("worker ") == 12
 
 
-def test_without_a_gpu_it_says_so_and_shows_the_cpu_of_the_job(tmp_path: Path) -> None:
-    snapshot = look_at(write_run(tmp_path / "run", gpus=0))
-    assert title_of(DevicePanel, snapshot) == "CPU load of the job · no GPU"
-    text = text_of(DevicePanel, snapshot)
-    assert "220 % CPU" in text and "no GPU: no NVIDIA driver on this machine" in text
-
-
 def test_a_run_on_the_cpu_is_not_measured_by_the_gpu_beside_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", gpus=1, throttled=True)
     record = json.loads((folder / "state.json").read_text())
     record["engine"] = {"planned": "single", "planned_values": {"device": "cpu"}, "actual": None}
     write_json(folder / "state.json", record)
+    without = look_at(write_run(tmp_path / "without", gpus=0))
+    assert title_of(DevicePanel, without) == "CPU load of the job · no GPU"
+    text = text_of(DevicePanel, without)
+    assert "220 % CPU" in text and "no GPU: no NVIDIA driver on this machine" in text
     snapshot = look_at(folder)
     assert title_of(DevicePanel, snapshot) == "CPU load of the job · GPU not used"
     assert "420 % CPU" in text_of(DevicePanel, snapshot)
@@ -134,25 +131,6 @@ def test_eight_gpus_are_all_told_of_wherever_they_stand(tmp_path: Path) -> None:
     assert summary_of(snapshot)[0].startswith("8 GPUs  66 to 96 %   5.3 to 6.0 GiB")
 
 
-def write_machine(folder: Path, gpus: int = 1, *, unavailable: dict[str, str] | None = None, **changes: Any) -> None:
-    """Samples whose first card has `changes`."""
-    rows = [system_row(index, gpus) for index in range(120)]
-    for row in rows:
-        row["unavailable"] = unavailable or {}
-        row["gpus"][0] |= changes
-    write_lines(folder / "system.jsonl", rows)
-
-
-def test_a_lost_gpu_says_so_and_hides_no_other(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", gpus=2)
-    blank = dict.fromkeys(("utilization_percent", "memory_used_bytes", "temperature_c", "power_w"))
-    write_machine(folder, 2, **blank, unavailable={"gpus.0": "GPU is lost"})
-    snapshot = look_at(folder)
-    first, second = lines_of(DevicePanel, snapshot)
-    assert "GPU is lost" in first and "5.4 of 7.8 GiB" in second
-    assert "1 not readable" in summary_of(snapshot)[0]
-
-
 def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     processes = [
@@ -160,7 +138,10 @@ def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
         {"pid": 777, "name": "[bold]game", "kind": "graphics", "memory_used_bytes": 2 * GIB},
     ]
     clock = {"fan_percent": 62, "clock_mhz": 1815.0, "clock_limit_mhz": 2100.0, "throttle_reasons": ["power limit"]}
-    write_machine(folder, mig="1g.10gb", processes=processes, **clock)
+    rows = [system_row(index, 1) for index in range(120)]
+    for row in rows:
+        row["gpus"][0] |= {"mig": "1g.10gb", "processes": processes, **clock}
+    write_lines(folder / "system.jsonl", rows)
     snapshot = look_at(folder)
     text = text_of(DevicePanel, snapshot)
     assert "this job 3.0   others 2.0" in text
@@ -175,10 +156,8 @@ def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
 
 def test_slices_are_no_cards_of_their_own() -> None:
     whole = replace(CARD, mig="enabled", memory_used_bytes=20 * GIB, utilization_percent=None)
-    sizes = (("a", 4), ("b", 6))
-    parts = [replace(CARD, mig="1g.10gb", uuid=name, memory_used_bytes=size * GIB) for name, size in sizes]
-    assert _gpus((whole, *parts)) == "1 GPU, 2 MIG slices"
-    assert _gpus((CARD, replace(CARD, index=1))) == "2 GPUs"
+    parts = [replace(CARD, mig="1g.10gb", uuid=f"{size}", memory_used_bytes=size * GIB) for size in (4, 6)]
+    assert _gpus((whole, *parts)) == "1 GPU, 2 MIG slices" and _gpus((CARD, replace(CARD, index=1))) == "2 GPUs"
     assert "4.0 to 6.0 GiB" in _cards_line((whole, *parts), "").plain
 
 
@@ -194,19 +173,18 @@ def job() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def card(number: int, **changes: object) -> FakeGpu:
+def card(number: int, **changes: Any) -> FakeGpu:
     values = {
         "name": "NVIDIA GeForce RTX 3090",
         "uuid": f"GPU-{number}",
         "memory_total": 24 * GIB,
         "memory_used": (6 + number) * GIB,
-        "utilization": 90 + number,
         "temperature": 70 + number,
         "power": 300.0,
         "power_limit": 350.0,
         "mig": False,
     }
-    return FakeGpu(**{**values, **changes})  # type: ignore[arg-type]
+    return FakeGpu(**values | changes)
 
 
 def test_cards_of_a_process_and_what_fails_in_them(
@@ -302,8 +280,8 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
             for is_ascii in (False, True):
                 look = marks(is_ascii)
                 drawn: list[tuple[int, list[Content]]] = []
-                for width in (20, 30, 38, 56, 100):
-                    for height in (2, 3, 5, 12):
+                for width in (20, 38, 100):
+                    for height in (2, 5, 12):
                         for kind in PANELS:
                             lines = kind("", marks=look).lines(snapshot, width, height)
                             drawn.append((width, [line.truncate(width) for line in lines[:height]]))

@@ -30,17 +30,11 @@ def test_trainer_folders(shared_data: Path, capsys: pytest.CaptureFixture[str]) 
                 if name not in ("step", "epoch") and isinstance(value, int | float):
                     counts[name] = counts.get(name, 0) + 1
         for file in folder.rglob("*tfevents.*"):
-            counts |= {
-                trainer_name(tag): len(points) for tag, points in accumulated(file).items() if tag != "train/epoch"
-            }
-        assert code == 0, folder
-        assert (document["source"], document["step"], document["max_steps"]) == (
-            "trainer",
-            state["global_step"],
-            state["max_steps"],
-        ), folder
+            tags = {tag: len(points) for tag, points in accumulated(file).items() if tag != "train/epoch"}
+            counts |= {trainer_name(tag): count for tag, count in tags.items()}
+        assert (code, document["source"], document["problems"]) == (0, "trainer", []), folder
+        assert (document["step"], document["max_steps"]) == (state["global_step"], state["max_steps"]), folder
         assert {name: metric["count"] for name, metric in document["metrics"].items()} == counts, folder
-        assert document["problems"] == []
 
 
 def test_event_files_and_their_folders(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from itertools import pairwise
 
 import pytest
@@ -72,23 +71,18 @@ def test_nan_is_a_gap_with_its_step_beside_it() -> None:
     gutter = len(rows[0][0][0])
     column = gutter + int(1200 / 1990 * (80 - gutter))
     roles = roles_at(rows[:-1], column)
-    assert "line" not in roles
-    assert "raw" not in roles
-    assert roles.count("bad") >= 1
-    assert "line" in roles_at(rows[:-1], column - 2)
-    assert "line" in roles_at(rows[:-1], column + 2)
+    assert "bad" in roles and not {"line", "raw"} & set(roles)
+    assert "line" in roles_at(rows[:-1], column - 2) and "line" in roles_at(rows[:-1], column + 2)
 
 
-def test_only_nan_says_so_and_nothing_says_what_to_expect() -> None:
-    rows = text_of(rows_of(PlotData(curve_of([math.nan, math.nan])), 60, 5, BRAILLE))
-    assert any("Never a number: NaN since step 0." in row for row in rows)
-    rows = text_of(rows_of(PlotData(EMPTY_CURVE, empty_text="Come back later."), 60, 5, BRAILLE))
-    assert any("Come back later." in row for row in rows)
-
-
-def test_no_room_is_not_no_values() -> None:
-    text = " ".join(text_of(rows_of(PlotData(curve_of([3.0, 2.0, 1.0]), empty_text="No values."), 30, 2, BRAILLE)))
-    assert "no room" in text and "No values" not in text
+def test_where_nothing_can_be_drawn_it_says_why() -> None:
+    for data, height, words in (
+        (PlotData(curve_of([math.nan, math.nan])), 5, "Never a number: NaN since step 0."),
+        (PlotData(EMPTY_CURVE, empty_text="Come back later."), 5, "Come back later."),
+        (PlotData(curve_of([3.0, 2.0, 1.0]), empty_text="No values."), 2, "no room"),
+        (PlotData(curve_of([1.0] * 100), first=1000.0, last=2000.0), 5, "No values between the steps 1,000 and 2,000."),
+    ):
+        assert words in " ".join(text_of(rows_of(data, 60 if height == 5 else 30, height, BRAILLE)))
 
 
 def test_extremes_survive_decimation() -> None:
@@ -119,18 +113,6 @@ def test_the_cursor_stands_behind_the_curve_and_marks_its_value() -> None:
     assert picture.step_at(0) is None and picture.step_at(60) is None
 
 
-def test_an_empty_part_of_a_run_says_so() -> None:
-    data = PlotData(curve_of([1.0] * 100), first=1000.0, last=2000.0)
-    assert any("No values between the steps 1,000 and 2,000." in row for row in text_of(rows_of(data, 60, 5, ASCII)))
-
-
-def test_steps_stand_below_and_the_last_one_at_the_end() -> None:
-    bottom = text_of(rows_of(PlotData(curve_of([1.0, 2.0] * 602)), 80, 10, BRAILLE))[-1]
-    assert bottom.rstrip().endswith("1,203")
-    assert " 0 " in bottom
-    assert "500" in bottom
-
-
 def test_a_zero_among_positive_values_lies_at_the_bottom_of_a_log_scale() -> None:
     picture = draw_plot(PlotData(curve_of([0.0, 1e-4, 1e-3, 1e-2]), logarithmic=True), 60, 14, BRAILLE)
     assert picture.scale == make_scale(1e-4, 1e-2, True)
@@ -139,28 +121,10 @@ def test_a_zero_among_positive_values_lies_at_the_bottom_of_a_log_scale() -> Non
     assert picture.scale == make_scale(-1.0, 1.0, False)
 
 
-@each("values", [[5.0] * 10, [0.0] * 10, [1e300, -1e300], [1e-300, 2e-300], [3.0]])
-def test_odd_ranges_are_drawn(values: list[float]) -> None:
-    for logarithmic in (False, True):
-        rows = text_of(rows_of(PlotData(curve_of(values), logarithmic=logarithmic), 60, 10, BRAILLE))
-        assert [len(row) for row in rows] == [60] * 10
+FAR = [0.0, math.nan, math.inf, 1e308, -1e308, 5e-324]
 
 
-FAR = [0.0, math.nan, math.inf, 1e308, -1e308, 5e-324, 1.0 + 2**-52, 1e-320]
-
-
-@each(
-    "steps",
-    [
-        (0.1, 0.1),
-        (1e16, 1e16),
-        (2.0**62, 2.0**62),
-        (-1e308, 1e308),
-        (-1e308, -1e308),
-        (0.0, 5e-324),
-        (1.0, 1.0 + 2**-52),
-    ],
-)
+@each("steps", [(0.1, 0.1), (2.0**62, 2.0**62), (-1e308, 1e308), (0.0, 5e-324), (1.0, 1.0 + 2**-52)])
 def test_steps_and_values_at_the_limits_of_floats_are_drawn(steps: tuple[float, float]) -> None:
     for pair in itertools.product(FAR, FAR):
         series = Series()
@@ -169,16 +133,6 @@ def test_steps_and_values_at_the_limits_of_floats_are_drawn(steps: tuple[float, 
         for logarithmic in (False, True):
             data = PlotData(series.curve(), series.curve(), logarithmic=logarithmic, uprights=steps[1:])
             assert [len(row) for row in text_of(rows_of(data, 60, 10, BRAILLE))] == [60] * 10
-
-
-def test_any_numbers_are_drawn() -> None:
-    source = random.Random(3)
-    for _ in range(60):
-        size = source.choice([1e-12, 1e-3, 1.0, 1e6, 1e30])
-        values = [source.choice([source.gauss(0, size), math.nan, math.inf]) for _ in range(source.randrange(1, 80))]
-        width, height = source.randrange(1, 100), source.randrange(1, 30)
-        rows = rows_of(PlotData(curve_of(values), logarithmic=source.random() < 0.5), width, height, BRAILLE)
-        assert [len(row) for row in text_of(rows)] == [width] * height
 
 
 def test_ascii_draws_only_ascii_and_blocks_only_blocks() -> None:
@@ -192,9 +146,7 @@ def test_ascii_draws_only_ascii_and_blocks_only_blocks() -> None:
 def test_glyphs_follow_terminal_and_wish() -> None:
     assert choose_glyphs(False, {"TERM": "xterm"}) is BRAILLE
     assert choose_glyphs(False, {"TERM": "linux"}) is BLOCK
-    assert choose_glyphs(True, {}) is ASCII
-    assert choose_glyphs(False, {"TERM": "dumb"}) is ASCII
-    assert choose_glyphs(False, {"TERM": "vt100-am"}) is ASCII
+    assert choose_glyphs(True, {}) is choose_glyphs(False, {"TERM": "vt100-am"}) is ASCII
     assert choose_glyphs(True, {"TRAINWIZ_PLOT": "block"}) is BLOCK
 
 
@@ -206,40 +158,21 @@ def test_glyphs_follow_terminal_and_wish() -> None:
         (0, 2.4e-4, ["0", "1e-4", "2e-4"]),
         (0, 3.0e6, ["0", "1M", "2M", "3M"]),
         (0, 30_000, ["0", "10k", "20k", "30k"]),
-        (0, 300_000, ["0", "100k", "200k", "300k"]),
     ],
 )
 def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
-    shown = tick_labels(linear_ticks(low, high, 3))
-    assert shown == labels
-
-
-def test_log_ticks_are_powers_of_ten() -> None:
+    assert tick_labels(linear_ticks(low, high, 3)) == labels
     assert log_ticks(0.5, 2000, 5) == [1, 10, 100, 1000]
 
 
-@each(
-    ("value", "label"),
-    [
-        (2.612, "2.612"),
-        (0.81, "0.810"),
-        (2.4e-4, "2.4e-4"),
-        (1_999_872, "2.00M"),
-        (0.0, "0"),
-        (512, "512"),
-        (12_500, "12.50k"),
-        (4952.3, "4,952"),
-        (2.56, "2.560"),
-        (999.97, "1,000"),
-        (2.0, "2"),
-    ],
-)
-def test_value_labels(value: float, label: str) -> None:
-    assert value_label(value) == label
+def test_value_labels() -> None:
+    values = (2.612, 0.81, 2.4e-4, 1_999_872, 0.0, 512, 12_500, 4952.3, 2.56, 999.97)
+    labels = ["2.612", "0.810", "2.4e-4", "2.00M", "0", "512", "12.50k", "4,952", "2.560", "1,000"]
+    assert [value_label(value) for value in values] == labels
 
 
-@each("rows", [4, 8, 10, 19, 40])
-@each(("low", "high"), [(2.6, 3.48), (2.34, 3.1), (-12.0, 2.0), (0.0, 1e29), (1e-30, 7e-30), (2.1, 2.9)])
+@each("rows", [4, 8, 19, 40])
+@each(("low", "high"), [(2.6, 3.48), (-12.0, 2.0), (0.0, 1e29), (1e-30, 7e-30)])
 def test_labels_of_a_linear_scale_are_evenly_apart_and_say_their_value(low: float, high: float, rows: int) -> None:
     scale = make_scale(low, high, False)
     labels = value_labels(scale, rows, rows * BRAILLE.dots_down, BRAILLE)
@@ -263,11 +196,9 @@ def test_labels_of_a_linear_scale_are_evenly_apart_and_say_their_value(low: floa
         ("", StepRange()),
         ("400-900", StepRange(400, 900)),
         (" 400 900 ", StepRange(400, 900)),
-        ("400..900", StepRange(400, 900)),
-        ("1,200 - 1.5k", StepRange(1200, 1500)),
+        ("1,200 .. 1.5k", StepRange(1200, 1500)),
         ("400-", StepRange(400, None)),
         ("-900", StepRange(None, 900)),
-        ("last 500", StepRange(length=500)),
         ("last 500 steps", StepRange(length=500)),
         ("last 10%", StepRange(share=0.1)),
     ],
@@ -280,10 +211,8 @@ def test_what_a_user_types(text: str, expected: StepRange) -> None:
     ("text", "sentence"),
     [
         ("900-400", "before its last"),
-        ("400-400", "before its last"),
         ("20000-", "before its last one; the run has steps 10 to 1,000"),
         ("4e", "Type two steps as 400-900"),
-        ("loss", "Type two steps as 400-900"),
         ("last 0", "at least one step"),
         ("-5", "nothing before step 10"),
     ],
@@ -296,15 +225,13 @@ def test_what_cannot_be_a_range_is_said_in_a_sentence(text: str, sentence: str) 
 
 def test_a_range_follows_the_run_where_its_end_is_open() -> None:
     assert StepRange(share=0.2).ends(0, 1000) == (800, None)
-    assert StepRange(share=0.2).ends(0, 2000) == (1600, None)
     assert StepRange(length=300).ends(0, 2000) == (1700, None)
     assert StepRange(length=300).ends(0, 100) == (0, None)
     assert StepRange(first=400).ends(0, 2000) == (400, None)
 
 
 def test_narrower_wider_left_and_right() -> None:
-    half = StepRange().resized(0.5, 0, 1000)
-    assert half.ends(0, 1000) == (500, None)
+    assert StepRange().resized(0.5, 0, 1000).ends(0, 1000) == (500, None)
     about = StepRange().resized(0.5, 0, 1000, about=300)
     assert about == StepRange(150, 650)
     assert about.resized(2, 0, 1000, about=300) == StepRange()
@@ -313,14 +240,11 @@ def test_narrower_wider_left_and_right() -> None:
     # At the end of the run it follows the run.
     assert about.moved(1, 0, 1000).moved(1, 0, 1000) == StepRange(500, None)
     assert StepRange().moved(1, 0, 1000) == StepRange()
-
-
-def test_a_range_ends_at_both_ends_of_the_run_and_never_vanishes() -> None:
     narrow = StepRange()
     for _ in range(200):
         narrow = narrow.resized(0.5, 0, 1000, about=999)
     first, last = narrow.ends(0, 1000)
-    assert first is not None and first < (1000 if last is None else last) <= 1000
+    assert first is not None and first < (1000 if last is None else last) <= 1000, "it never vanishes"
 
 
 def test_zoom_goes_round() -> None:
@@ -331,16 +255,12 @@ def test_zoom_goes_round() -> None:
     assert StepRange(100, 200).next_zoom().words() == "last fifth"
 
 
-def test_the_cursor_reads_what_was_logged() -> None:
+def test_the_cursor_reads_what_was_logged_and_never_stands_still() -> None:
     curve = curve_of([3.0, 2.5, math.nan, 2.0], every=10)
     assert read_at(EMPTY_CURVE, 5) is None
-    reading = read_at(curve, 12)
+    reading, bad = read_at(curve, 12), read_at(curve, 19)
     assert reading is not None and (reading.step, reading.value) == (10, 2.5)
-    bad = read_at(curve, 19)
     assert bad is not None and bad.step == 20 and math.isnan(bad.value)
-
-
-def test_the_cursor_moves_by_logged_steps_and_never_stands_still() -> None:
     curve = curve_of([1.0, math.nan, 1.0, 1.0], every=100)
     assert [step_beside(curve, step, 1.0) for step in (0, 100, 200, 300)] == [100, 200, 300, None]
     assert [step_beside(curve, step, -1.0) for step in (300, 200, 100, 0)] == [200, 100, 0, None]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware import read
+from trainwiz.core.hardware.machine import Libraries, Machine
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.plan.gather import plan_run, profile_rows
+from trainwiz.core.plan import gather
+from trainwiz.core.plan.gather import ProfileRow, plan_run, profile_rows
 from trainwiz.core.plan.words import plan_command
-from trainwiz.core.profile import user_folder
+from trainwiz.core.profile import Profile, user_folder
 from trainwiz.tui.choices import request_from
+from trainwiz.tui.cli import main
 from trainwiz.tui.commands import profiles
 from trainwiz.tui.screens.plan_command import command_line
+from trainwiz.tui.screens.plan_offers import profile_offers
 
 from tests.each import each
 
@@ -27,41 +33,63 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def test_list_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
+HERE = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
+"""A machine without a GPU."""
+ROWS: dict[tuple[str, str], ProfileRow] = {}
+
+
+@pytest.fixture(autouse=True)
+def _each_profile_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_row = gather._row
+
+    def row_of(profile: Profile, machine: Machine) -> ProfileRow:
+        key = profile.name, repr(machine)
+        row = ROWS.get(key) or plan_row(profile, machine)
+        if row.origin == "builtin":
+            ROWS[key] = row
+        return row
+
+    monkeypatch.setattr(gather, "_row", row_of)
+    monkeypatch.setattr(read, "probe_machine", lambda *folder: HERE)
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str, guides: bool = False) -> list[str]:
+    """The names in the list, from the top."""
+    assert profiles.run_list(as_json=False, words=words, guides=guides) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.removeprefix("▸ ").split() for line in lines if line.endswith(("trainwiz", " you"))]
+    return [row[0] for row in rows]
+
+
+def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert profiles.run_list(as_json=True) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     keys = {"name", "gpu", "model", "task", "effective_samples", "effective_tokens", "fits_here", "origin"}
     assert all(keys <= set(row) for row in rows.values())
     assert (rows["2080super"]["effective_samples"], rows["2080super"]["effective_tokens"]) == (3906, 1_999_872)
     assert rows["2080super"]["gpu"] == "RTX 2080 Super" and rows["cpu-demo"]["gpu"] is None
-    assert rows["cpu-demo"]["origin"] == "builtin"
+    assert rows["cpu-demo"]["origin"] == "builtin" and {"2080super-guide", "full-4090"} <= set(rows)
+    profiles.run_list(as_json=True, words=["4090"])
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["full-4090", "lora-r64-4090"]
 
 
 def test_what_fits_depends_on_the_machine() -> None:
     def fitting(machine: Machine) -> set[str]:
         return {row.name for row in profile_rows(machine) if row.fits_here}
 
-    on_cpu = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
-    assert fitting(on_cpu) == {"cpu-demo"}
-    with_card = planned("RTX 3080 12GB")
-    assert {"cpu-demo", "3080", "3080-12g"} <= fitting(with_card)
-    assert not {"3080-12g-guide", "3080-10g-guide"} & fitting(with_card)
+    assert fitting(HERE) == {"cpu-demo"}
+    with_card = fitting(planned("RTX 3080 12GB"))
+    assert {"cpu-demo", "3080", "3080-12g"} <= with_card and not {"3080-12g-guide", "3080-10g-guide"} & with_card
 
 
 def planned(gpu: str) -> Machine:
     """A machine with this card, as if it were probed: with all that the profiles' engines import."""
-    from dataclasses import replace
-
-    from trainwiz.core.hardware.machine import Libraries
-
-    machine = catalogue_machine(gpu=gpu, num_gpus=1, ram_bytes=64 * GIB)
     here = Libraries({"torch": "2.13", "deepspeed": "0.19", "bitsandbytes": None, "flash_attn": None})
-    return replace(
-        machine, hypothetical=False, libraries=here, unavailable={}, torch_cuda="12.8", disk_free_bytes=500 * GIB
-    )
+    known = {"hypothetical": False, "unavailable": {}, "torch_cuda": "12.8", "disk_free_bytes": 500 * GIB}
+    return replace(catalogue_machine(gpu=gpu, num_gpus=1, ram_bytes=64 * GIB), libraries=here, **known)  # type: ignore[arg-type]
 
 
-def test_list_marks_the_current_one_and_says_what_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_as_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     user_folder().mkdir(parents=True)
     (user_folder() / "odd.yaml").write_text("values: [\n")
     profiles.run_use("2080super")
@@ -70,6 +98,18 @@ def test_list_marks_the_current_one_and_says_what_is_broken(capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "▸  2080super " in out and "✓ yes" in out and "✗ no" in out
     assert "! 1 profile file has mistakes" in out
+    assert "-guide " not in out and "17 guides to the letter are left out" in out
+    assert max(map(len, out.splitlines())) <= 104
+    shown, everything = listed(capsys), listed(capsys, guides=True)
+    assert "2080super-guide" in everything and len(everything) == len(shown) + 17
+    profiles.run_use("2080super-guide")
+    capsys.readouterr()
+    assert "2080super-guide" in listed(capsys)
+    # What fits comes first.
+    monkeypatch.setattr(read, "probe_machine", lambda *folder: planned("RTX 3080 12GB"))
+    profiles.run_list(as_json=False)
+    verdicts = ["✓" in line for line in capsys.readouterr().out.splitlines() if "✓" in line or "✗" in line]
+    assert verdicts == sorted(verdicts, reverse=True) and True in verdicts and False in verdicts
 
 
 def test_a_printed_command_means_the_same_where_a_profile_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,10 +129,8 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "800 to 900 tokens/s" in out and "micro 4, accumulation 8" in out
     profiles.run_show("2080super-guide", as_json=True)
     document = json.loads(capsys.readouterr().out)
-    assert document["values"]["batch.gradient_accumulation_steps"] == 651 and document["claims"]["tokens_per_s"] == [
-        800,
-        900,
-    ]
+    assert document["values"]["batch.gradient_accumulation_steps"] == 651
+    assert document["claims"]["tokens_per_s"] == [800, 900]
 
 
 def test_use_and_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,16 +143,6 @@ def test_use_and_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     profiles.run_current(as_json=True)
     assert json.loads(capsys.readouterr().out) == {"profile": "3080-10g"}
-
-
-def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
-    assert profiles.run_diff("2080super-guide", "2080super", as_json=True) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [(change["key"], change["first"], change["second"]) for change in document["changes"]] == [
-        ("engine.checkpointing", False, True)
-    ]
-    profiles.run_diff("2080super", "2080super", as_json=False)
-    assert "have the same values" in capsys.readouterr().out
 
 
 def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,9 +162,6 @@ def test_markup_and_escape_codes_stay_text(tmp_path: Path, capsys: pytest.Captur
     profiles.run_show(str(nasty), as_json=False)
     out = capsys.readouterr().out
     assert "[red]x[/red]" in out and "\x1b" not in out and "\a" not in out
-
-
-def test_an_unknown_name() -> None:
     with pytest.raises(UsageError, match="Did you mean 3080"):
         profiles.run_show("3080-11g", as_json=False)
 
@@ -151,8 +176,6 @@ def test_save(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["values"] == {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": None}
     assert document["file"] == str(user_folder() / "again.yaml") and document["extends"] == "2080super"
-    with pytest.raises(UsageError, match="already"):
-        profiles.run_save("mine", request=request, extends="2080super", as_json=False)
 
 
 def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,84 +187,70 @@ def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     profiles.run_diff("2080super", "3080-10g", as_json=False)
     out = capsys.readouterr().out
     assert "64.0 GiB" in out and "not said" in out
-
-
-def test_diff_of_the_same_source_says_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainwiz.tui.commands.profiles import run_diff
-
-    assert run_diff("lora-r64-3090-guide", "lora-r64-3090", as_json=False) == 0
+    profiles.run_diff("2080super", "2080super", as_json=False)
+    assert "have the same values" in capsys.readouterr().out
+    # Of the same source what differs is said.
+    assert profiles.run_diff("lora-r64-3090-guide", "lora-r64-3090", as_json=False) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("data.sources"))
     assert "(2,500 rows)" in line and "(2,600 rows)" in line
 
 
-def listed(capsys: pytest.CaptureFixture[str], *words: str, guides: bool = False) -> list[str]:
-    """The names in the list, from the top."""
-    assert profiles.run_list(as_json=False, words=words, guides=guides) == 0
-    lines = capsys.readouterr().out.splitlines()
-    rows = [line.removeprefix("▸ ").split() for line in lines if line.endswith(("trainwiz", " you"))]
-    return [row[0] for row in rows]
-
-
-def test_the_list_leaves_the_guides_out_and_says_how_many(capsys: pytest.CaptureFixture[str]) -> None:
-    profiles.run_list(as_json=False)
-    out = capsys.readouterr().out
-    assert "-guide " not in out and "17 guides to the letter are left out" in out
-    everything = listed(capsys, guides=True)
-    assert "2080super-guide" in everything and len(everything) == len(listed(capsys)) + 17
-    profiles.run_use("2080super-guide")
-    capsys.readouterr()
-    assert "2080super-guide" in listed(capsys)
-
-
-def test_every_profile_is_in_the_json(capsys: pytest.CaptureFixture[str]) -> None:
-    profiles.run_list(as_json=True)
-    names = {row["name"] for row in json.loads(capsys.readouterr().out)}
-    assert {"2080super-guide", "full-4090", "cpu-demo"} <= names
-    profiles.run_list(as_json=True, words=["4090"])
-    found = [row["name"] for row in json.loads(capsys.readouterr().out)]
-    assert found == ["full-4090", "lora-r64-4090"]
-
-
-@each(
-    ("words", "names"),
-    [
+def test_words_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, names in (
         (("RTX 5090",), {"full-5090", "lora-r64-5090"}),
         (("lora", "L40S"), {"lora-r64-l40s"}),
         (("nllb",), {"4080s", "4080s-guide"}),
         (("8", "a100", "esm2"), {"esm2-8xa100"}),
-        (("no-such-card",), set()),
-    ],
-)
-def test_words_narrow_the_list(words: tuple[str, ...], names: set[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(listed(capsys, *words)) == names
-
-
-def test_words_that_nothing_has_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    ):
+        assert {row.name for row in profile_rows(HERE, words)} == names
     assert profiles.run_list(as_json=False, words=["no-such-card"]) == 0
     assert capsys.readouterr().out == "No profile has these words; trainwiz profiles list shows all.\n"
 
 
-def test_what_fits_here_comes_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainwiz.core.hardware import read as probe
-
-    monkeypatch.setattr(probe, "probe_machine", lambda: planned("RTX 4090"))
-    profiles.run_list(as_json=False)
-    verdicts = ["✓" in line for line in capsys.readouterr().out.splitlines() if "✓" in line or "✗" in line]
-    assert verdicts == sorted(verdicts, reverse=True) and True in verdicts and False in verdicts
-    assert {"full-t4", "lora-r64-4090"} <= set(listed(capsys)[: sum(verdicts)])
-
-
-def test_the_list_keeps_its_width(capsys: pytest.CaptureFixture[str]) -> None:
-    profiles.run_list(as_json=False)
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 104
-
-
 def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last() -> None:
-    from trainwiz.tui.screens.plan_offers import profile_offers
-
     user_folder().mkdir(parents=True)
     (user_folder() / "mine.yaml").write_text("extends: cpu-demo\n")
     names = [offer.value for offer in profile_offers(planned("RTX 4090"))]
     assert names[:5] == ["", "cpu-demo", "mine", "full-4090", "lora-r64-4090"]
     first_guide = next(index for index, name in enumerate(names) if name.endswith("-guide"))
     assert all(name.endswith("-guide") for name in names[first_guide:]) and len(names) > 60
+
+
+# `profiles save` through the command line.
+
+
+def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--extends", "lora-r64-3090", "--lora-rank", "32", "--set", "training.label_smoothing=0.05"]
+    assert main(["profiles", "save", "my-card", *asked]) == 0
+    assert "my-card is saved" in capsys.readouterr().out
+    document = yaml.safe_load((user_folder() / "my-card.yaml").read_text())
+    assert document["extends"] == "lora-r64-3090"
+    assert document["values"] == {"peft": {"rank": 32}, "training": {"label_smoothing": 0.05}}
+    assert main(["profiles", "diff", "lora-r64-3090", "my-card", "--json"]) == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert {change["key"] for change in changes} == {"peft.rank", "training.label_smoothing"}
+    assert main(["profiles", "validate"]) == 0
+    # A profile that is there stays.
+    before = (user_folder() / "my-card.yaml").read_bytes()
+    assert main(["profiles", "save", "my-card", "--extends", "cpu-demo", "--epochs", "3"]) == 2
+    assert "choose another name" in capsys.readouterr().err
+    assert (user_folder() / "my-card.yaml").read_bytes() == before
+
+
+@each(
+    ("arguments", "words"),
+    [
+        ((), "NAME is missing"),
+        (("../x",), "cannot be a profile's name"),
+        (("x", "--smoke"), "There is no option --smoke"),
+        (("x", "--extends", "2080supr"), "Did you mean 2080super"),
+        (("x", "--precision", "bf17"), "did you mean bf16?"),
+        (("x", "--set", "model.nam=3"), "model.name"),
+    ],
+)
+def test_wrong_requests_write_nothing(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    assert main(["profiles", "save", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not user_folder().exists() or not list(user_folder().iterdir())

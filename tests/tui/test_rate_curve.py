@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import RateSchedule, rate_schedule
 from trainwiz.tui.widgets.canvas import ASCII, BLOCK, BRAILLE
-from trainwiz.tui.widgets.plan_charts import curve_rows, rate_lines, rate_picture
+from trainwiz.tui.widgets.plan_charts import rate_lines, rate_picture
 
 from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field, type_into
@@ -32,14 +32,8 @@ def test_warm_up_peak_and_end_stand_at_their_places():
     assert lines[6].split() == ["0", "500", "1,000"]
 
 
-def test_a_constant_rate_is_one_straight_line():
-    rows = text(curve_rows(schedule(schedule="constant"), 20, 3, ASCII))
-    assert rows == ["*" * 20, " " * 20, " " * 20]
-
-
-@each("steps", [1, 2, 3, 10**12])
-@each("warmup", [0, 0.02, 5, 10**13])
-@each("kind", ["linear", "cosine", "constant", "polynomial"])
+@each(("steps", "warmup"), [(1, 0), (2, 5), (3, 0.02), (10**12, 10**13), (10**12, 0.02)])
+@each("kind", ["cosine", "constant"])
 @each("glyphs", [BRAILLE, BLOCK, ASCII])
 def test_no_schedule_is_too_short_or_too_long(steps, warmup, kind, glyphs):
     values = schedule(steps, warmup=warmup, schedule=kind, final_learning_rate=1e-5)

@@ -25,6 +25,7 @@ from trainwiz.tui.headless import run as headless
 from trainwiz.tui.headless.waiting import INTERRUPTED, improved, refining
 from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
+from tests.each import each
 from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
 from tests.tui.wizard_parts import MACHINE
 
@@ -73,7 +74,7 @@ def tracer(monkeypatch) -> Callable[[Callable[[], TraceWorker]], list[TraceWorke
     return use
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "environment", "taken"),
     [(None, None, "full"), (None, "layers", "layers"), ("analytic", "layers", "analytic"), (None, "", "full")],
 )
@@ -107,13 +108,8 @@ def test_a_better_tier_replaces_the_formulas_and_its_tracer_ends(tracer, demo):
         plan = improved(refiner, demo, "full")
     assert plan.memory.tier == "traced" and plan.memory.allocated_bytes == 3 * GIB
     assert "full" in plan.memory.basis and plan.memory.waiting == ""
-    assert used[0].state == "dead"
-
-
-def test_the_tracer_ends_with_a_command_that_fails(tracer):
-    used = tracer(hung_worker)
     assert main(["plan", "--profile", "no-such-profile", "--tier", "full"]) == 2
-    assert [worker.state for worker in used] == ["dead"]
+    assert [worker.state for worker in used] == ["dead", "dead"]
 
 
 def test_a_dead_tracer_leaves_the_formulas_and_says_so(made, demo):
@@ -169,23 +165,23 @@ def test_a_better_figure_that_does_not_fit_stops_a_start(tracer, monkeypatch, tm
     assert len(used) == 1 and [path.name for path in tmp_path.iterdir()] == ["dry"]
 
 
-@pytest.mark.parametrize("mode", [("--smoke",), ("--dev-run",), ("--overfit", "1")], ids=lambda mode: mode[0])
-def test_what_only_tries_is_not_traced(tracer, monkeypatch, mode):
+@each(
+    ("machine", "words"),
+    [
+        (READY, "2080super --dataset sample-proteins --smoke"),
+        (replace(MACHINE, gpus=(), accelerator="cpu"), "cpu-demo"),
+    ],
+)
+def test_what_only_tries_and_a_cpu_run_are_not_traced(tracer, monkeypatch, tmp_path, machine, words):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(ENVIRONMENT)
-    monkeypatch.setattr("trainwiz.core.plan.gather.probe_here", lambda request: READY)
+    monkeypatch.setattr("trainwiz.core.plan.gather.probe_here", lambda request: machine)
     used = tracer(hung_worker)
-    words = ["--profile", "2080super", "--dataset", "sample-proteins", *mode, "--dry-run", "--plain"]
-    assert main(words) == 0 and used == []
-
-
-def test_a_cpu_run_is_not_traced(tracer, monkeypatch):
-    monkeypatch.delenv(ENVIRONMENT)
-    used = tracer(hung_worker)
-    assert main(["--profile", "cpu-demo", "--dry-run", "--plain"]) == 0
-    assert used == []
+    assert main(["--profile", *words.split(), "--dry-run", "--plain"]) == 0 and used == []
 
 
 @pytest.mark.real
+@pytest.mark.all
 def test_the_command_traces_the_demo_without_torch_of_its_own():
     code = (
         "import sys\nfrom trainwiz.tui.cli import main\n"

@@ -22,16 +22,15 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import CommandCard
-from trainwiz.tui.screens.run_dialogs import AskDialog
+from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.telemetry.written_run import NOW_S, write_run
 from tests.each import each
+from tests.tui.test_monitor import WIDE, looked, until
 
-WIDE = (120, 40)
 SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
 
 
@@ -41,22 +40,6 @@ def monitor_app(target: Target, *, readonly: bool = False, clock: Callable[[], f
 
 def of(folder: Path, replay_speed: float | None = None) -> Target:
     return Target("run", folder, folder.name, replay_speed=replay_speed)
-
-
-async def until(pilot: Pilot[int], holds: Callable[[], object], seconds: float = 10.0) -> None:
-    for _ in range(int(seconds / 0.05)):
-        if holds():
-            await pilot.pause()
-            return
-        await pilot.pause(0.05)
-    raise AssertionError("it did not happen in time")
-
-
-async def looked(pilot: Pilot[int]) -> MonitorScreen:
-    screen = pilot.app.screen
-    assert isinstance(screen, MonitorScreen)
-    await until(pilot, lambda: screen.snapshot is not None)
-    return screen
 
 
 def said(app: App[int]) -> list[str]:
@@ -74,8 +57,16 @@ def words_of(pilot: Pilot[int], selector: str) -> str:
 async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 1580)
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+    async with monitor_app(of(folder)).run_test(size=(60, 20)) as pilot:
+        screen = await looked(pilot)
+        # The key decides which way is offered first.
+        for key, focused in (("S", "now"), ("s", "checkpoint")):
+            await pilot.press(key)
+            button = pilot.app.screen.focused
+            assert isinstance(button, ActionButton) and button.action == focused
+            assert all(one.region.right <= 58 for one in pilot.app.screen.query(ActionButton))
+            await pilot.press("escape")
+            assert pilot.app.screen is screen
         await pilot.press("s")
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1580" in asked(pilot))
@@ -87,35 +78,24 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert "Asking the run to stop." in said(pilot.app)
 
 
-@pytest.mark.parametrize(("key", "focused"), [("s", "checkpoint"), ("S", "now")])
-async def test_the_key_decides_which_way_is_offered_first(tmp_path: Path, key: str, focused: str) -> None:
-    async with monitor_app(of(write_run(tmp_path / "run"))).run_test(size=(60, 20)) as pilot:
-        screen = await looked(pilot)
-        await pilot.press(key)
-        button = pilot.app.screen.focused
-        assert isinstance(button, ActionButton) and button.action == focused
-        assert all(one.region.right <= 58 for one in pilot.app.screen.query(ActionButton))
-        await pilot.press("escape")
-        assert pilot.app.screen is screen
+def cost(
+    wait_s: float | None = 70.0, again_s: float | None = 0.0, patience_s: float = 200.0, **more: object
+) -> StopCost:
+    known = {"checkpoint": None, "lost_steps": 3, "lost_s": 1.0, **more}
+    return StopCost(wait_s, again_s, patience_s, **known)  # type: ignore[arg-type]
 
 
 @each(
     ("cost", "words"),
     [
-        (
-            StopCost(2400.0, 0.0, 5000.0, None, 3, 7200.0),
-            ["may take 40 min; it is", "not ended after 83 min is ended by force"],
-        ),
-        (
-            StopCost(70.0, 2400.0, 200.0, None, 3, 1.0, "micro_step", save_s=30.0),
-            ["within 70 s", "The save takes about 30 s"],
-        ),
-        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, phase="paused"), ["waits for room on the disk"]),
-        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, phase="tokenising"), ["has not begun"]),
-        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, phase="evaluating"), ["left without a result", "may take 70 s"]),
-        (StopCost(70.0, 0.0, 200.0, None, 3, 1.0, waits_to_start=True), ["waits before it starts again"]),
-        (StopCost(0.3, 0.4, 62.0, None, 3, 1.0), ["within 1 s"]),
-        (StopCost(None, None, 60.0, None, None, None), ["goes on from there."]),
+        (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "not ended after 83 min is ended by force"]),
+        (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "The save takes about 30 s"]),
+        (cost(phase="paused"), ["waits for room on the disk"]),
+        (cost(phase="tokenising"), ["has not begun"]),
+        (cost(phase="evaluating"), ["left without a result", "may take 70 s"]),
+        (cost(waits_to_start=True), ["waits before it starts again"]),
+        (cost(0.3, 0.4), ["within 1 s"]),
+        (cost(None, None, lost_steps=None, lost_s=None), ["goes on from there."]),
     ],
 )
 def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) -> None:
@@ -124,16 +104,13 @@ def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) ->
     assert ("computed again" in text) == bool(cost.again_s and cost.again_s > 10)
 
 
-@pytest.mark.parametrize(
+@each(
     ("cost", "words"),
     [
-        (
-            StopCost(1.0, 0.0, 60.0, None, 3, 7200.0),
-            "3 steps, about 2 h of work (all so far: there is no checkpoint yet)",
-        ),
-        (StopCost(1.0, 0.0, 60.0, "checkpoint-9", 1, None), "1 step (since checkpoint-9)"),
-        (StopCost(1.0, 0.0, 60.0, "checkpoint-9", 0, 0.0), "loses nothing (since checkpoint-9)"),
-        (StopCost(None, None, 60.0, None, None, None), "No step was logged yet"),
+        (cost(lost_s=7200.0), "3 steps, about 2 h of work (all so far: there is no checkpoint yet)"),
+        (cost(checkpoint="checkpoint-9", lost_steps=1, lost_s=None), "1 step (since checkpoint-9)"),
+        (cost(checkpoint="checkpoint-9", lost_steps=0), "loses nothing (since checkpoint-9)"),
+        (cost(lost_steps=None), "No step was logged yet"),
     ],
 )
 def test_what_a_stop_at_once_loses_in_words(cost: StopCost, words: str) -> None:
@@ -156,7 +133,7 @@ async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pyte
         assert f"trainwiz runs resume {folder}" in text
 
 
-async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
+async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", status="stopped")
     write_checkpoint(folder, 1600)
     before = (folder / "state.json").read_bytes()
@@ -167,31 +144,19 @@ async def test_resume_asks_and_no_changes_nothing(tmp_path: Path) -> None:
         await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
         await pilot.press("right", "enter")
         assert pilot.app.screen is screen
-    assert (folder / "state.json").read_bytes() == before
-
-
-async def test_a_run_that_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", status="stopped")
-    (folder / "run.yaml").write_text("name: [")
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+        assert (folder / "state.json").read_bytes() == before
+        (folder / "run.yaml").write_text("name: [")
         await pilot.press("r", "enter")
         await until(pilot, lambda: any("run.yaml is broken at line 1" in message for message in said(pilot.app)))
-
-
-@pytest.mark.parametrize("key", ["s", "r"])
-async def test_readonly_refuses_what_changes_the_run(tmp_path: Path, key: str) -> None:
-    status = "stopped" if key == "r" else "running"
-    async with monitor_app(of(write_run(tmp_path / "run", status=status)), readonly=True).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
-        await pilot.press(key)
-        assert pilot.app.screen is screen
-        assert "read-only" in said(pilot.app)[0]
 
 
 async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:
     log = "".join(f"step {step}/80  loss 2.5\n" for step in range(4, 81, 4))
     folder = write_run(tmp_path / "run", status="finished", steps=20, log=log)
+    async with monitor_app(of(folder), readonly=True).run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        await pilot.press("s", "r")
+        assert pilot.app.screen is screen and all("read-only" in message for message in said(pilot.app))
     async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)
         for key in "sr":
@@ -219,9 +184,11 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 
 @pytest.mark.real
-async def test_a_real_run_is_stopped_and_resumed_from_the_monitor(own_folder: Path) -> None:
+async def test_a_detached_run_goes_on_alone_and_is_stopped_and_resumed_from_the_monitor(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ("--yes", *SMALL, "--max-steps", "200", "--output-dir", "run", "--detach", "--plain")
-    assert main(arguments) == 0
+    assert main(arguments) == 0 and "trainwiz monitor run" in capsys.readouterr().out
     run = RunFolder(own_folder / "run")
     async with monitor_app(of(run.path), clock=time.time).run_test(size=WIDE) as pilot:
         screen = await looked(pilot)

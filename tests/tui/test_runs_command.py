@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainwiz.core.errors import UsageError
+from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.attempts import Recovery, write_phase, write_recoveries
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import machine_identity, this_process
-from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
+from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 from trainwiz.tui.commands import runs
-from trainwiz.tui.commands.runs import run_compare, run_list, run_remove
-from trainwiz.tui.commands.runs_show import run_show, run_stop
+from trainwiz.tui.commands.runs import run_compare, run_list, run_remove, run_show, run_stop
 from trainwiz.tui.text import cells
 
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint
+from tests.core.supervise.conftest import Started, Starter
+from tests.fakes.marked import marked_pids, wait_until_gone
 
+LONG_STEP_S = 40 * 60
 HOSTILE = "\x1b[31m[bold]\x07"
 
 
@@ -54,21 +60,18 @@ def test_list(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert [(run["status"], run["step"]) for run in runs] == [("prepared", None), ("failed", 7)]
 
 
-@pytest.mark.parametrize(("width", "headings"), [(100, 6), (80, 5), (60, 4), (44, 3)])
 def test_list_fits_its_terminal(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, headings: int
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.path.rename(folder.path.with_name("模型-" + "a-long-name-" * 4))
-    monkeypatch.setattr(runs, "width_of", lambda stream: width)
-    assert run_list(as_json=False) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert len(first.split()) == headings
-    assert cells(first) <= width and cells(second) <= width
-    assert "failed" in second and "7 of 10" in second and second.startswith("模型-a-lo")
-
-
-def test_list_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
+    for width, headings in ((100, 6), (60, 4), (44, 3)):
+        monkeypatch.setattr(runs, "width_of", lambda stream, width=width: width)
+        assert run_list(as_json=False) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        assert len(first.split()) == headings
+        assert cells(first) <= width and cells(second) <= width
+        assert "failed" in second and "7 of 10" in second and second.startswith("模型-a-lo")
+    monkeypatch.chdir("/")
     assert run_list(as_json=False) == 0
     assert "no runs" in capsys.readouterr().out
 
@@ -76,9 +79,7 @@ def test_list_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_show("demo", as_json=False) == 0
     out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "\x07" not in out
-    assert "[bold]" in out
+    assert "\x1b" not in out and "\x07" not in out and "[bold]" in out
     assert "checkpoint-5   complete" in out
     assert "checkpoint-6   broken: optimizer.pt is cut off" in out
     assert "checkpoint-9 is not complete." in out
@@ -86,6 +87,10 @@ def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["state"]["exit"]["cause"] == "cuda_oom"
     assert [found["problem"] is None for found in document["checkpoints"]] == [True, False]
+    with pytest.raises(UsageError, match="Did you mean"):
+        run_show(folder.path.name.replace("demo", "demi"), as_json=False)
+    assert run_stop("demo", now=False) == 0
+    assert "is not running (failed)" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -133,9 +138,6 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     ):
         assert words in out
     assert "It waits for data." not in out
-
-
-def test_show_as_json_has_the_same(recovered: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_show("demo", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     last = document["state"]["attempts"][-1]
@@ -147,9 +149,7 @@ def test_show_as_json_has_the_same(recovered: RunFolder, capsys: pytest.CaptureF
         ("broken-checkpoint-9", "broken", 9),
     ]
     assert document["recoveries"][0]["after_step"] == 5
-
-
-def test_show_says_why_it_was_not_started_again(recovered: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    # It ends, and says why it was not started again.
     state = read_state(recovered)
     state.status, state.ended_s = "failed", time.time()
     state.attempts[-1].not_retried = "It was started again 3 times without a new checkpoint."
@@ -175,16 +175,6 @@ def test_list_tells_of_runs_elsewhere(
     assert run_show("demo", as_json=False) == 0
 
 
-def test_an_unknown_run_names_the_nearest(folder: RunFolder) -> None:
-    with pytest.raises(UsageError, match="Did you mean"):
-        run_show(folder.path.name.replace("demo", "demi"), as_json=False)
-
-
-def test_stop_of_what_does_not_run(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_stop("demo", now=False) == 0
-    assert "is not running (failed)" in capsys.readouterr().out
-
-
 def test_remove_asks(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="add --yes"):
         run_remove("demo", yes=False)
@@ -197,12 +187,8 @@ def test_remove_asks(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys:
     # A part of a name is enough to be asked about, not to be removed without a question.
     with pytest.raises(UsageError, match="Did you mean"):
         run_remove("demo", yes=True)
-    assert run_remove(folder.path.name, yes=True) == 0
-    assert not folder.path.exists()
-    assert "Removed" in capsys.readouterr().out
-
-
-def test_an_active_run_is_not_removed(folder: RunFolder) -> None:
+    before = read_state(folder)
+    # A run that goes on is not removed.
     state = read_state(folder)
     state.status, state.supervisor, state.machine = "running", this_process(), machine_identity()
     state.heartbeat_s = time.time()
@@ -210,6 +196,10 @@ def test_an_active_run_is_not_removed(folder: RunFolder) -> None:
     with pytest.raises(UsageError, match="stop it first"):
         run_remove(folder.path.name, yes=True)
     assert folder.is_run()
+    write_state(folder, before)
+    assert run_remove(folder.path.name, yes=True) == 0
+    assert not folder.path.exists()
+    assert "Removed" in capsys.readouterr().out
 
 
 def test_compare(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,3 +210,70 @@ def test_compare(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert "training.seed" not in out
     assert run_compare([folder.path.name, other.path.name], as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["settings"]["training.learning_rate"] == [0.0004, 0.001]
+
+
+# `runs stop` with real keepers.
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
+    monkeypatch.chdir(tmp_path)
+    starter = Starter(tmp_path)
+    yield starter
+    for started in starter.started:
+        for pid in marked_pids(started.mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def started(start: Starter, name: str, **variables: object) -> Started:
+    one = start(start.folder(name), **{"SAID_STEP_S": 0.1, **variables})
+    one.wait(lambda state: state.window is not None)
+    return one
+
+
+def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
+    start: Starter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD_SIZE=2)
+    assert run_show("long", as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert "To stop it  The step under way may take 40 min; it is finished before the save." in shown
+    assert run_stop("short", "long", "short", now=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("long: The step under way may take 40 min; it is finished before the save. ")
+    assert "after 51 min is ended by force" in lines[0]
+    assert lines[2].strip() == "trainwiz runs stop long --now"
+    assert sum("No process of the run is left." in line for line in lines) == 2
+    for one in (short, long):
+        assert one.state().status == "stopped"
+        assert wait_until_gone(one.mark, 5.0) == []
+
+
+def test_what_cannot_be_stopped_holds_up_no_other(start: Starter, capsys: pytest.CaptureFixture[str]) -> None:
+    here = started(start, "here")
+    away = RunFolder(start.root / "runs" / "away")
+    away.path.mkdir()
+    away.run_yaml.write_text("name: away\n")
+    write_state(away, RunState(status="running", machine="another", host="gpu-box", heartbeat_s=9e9, supervisor=None))
+    document = json.loads(away.state_json.read_text())
+    away.state_json.write_text(json.dumps({**document, "supervisor": {"pid": 1, "create_time": 1.0}}))
+    with pytest.raises(CannotRunError, match="away runs on gpu-box; stop it there"):
+        run_stop("away", "here", now=True)
+    assert here.state().status == "stopped"
+    assert read_state(away).status == "running"
+
+
+def test_a_name_that_is_wrong_stops_nothing_and_a_second_stop_says_since_when(
+    start: Starter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = started(start, "one", SAVE_S=3)
+    with pytest.raises(UsageError, match="There is no run 'ones'"):
+        run_stop("one", "ones", now=True)
+    assert one.state().status in ("starting", "running")
+    os.kill(one.supervisor(), signal.SIGTERM)
+    one.wait(lambda state: state.status == "stopping")
+    assert run_stop("one", now=False) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("one: It was asked to stop ")
+    assert "Stopped at step" in out and one.state().outcome is not None

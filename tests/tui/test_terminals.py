@@ -1,37 +1,18 @@
-"""The monitor in a real pseudo-terminal, as the kinds of terminals drive it."""
+"""The monitor on a real pseudo-terminal: kinds of terminals, signals that end it, and a terminal that is gone."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
-import select
-import struct
-import subprocess
+import signal
 import sys
-import termios
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.core.telemetry.written_run import write_run
 from tests.each import each
-
-PATIENCE_S = 300.0
-
-
-@each("term", ["dumb", "unknown", "vt100", "linux", "screen-256color"])
-def test_every_kind_of_terminal_shows_the_run_and_lets_go(tmp_path: Path, term: str) -> None:
-    command = [sys.executable, "-m", "trainwiz.tui", "monitor", str(write_run(tmp_path / "run"))]
-    with started(command, term) as (process, ours):
-        read_until(ours, b"1,600")
-        os.write(ours, b"q")
-        read_until(ours, None)
-        assert process.wait(PATIENCE_S) == 0
-
+from tools.benchmarks.terminal import Terminal
 
 BROKEN = """
 import sys
@@ -42,47 +23,57 @@ sys.exit(main())
 """
 
 
+def monitor_in(folder: Path, term: str, *program: str) -> Terminal:
+    """`program` watches a run in a terminal of this kind, whose size is the terminal's alone to tell."""
+    command = ["env", "-u", "COLUMNS", "-u", "LINES", f"TERM={term}", sys.executable, *program, "monitor"]
+    return Terminal([*command, str(write_run(folder / "run"))], os.environ, str(folder))
+
+
+@each("term", ["dumb", "unknown", "linux"])
+def test_every_kind_of_terminal_shows_the_run_and_lets_go(tmp_path: Path, term: str) -> None:
+    with monitor_in(tmp_path, term, "-m", "trainwiz.tui") as terminal:
+        terminal.seconds_until(b"1,600", timeout_s=120)
+        terminal.type(b"q")
+        assert terminal.wait() == 0
+
+
+def test_a_signal_that_ends_it_leaves_a_terminal_that_can_be_used(tmp_path: Path) -> None:
+    with monitor_in(tmp_path, "screen-256color", "-m", "trainwiz.tui") as terminal:
+        terminal.seconds_until(b"loss", b"1,600", timeout_s=120)
+        os.kill(terminal.pid, signal.SIGTERM)
+        # Out of the other screen, and the cursor and the line editor are back.
+        terminal.seconds_until(b"\x1b[?1049l", b"\x1b[?25h")
+        assert terminal.wait() == 130
+
+
 def test_a_screen_that_breaks_is_no_success(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", BROKEN, "monitor", str(write_run(tmp_path / "run"))]
-    with started(command, "xterm-256color") as (process, ours):
-        read_until(ours, b"ZeroDivisionError")
-        read_until(ours, None)
-        assert process.wait(PATIENCE_S) == 1
+    with monitor_in(tmp_path, "xterm-256color", "-c", BROKEN) as terminal:
+        terminal.seconds_until(b"ZeroDivisionError", timeout_s=120)
+        assert terminal.wait() == 1
 
 
-@contextlib.contextmanager
-def started(command: list[str], term: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The program in a terminal of its own, and what reads and writes there."""
-    ours, theirs = pty.openpty()
-    # Not 80 x 25, which is what Rich takes for a dumb terminal whatever its size.
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {"TERM": term}
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
-    ) as process:
-        os.close(theirs)
-        try:
-            yield process, ours
-        finally:
-            process.kill()
-            os.close(ours)
-
-
-def read_until(terminal: int, wanted: bytes | None) -> None:
-    """Reads what the program draws until `wanted` was drawn, or until it closes the terminal."""
-    seen = b""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if not select.select([terminal], [], [], 0.2)[0]:
-            continue
-        try:
-            part = os.read(terminal, 65_536)
-        except OSError:
-            part = b""
-        if not part:
-            assert wanted is None, "the program ended"
-            return
-        seen += part
-        if wanted is not None and wanted in seen:
-            return
-    pytest.fail(f"{wanted!r} did not come in {PATIENCE_S:g} s; the last that did: {seen[-300:]!r}")
+@each("blocked", [False, True])
+def test_a_terminal_that_is_gone_keeps_no_process(tmp_path: Path, blocked: bool) -> None:
+    """`blocked`: also where nobody tells it (no SIGHUP) and its threads wait for the terminal."""
+    program = tmp_path / "stays.py"
+    program.write_text(
+        "import signal\n"
+        "from textual.screen import Screen\n"
+        "from trainwiz.tui import app as terminal_gone\n"
+        f"if {blocked}:\n"
+        "    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "    terminal_gone.ENDING = ()\n"
+        "class Shown(Screen):\n"
+        "    def on_mount(self):\n"
+        "        self.set_interval(0.1, self.refresh)\n"
+        "terminal_gone.TrainwizApp(lambda: Shown()).run()\n"
+    )
+    with Terminal([sys.executable, str(program)], os.environ, str(tmp_path)) as terminal:
+        terminal.seconds_until(b"\x1b[?1049h", timeout_s=120)
+        time.sleep(0.5)
+        terminal.hang_up()
+        for _ in range(400):
+            if not Path(f"/proc/{terminal.pid}/fd/0").exists():
+                return
+            time.sleep(0.05)
+        pytest.fail("it is still there")

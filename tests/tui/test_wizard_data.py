@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.data.summary import DataSummary
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, applies, parse_field, shown_value
 from trainwiz.tui.screens.plan_offers import browse_data, found_column
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.facts import fact_lines, findings_of, rows_words
+from trainwiz.tui.widgets.facts import data_facts, findings_of
 
 from tests.tui.wizard_parts import MACHINE
 
@@ -44,7 +43,7 @@ def state_of(reader: PlanReader, request: PlanRequest) -> PlanState:
 
 
 def said(state: PlanState) -> str:
-    return " ".join(line.plain.strip() for line in fact_lines(state, 400, UNICODE_MARKS))
+    return " ".join(line.plain.strip() for line in data_facts(state, 400, UNICODE_MARKS))
 
 
 PAIRS = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": "c"}, {"prompt": "d", "response": "e"}]
@@ -60,35 +59,25 @@ def test_a_file_in_a_folder_is_no_data_set_of_the_hub_and_its_rows_are_not_denie
     hub = state_of(PlanReader(MACHINE), asked("someone/a-set"))
     assert hub.plan is not None and applies(FIELD_BY_ID["split"], hub.plan)
     assert "No rows could be read." in said(hub)
+    assert "someone/a-set" in field_view(hub, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
 
 
-def test_the_columns_can_be_chosen_where_nobody_knows_them(here: Path):
+def test_columns_are_found_or_said_to_be_missing_once_and_can_be_chosen(here: Path):
+    column, reader = FIELD_BY_ID["column"], PlanReader(MACHINE)
+    state = state_of(reader, asked(rows(here / "found.jsonl", {"note": "x", "sequence": "MKV"})))
+    assert field_view(state, column, UNICODE_MARKS).value == "sequence"
+    assert found_column(state, FIELD_BY_ID["target_column"]) == "", "the letters of a protein have no target"
     name = rows(here / "a.jsonl", *({"first": "MKV", "second": "MSS"} for _ in range(9)))
-    reader = PlanReader(MACHINE)
     state = state_of(reader, asked(name))
     assert state.reading.data is None and state.reading.glance is not None
     assert [column.name for column in state.reading.glance.columns] == ["first", "second"]
-    assert field_view(state, FIELD_BY_ID["column"], UNICODE_MARKS).value == "not found"
-    chosen = with_values(state.request, FIELD_BY_ID["column"], {"data.sources.0.text_column": "second"})
-    mended = state_of(reader, chosen)
+    views = [field_view(state, FIELD_BY_ID[field], UNICODE_MARKS) for field in ("data", "column")]
+    words = " ".join((*(view.invalid for view in views), said(state)))
+    assert views[1].value == "not found" and words.count("does not say which column") == 1
+    assert "“Text column”" in words and "text_column" not in words
+    mended = state_of(reader, with_values(state.request, column, {"data.sources.0.text_column": "second"}))
     assert mended.reading.data is not None and mended.reading.glance is not None
     assert mended.reading.glance.text == 1
-
-
-def test_a_column_that_is_not_found_is_said_once_and_by_the_name_of_its_field(here: Path):
-    name = rows(here / "a.jsonl", {"title": "t", "body": "MKV"})
-    state = state_of(PlanReader(MACHINE), asked(name))
-    views = [field_view(state, FIELD_BY_ID[field], UNICODE_MARKS).invalid or "" for field in ("data", "column")]
-    words = " ".join((*views, said(state)))
-    assert words.count("does not say which column") == 1
-    assert "“Text column”" in words and "text_column" not in words
-
-
-def test_the_column_that_was_found_is_named(here: Path):
-    name = rows(here / "a.jsonl", {"note": "x", "sequence": "MKV"})
-    state = state_of(PlanReader(MACHINE), asked(name))
-    assert field_view(state, FIELD_BY_ID["column"], UNICODE_MARKS).value == "sequence"
-    assert found_column(state, FIELD_BY_ID["target_column"]) == "", "the letters of a protein have no target"
 
 
 def test_rows_with_an_empty_target_are_counted_and_named_by_their_line(here: Path):
@@ -124,13 +113,6 @@ def test_a_file_that_vanishes_is_a_sentence(here: Path):
     assert gone.reading.glance is None and gone.plan is not None
 
 
-def test_a_hub_that_cannot_be_asked_is_a_sentence(here: Path):
-    state = state_of(PlanReader(MACHINE), asked("nobody/nothing"))
-    assert "nobody/nothing" in field_view(state, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
-    assert applies(FIELD_BY_ID["split"], state.plan)
-    assert not applies(FIELD_BY_ID["split"], state_of(PlanReader(MACHINE), asked("sample-proteins")).plan)
-
-
 def test_held_out_data_of_its_own_is_one_source(here: Path):
     spec = FIELD_BY_ID["validation_data"]
     train, held = rows(here / "a.jsonl", *[{"text": "MKV"}] * 9), rows(here / "b.jsonl", *[{"text": "MSS"}] * 4)
@@ -149,26 +131,3 @@ def test_the_picker_opens_beside_the_present_file(here: Path):
     assert (picker._folder, picker._started_at) == (here / "sub", "a.jsonl")
     sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")))
     assert sample._folder == here
-
-
-def test_several_files_are_counted(here: Path):
-    (here / "parts").mkdir()
-    for number in range(3):
-        rows(here / "parts" / f"{number}.jsonl", {"text": "MKV"})
-    assert " in 3 files." in said(state_of(PlanReader(MACHINE), asked("parts")))
-
-
-def test_real_proteins(here: Path, shared_data: Path):
-    state = state_of(PlanReader(MACHINE), asked(str(shared_data / "uniref90_10k.parquet")))
-    assert "9,900 rows to learn from, counted; 100 held out." in said(state)
-    assert state.reading.glance is not None
-    assert [(column.name, column.is_text) for column in state.reading.glance.columns] == [
-        ("id", True),
-        ("sequence", True),
-    ]
-
-
-def test_sequences_of_joined_texts_are_about_so_many():
-    """They are counted by the mean length of a text; only rows are counted one by one."""
-    joined = DataSummary(74, False, (512,) * 74, texts=1000, validation_rows=4)
-    assert rows_words(joined, joined=True).startswith("About 74 training sequences")

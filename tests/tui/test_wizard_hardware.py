@@ -22,17 +22,19 @@ from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, MODEL, parse_field
-from trainwiz.tui.screens.plan_machine import BY_HAND, asked_gpus
-from trainwiz.tui.screens.plan_state import start_obstacle, with_invalid, with_values
+from trainwiz.tui.screens.plan_machine import BY_HAND, asked_gpus, toggled
+from trainwiz.tui.screens.plan_reader import PlanReader
+from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_invalid, with_values
+from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets import gpu_choice
 from trainwiz.tui.widgets.field_row import FieldRow
-from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow
+from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow, RowView, Shown, row_lines, row_views
 
 from tests.each import each
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
 from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
 from tests.tui.wizard_keys import WIDE, go, shown, shown_in, to_field, type_into, until
-from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+from tests.tui.wizard_parts import FrozenReader, frozen_app, plain, settled
 
 DEMO = PlanRequest(profile="cpu-demo")
 TALL = (120, 60)
@@ -222,29 +224,38 @@ async def test_a_card_that_leaves_the_list_and_a_driver_that_goes_are_sentences(
         assert app.screen.state.step == MODEL
 
 
-async def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None:
+def read_of(overrides: dict[str, object]) -> tuple[PlanState, list[RowView]]:
+    """What the step would show."""
+    request = replace(DEMO, overrides=overrides)
+    *_, reading = PlanReader().read(request, lambda: False)
+    state = PlanState(request, reading=reading, updating=False)
+    assert reading.machine is not None
+    return state, row_views(Shown(reading.machine, reading.machine), asked_gpus(state))
+
+
+def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None:
     parts = [FakeMig(uuid="MIG-a"), FakeMig(uuid="MIG-b", gpu_instance=2, memory_used=GIB)]
     driver.write([card(0, name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", mig=True, slices=parts)])
-    app = wizard()
-    async with app.run_test(size=TALL) as pilot:
-        await looked(pilot, 3)
-        assert "Cut into MIG slices" in shown(app) and chosen(pilot) == ["MIG-a"]
-        rows(pilot)[2].press()
-        await until(pilot, lambda: app.screen.state.request.overrides == {"engine.gpus": ["MIG-b"]})
-        await settled(pilot)
-        plan = app.screen.state.plan
-        assert chosen(pilot) == ["MIG-b"] and visible_gpus(plan.config) == "MIG-b"
-        assert plan.memory.capacity_bytes == parts[1].memory_total - GIB and "MIG" in plan.memory.device
-        assert not has_unknown_gpu(pilot)
+    state, views = read_of({})
+    assert [view.is_chosen for view in views] == [False, True, False]
+    assert "Cut into MIG slices" in plain(row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True))
+    assert state.reading.machine is not None
+    assert toggled(state.reading.machine, state, views[2].gpu) == ["MIG-b"]
+    state, views = read_of({"engine.gpus": ["MIG-b"]})
+    assert [view.is_chosen for view in views] == [False, False, True]
+    plan = state.plan
+    assert plan is not None and visible_gpus(plan.config) == "MIG-b" and "MIG" in plan.memory.device
+    assert plan.memory.capacity_bytes == parts[1].memory_total - GIB
+    assert not any(one.code == "unknown_gpu" for one in plan.findings)
 
 
-async def test_a_visible_devices_variable_is_obeyed(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visible_devices_variable_is_obeyed(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     driver.write([card(n) for n in range(3)])
-    async with wizard().run_test(size=TALL) as pilot:
-        await looked(pilot, 3)
-        assert chosen(pilot) == ["GPU-1", "GPU-2"] and not rows(pilot)[0].can_focus
-        assert "Not visible to this process (CUDA_VISIBLE_DEVICES=1,2)." in shown_in(pilot)
+    _, views = read_of({})
+    assert [(view.is_chosen, view.can_be_chosen) for view in views] == [(False, False), (True, True), (True, True)]
+    words = plain(row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True))
+    assert "Not visible to this process (CUDA_VISIBLE_DEVICES=1,2)." in words
 
 
 # Another machine.

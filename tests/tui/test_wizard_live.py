@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
 from textual.widgets import Input
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.plan import gather
@@ -30,20 +29,15 @@ from tests.tui.wizard_parts import GIB, FrozenReader, frozen_app, settled
 KEY_GAP_S = 0.03
 
 
-class SlowReader(FrozenReader):
-    """Takes its time for each request, and counts how many it works on at once."""
+class CountingReader(FrozenReader):
+    """Counts how many requests it works on at once."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(findings=())
-        self._seconds = seconds
-        self._at_once = 0
-        self.most_at_once = 0
+    _at_once = most_at_once = 0
 
     def read(self, request, is_cancelled):
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
-            time.sleep(self._seconds)
             yield from super().read(request, is_cancelled)
         finally:
             self._at_once -= 1
@@ -69,12 +63,11 @@ async def type_fast(pilot, text: str) -> None:
         await asyncio.sleep(KEY_GAP_S)
 
 
-@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.3, marks=pytest.mark.all)])
-async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(seconds, monkeypatch):
+async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(monkeypatch):
     # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
     monkeypatch.setattr(plan_maker, "BURST_S", 10 * plan_maker.BURST_S)
     monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * plan_maker.TYPING_PAUSE_S)
-    reader = SlowReader(seconds)
+    reader = CountingReader(findings=())
     app = frozen_app(reader)
     async with app.run_test(size=WIDE) as pilot:
         await settled(pilot)
@@ -102,10 +95,6 @@ async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
         await type_into(pilot, "9")
         await settled(pilot)
         assert app.screen.state.plan.batch.micro_batch == 9
-
-
-def test_the_last_of_fast_keys_waits_for_less_than_a_preview_may_take():
-    assert 0.03 < plan_maker.TYPING_PAUSE_S < 0.05, "held keys repeat every 30 ms; a key is drawn after 50 at most"
 
 
 def test_only_the_newest_request_is_worked_on():
@@ -153,11 +142,10 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
         reader.close()
 
 
-@pytest.mark.parametrize("profile", ["2080super", pytest.param("a6000", marks=pytest.mark.all)])
-def test_a_remedy_says_what_planning_it_gives(profile, tmp_path, monkeypatch):
+def test_a_remedy_says_what_planning_it_gives(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = probe_here(PlanRequest())
-    reader, request, readings = PlanReader(here), PlanRequest(profile=profile), []
+    reader, request, readings = PlanReader(here), PlanRequest(profile="2080super"), []
     (*_, last) = reader.read(request, lambda: False)
     reader.improve(request, lambda: False, readings.append)
     remedies = numbered_remedies(last.plan.findings)
@@ -247,9 +235,7 @@ async def test_an_old_plan_is_dimmed_and_never_blank():
 
 
 def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
-    bar, *legend = (line.plain for line in part_lines({"weights": GIB, "activations": 3 * GIB}, 40, UNICODE_MARKS))
-    assert bar == "█" * 30 + "▓" * 10 and " ".join(legend) == "█ activations 3.0  ▓ weights 1.0", "the largest first"
-    parts = {"weights": 4 * GIB, "gradients": 2 * GIB, "activations": 2 * GIB, "context": 1}
+    parts = {"gradients": 2 * GIB, "weights": 4 * GIB, "activations": 2 * GIB, "context": 1}
     bar, *legend = (line.plain for line in part_lines(parts, 40, UNICODE_MARKS))
     assert bar == "█" * 20 + "▓" * 10 + "▒" * 10
     assert "  ".join(legend).split("  ") == ["█ weights 4.0", "▓ gradients 2.0", "▒ activations 2.0"]

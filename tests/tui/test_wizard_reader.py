@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-import yaml
-from trainwiz.core.config import RunConfig
+from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import Finding, Remedy
-from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
+from trainwiz.core.profile import load_profile, use_profile
+from trainwiz.tui import choices, cli
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.wizard import wizard_request
@@ -23,15 +23,15 @@ from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import Started, command_line, help_parts, start_plan
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, parse_field
-from trainwiz.tui.screens.plan_reader import PlanReader, planned_files
-from trainwiz.tui.screens.plan_state import Offer, PlanState, field_problem, with_values
+from trainwiz.tui.screens.plan_reader import PlanReader
+from trainwiz.tui.screens.plan_state import PlanState, field_problem, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.plan_strip import strip_lines
 
+from tests.each import each
 from tests.tui.wizard_parts import plain, settled
 
 
@@ -49,53 +49,21 @@ def last(reader: PlanReader, request: PlanRequest):
     return [*reader.read(request, lambda: False)][-1]
 
 
-def test_a_first_start_opens_on_the_demo(tmp_path):
-    request, at_review = wizard_request(PlanRequest(), tmp_path)
-    assert (request.profile, at_review) == ("cpu-demo", False)
-
-
-def test_a_profile_that_was_asked_for_opens_at_the_review(tmp_path):
+def test_what_the_wizard_opens_on(tmp_path):
+    assert wizard_request(PlanRequest(), tmp_path) == (PlanRequest(profile="cpu-demo"), False)
     assert wizard_request(PlanRequest(profile="2080super"), tmp_path)[1] is True
     assert wizard_request(PlanRequest(profile="cpu-demo"), tmp_path, at_review=True)[1] is True
-
-
-def test_the_profile_of_the_folder_fills_the_form(tmp_path):
-    from trainwiz.core.profile import use_profile
-
+    request, _ = wizard_request(PlanRequest(overrides={"data.sources": [{"name": "x.csv"}]}), tmp_path)
+    assert request.profile is None
     use_profile("3080-10g", tmp_path)
     request, at_review = wizard_request(PlanRequest(), tmp_path)
     assert (request.profile, at_review) == ("3080-10g", False)
 
 
-def test_own_data_without_a_profile_stays_without_one(tmp_path):
-    request, _ = wizard_request(PlanRequest(overrides={"data.sources": [{"name": "x.csv"}]}), tmp_path)
-    assert request.profile is None
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        PlanRequest(profile="cpu-demo"),
-        PlanRequest(profile="cpu-demo", overrides={"batch.micro_batch_size": 4, "training.epochs": 2.0}),
-        PlanRequest(profile="2080super"),
-        PlanRequest(profile="3080-10g-guide"),
-    ],
-    ids=["demo", "demo changed", "2080super", "3080 guide"],
-)
-def test_the_wizard_plans_what_the_command_plans(reader, request_):
-    """Byte for byte: the same config and the same numbers."""
-    reading = last(reader, request_)
-    expected = plan_run(request_, reader._machine)
-    assert reading.plan.config.model_dump_json() == expected.config.model_dump_json()
-    assert json.dumps(reading.plan.to_json(), default=str) == json.dumps(expected.to_json(), default=str)
-
-
 def test_data_is_read_once_for_each_source(reader, monkeypatch):
-    import trainwiz.core.plan.gather as edge
-
     read = []
-    real = edge.gather_data
-    monkeypatch.setattr(edge, "gather_data", lambda config: read.append(config) or real(config))
+    real = gather.gather_data
+    monkeypatch.setattr(gather, "gather_data", lambda config: read.append(config) or real(config))
     fresh = PlanReader(reader._machine)
     for steps in (10, 20, 30):
         reading = last(fresh, PlanRequest(profile="cpu-demo", overrides={"training.max_steps": steps}))
@@ -136,38 +104,19 @@ def test_lengths_follow_what_cuts_and_joins_texts(reader, tmp_path):
     assert len(set(seen[:4])) == 4 and seen[0] == seen[-1]
 
 
-def test_a_cancelled_reading_stops_before_it_reads(reader):
-    assert [*reader.read(PlanRequest(profile="cpu-demo"), lambda: True)] == []
-
-
-@pytest.mark.parametrize(
+@each(
     ("request_", "words"),
     [
         (PlanRequest(profile="cpu-dmo"), "cpu-demo"),
         (PlanRequest(profile="cpu-demo", overrides={"training.learning_rate": 99}), "training.learning_rate"),
         (PlanRequest(profile="cpu-demo", name="../x"), "name"),
     ],
-    ids=["unknown profile", "out of bounds", "name leaves its folder"],
 )
 def test_what_is_asked_wrongly_is_findings_and_no_plan(reader, request_, words):
+    assert [*reader.read(request_, lambda: True)] == [], "what is cancelled reads nothing"
     reading = last(reader, request_)
     assert reading.plan is None and reading.waits_for == ""
     assert any(words in finding.message for finding in reading.findings)
-
-
-def test_missing_data_is_an_error_of_the_plan(reader):
-    reading = last(reader, PlanRequest(profile="cpu-demo", overrides={"data.sources": [{"name": "no.csv"}]}))
-    assert any(finding.code == "missing_data" for finding in reading.plan.errors)
-
-
-def test_the_preview_is_what_a_start_writes(reader, tmp_path):
-    request = PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))
-    reading = last(reader, request)
-    shown = planned_files(reading.plan, tmp_path / "run")
-    folder = prepare_run(reading.plan, tmp_path / "run")
-    assert reading.folder == str(tmp_path / "run")
-    for name in ("run.yaml", "accelerate.yaml", "launch.sh", "plan.json"):
-        assert folder.file(name).read_text() == shown[name], name
 
 
 def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_path):
@@ -229,51 +178,30 @@ def test_a_plan_that_stands_for_a_while_is_dated_again(tmp_path):
         assert (later.folder == reading.folder) is stays
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        PlanRequest(profile="cpu-demo"),
-        PlanRequest(
-            profile="2080super",
-            overrides={
-                "training.max_steps": 100,
-                "training.learning_rate": 2e-5,
-                "engine.checkpointing": False,
-                "engine.precision": "fp16",
-                "data.sources.0.name": "my data.csv",
-                "data.sources.0.text_column": "7",
-                "training.seed": 7,
-                "batch.target_samples": None,
-            },
-            name="try",
-            output_dir="out/it's here",
-        ),
-    ],
-    ids=["demo", "many values"],
-)
-def test_the_command_of_the_review_asks_for_the_same(request_, monkeypatch):
+def test_the_command_of_the_review_asks_for_the_same(monkeypatch):
     """Parsed by a shell and by the real command, it gives the same request."""
-    import shlex
-
-    from trainwiz.core.config.build import build_config
-    from trainwiz.core.profile import load_profile
-    from trainwiz.tui import cli
-
-    words = shlex.split(command_line(request_))
+    request = PlanRequest(
+        profile="2080super",
+        overrides={
+            "training.max_steps": 100,
+            "training.learning_rate": 2e-5,
+            "engine.checkpointing": False,
+            "data.sources.0.name": "my data.csv",
+            "data.sources.0.text_column": "7",
+            "engine.environment": {"NCCL_B": "2 3"},
+            "training.loss_chunk": None,
+        },
+        name="try",
+        output_dir="out/it's here",
+    )
+    words = shlex.split(command_line(request))
     assert words[0] == "trainwiz" and words[-1] == "--yes"
-    seen = {}
-    import trainwiz.tui.choices as start
-
-    def catch(values):
-        seen["choices"] = parse_choices(values)
-        return 0
-
-    monkeypatch.setattr(start, "start", catch)
+    seen = []
+    monkeypatch.setattr(choices, "start", lambda values: seen.append(parse_choices(values)) or 0)
     assert cli.main(words[1:]) == 0
-    parsed = seen["choices"].request
-    assert (parsed.profile, parsed.name, parsed.output_dir) == (request_.profile, request_.name, request_.output_dir)
-    profile = load_profile(request_.profile)
-    ours, theirs = (build_config(profile, request.overrides, request.name) for request in (request_, parsed))
+    parsed = seen[0].request
+    assert (parsed.profile, parsed.name, parsed.output_dir) == (request.profile, request.name, request.output_dir)
+    ours, theirs = (build_config(load_profile("2080super"), one.overrides, one.name) for one in (request, parsed))
     assert ours.model_dump_json() == theirs.model_dump_json()
 
 
@@ -300,26 +228,14 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
     assert list(tmp_path.iterdir()) == [], "nothing is written before the launch"
 
 
-async def test_a_profile_for_another_card_says_why_it_cannot_start(reader):
-    if reader._machine.accelerator == "cuda":
-        pytest.skip("this machine has a GPU")
-    app = TrainwizApp(lambda: PlanScreen(PlanRequest(profile="2080super"), at_review=True, reader=reader))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
-        await pilot.press("enter")
-        await pilot.pause()
-        state = app.screen.state
-        assert "RTX 2080 Super" in state.problem and state.busy == ""
-        assert yaml.safe_load(state.reading.files["run.yaml"])["engine"]["precision"] == "fp16"
-        assert "deepspeed.json" in state.reading.files
-        assert RunConfig.model_validate(yaml.safe_load(state.reading.files["run.yaml"])).engine.strategy == "zero2"
-
-
-@pytest.mark.parametrize(
+@each(
     ("name", "content", "said"),
     [("cut.parquet", b"PAR1 and then nothing", "cut.parquet"), ("empty.fasta", b"", "is empty (0 bytes)")],
 )
-def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help(reader, tmp_path, name, content, said):
+def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help(
+    reader, tmp_path, monkeypatch, name, content, said
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
     request = with_values(PlanRequest(profile="cpu-demo"), FIELD_BY_ID["data"], {"data.sources.0.name": name})
     state = PlanState(request, step=0, reached=REVIEW, reading=last(reader, request), updating=False)
@@ -342,24 +258,6 @@ def test_epochs_that_were_asked_for_stay_epochs_beside_the_steps_that_they_come_
     assert parse_field(spec, "3", state.plan.config) == {"training.epochs": 3.0}
     profile = PlanRequest(profile="cpu-demo")
     assert field_view(PlanState(profile, reading=last(reader, profile)), spec, UNICODE_MARKS).value == "120 steps"
-
-
-async def test_a_typed_folder_wins_over_a_file_that_begins_like_it(tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data.csv").write_text("sequence\nMKT\n")
-    app = TrainwizApp(lambda: Chooser("Data", [Offer("data.csv")], "", "type a path"), ascii_only=False)
-    async with app.run_test() as pilot:
-        chooser = app.screen
-        await pilot.press(*"data")
-        assert [offer.value for offer in chooser._shown] == ["data", "data.csv"]
-        await pilot.press(".", "c")
-        assert [offer.value for offer in chooser._shown] == ["data.csv", "data.c"]
-
-
-def test_remedies_in_the_help_have_lines_of_their_own():
-    finding = Finding("x", "error", "hardware", "It is not here.", (Remedy("try this", "a --b"), Remedy("or that")))
-    _, parts = help_parts(PlanState(PlanRequest()), None, (finding,))
-    assert parts[-1] == ("Finding", "It is not here.\n  try this: a --b\n  or that")
 
 
 def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):

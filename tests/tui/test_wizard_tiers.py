@@ -126,15 +126,12 @@ async def test_a_start_takes_the_plan_on_the_screen(machine, monkeypatch):
         assert tracer.made[0].state != "dead", "a start that failed leaves the screen as it was"
 
 
-def test_formulas_alone_start_nothing(machine):
+def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
     tracer = Kept(hung_worker)
     reader = PlanReader(machine, "analytic", tracer)
     (*_, last) = reader.read(DEMO, lambda: False)
     reader.improve(DEMO, lambda: False, lambda reading: pytest.fail("nothing is better"))
     assert last.plan is not None and tracer.made == []
-
-
-def test_what_is_closed_begins_anew(machine):
     tracer = Kept(lambda: fixed_worker(GIB))
     reader = PlanReader(machine, "layers", tracer)
     try:
@@ -143,22 +140,15 @@ def test_what_is_closed_begins_anew(machine):
             list(reader.read(DEMO, lambda: False))
             reader.improve(DEMO, lambda: False, readings.append)
             assert readings[-1].plan.memory.allocated_bytes == GIB
+            reader.improve(PlanRequest("cpu-demo"), lambda: False, lambda reading: pytest.fail("of another request"))
             reader.close()
             assert [worker.state for worker in tracer.made] == ["dead"] * turn
     finally:
         reader.close()
 
 
-def test_another_request_is_not_improved(machine):
-    reader = PlanReader(machine, "layers", Kept(hung_worker))
-    try:
-        list(reader.read(DEMO, lambda: False))
-        reader.improve(PlanRequest("cpu-demo"), lambda: False, lambda reading: pytest.fail("of another request"))
-    finally:
-        reader.close()
-
-
 @pytest.mark.real
+@pytest.mark.all
 def test_the_process_that_draws_never_loads_torch():
     code = (
         "import asyncio, sys, time\n"
@@ -193,7 +183,7 @@ def measurement(machine: Machine) -> Measurement:
 
 def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     reads = []
-    history = History(history_path, lambda wanted: reads.append(wanted) or load(wanted))
+    history = History(history_path(), lambda wanted: reads.append(wanted) or load(wanted))
     assert history(machine) == () and reads == []
     append(measurement(machine))
     assert [one.step_s for one in history(machine)] == [1.0]

@@ -34,11 +34,6 @@ def test_chinese_fits_loses_nothing_and_begins_no_line_with_punctuation(width: i
         assert not [line for line in lines if line[-1] == "（"]
 
 
-def test_a_line_is_filled_where_there_is_no_space() -> None:
-    lines = wrap(CHINESE, 30)
-    assert all(cell_len(line) >= 20 for line in lines[:-1])
-
-
 def test_any_text_at_any_width_comes_back_whole() -> None:
     chance = random.Random(6)
     letters = "ab ，。（）中文字 －…—“”é％😀　\n"

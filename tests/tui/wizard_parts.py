@@ -25,19 +25,12 @@ from trainwiz.tui.screens.plan_state import Offer, Reading
 GIB = 1024**3
 NOW = datetime(2026, 11, 21, 14, 2)
 
+CARD = Gpu(
+    index=0, uuid="GPU-1", name="NVIDIA GeForce RTX 2080 SUPER", memory_total_bytes=8 * GIB,
+    memory_free_bytes=int(7.8 * GIB), compute_capability="7.5", driver="550.54", catalogue_name="RTX 2080 Super",
+)  # fmt: skip
 MACHINE = Machine(
-    gpus=(
-        Gpu(
-            index=0,
-            uuid="GPU-1",
-            name="NVIDIA GeForce RTX 2080 SUPER",
-            memory_total_bytes=8 * GIB,
-            memory_free_bytes=int(7.8 * GIB),
-            compute_capability="7.5",
-            driver="550.54",
-            catalogue_name="RTX 2080 Super",
-        ),
-    ),
+    gpus=(CARD,),
     cpu_cores=12,
     ram_total_bytes=int(62.7 * GIB),
     ram_available_bytes=50 * GIB,
@@ -123,27 +116,26 @@ def make_frozen_plan(
     samples = micro * accumulation
     length = config.batch.sequence_length
     steps = config.training.max_steps or 1
+    batch = BatchPlan(
+        micro, accumulation, 1, length, samples, samples * length, 1_130_000, 2_000_000, None, -6.4e-5,
+        padded_tokens=1_450_000, padding_waste=0.22, arranged_waste=0.04,
+    )  # fmt: skip
+    time = TimePlan(
+        step_s=700, step_low_s=460, step_high_s=1150, steps=steps, epochs=None,
+        total_s=700 * steps, total_low_s=460 * steps, total_high_s=1150 * steps,
+        evaluation_s=10, saving_s=10, tokens_per_s=2000, fraction_of_peak=0.2, basis="roofline",
+        verdict="implausible" if steps > 10_000 else "plausible", basis_text="roofline",
+        total_tokens=samples * length * steps, real_tokens=1_130_000 * steps,
+        energy_low_kwh=0.03 * steps, energy_high_kwh=0.06 * steps,
+        energy_cost_low=0.009 * steps, energy_cost_high=0.018 * steps, currency="EUR",
+    )  # fmt: skip
     return Plan(
         machine=machine,
         config=config,
         model=PlannedModel(
             config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000, "trains from scratch (random weights)"
         ),
-        batch=BatchPlan(
-            micro,
-            accumulation,
-            1,
-            length,
-            samples,
-            samples * length,
-            1_130_000,
-            2_000_000,
-            None,
-            -6.4e-5,
-            padded_tokens=1_450_000,
-            padding_waste=0.22,
-            arranged_waste=0.04,
-        ),
+        batch=batch,
         memory=MemoryPlan(
             tier="analytic",
             allocated_bytes=5 * GIB,
@@ -167,30 +159,7 @@ def make_frozen_plan(
             needed_bytes=int(4.9 * GIB),
             needed_high_bytes=int(5.6 * GIB),
         ),
-        time=TimePlan(
-            step_s=700,
-            step_low_s=460,
-            step_high_s=1150,
-            steps=steps,
-            epochs=None,
-            total_s=700 * steps,
-            total_low_s=460 * steps,
-            total_high_s=1150 * steps,
-            evaluation_s=10,
-            saving_s=10,
-            tokens_per_s=2000,
-            fraction_of_peak=0.2,
-            basis="roofline",
-            verdict="implausible" if steps > 10_000 else "plausible",
-            basis_text="roofline",
-            total_tokens=samples * length * steps,
-            real_tokens=1_130_000 * steps,
-            energy_low_kwh=0.03 * steps,
-            energy_high_kwh=0.06 * steps,
-            energy_cost_low=0.009 * steps,
-            energy_cost_high=0.018 * steps,
-            currency="EUR",
-        ),
+        time=time,
         findings=findings,
     )
 

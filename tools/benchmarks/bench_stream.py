@@ -21,9 +21,9 @@ from trainwiz.core.data.texts import TextRows
 from trainwiz.core.training.tokenizer import trained_tokenizer
 
 from tools.benchmarks.measure import Result
-from tools.benchmarks.stream_data import write_parquet, write_shards
+from tools.benchmarks.stream_data import write_parquet
 
-ROWS, SHARD_ROWS, SHARDS = 10_000_000, 200_000, 8
+ROWS = 10_000_000
 PACED_ROWS, WORKERS, RANKS = 300_000, 2, 2
 """Three row groups: `datasets` makes a whole group into rows at once, and in a short run that is all there is to see."""
 VOCABULARY = 8000
@@ -35,20 +35,15 @@ Arm = dict[str, Any]
 def run(rows: int = ROWS, repeats: int = REPEATS) -> list[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        parquet, shards = folder / "rows.parquet", folder / "shards"
+        parquet = folder / "rows.parquet"
         write_parquet(parquet, rows)
-        write_shards(shards, min(rows, SHARD_ROWS), SHARDS)
         _tokenizer(folder / "tokenizer", parquet)
         given: Arm = {"folder": str(folder / "run"), "tokenizer": str(folder / "tokenizer"), "workers": WORKERS}
         (folder / "run").mkdir()
-        (folder / "shard-run").mkdir()
         of_parquet = {**given, "data": str(parquet), "columns": ["source", "target"], "kind": "parquet"}
-        of_shards = {**given, "folder": str(folder / "shard-run"), "data": str(shards), "kind": "webdataset"}
-        of_shards["columns"] = ["source.txt", "target.txt"]
         return [
             *_every_row(of_parquet, rows, folder),
             *_pace("parquet", of_parquet, min(PACED_ROWS, rows), repeats),
-            *_pace("tar shards", of_shards, min(PACED_ROWS, rows, SHARD_ROWS // 2), repeats),
         ]
 
 

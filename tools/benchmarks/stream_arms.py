@@ -110,8 +110,7 @@ def datasets(given: dict[str, Any]) -> dict[str, Any]:
     from datasets import load_dataset
 
     memory = Memory()
-    files = str(Path(given["data"]) / "*.tar") if given["kind"] == "webdataset" else given["data"]
-    stream = load_dataset(given["kind"], data_files=files, split="train", streaming=True)
+    stream = load_dataset(given["kind"], data_files=given["data"], split="train", streaming=True)
     encoder, collate = tokens_of(given)
     data = Foreign(stream.shuffle(seed=0, buffer_size=SHUFFLE_BUFFER), given["columns"], encoder)
     return paced(DataLoader(data, MICRO_BATCH, num_workers=given["workers"], collate_fn=collate), given, memory)

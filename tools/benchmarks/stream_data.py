@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,21 +22,6 @@ def write_parquet(path: Path, rows: int) -> None:
         writer.write_table(table, row_group_size=GROUP_ROWS)
     if writer is not None:
         writer.close()
-
-
-def write_shards(folder: Path, rows: int, shards: int) -> None:
-    """WebDataset shards: NUMBER.source.txt and NUMBER.target.txt for each row."""
-    folder.mkdir()
-    columns = pa.concat_tables(_tables(rows)).to_pydict()
-    each = -(-rows // shards)
-    for shard in range(shards):
-        with tarfile.open(folder / f"{shard:05}.tar", "w") as tar:
-            for number in range(shard * each, min(rows, (shard + 1) * each)):
-                for side in WORDS:
-                    data = columns[side][number].encode()
-                    member = tarfile.TarInfo(f"{number:08}.{side}.txt")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
 
 
 def _tables(rows: int) -> Iterator[pa.Table]:

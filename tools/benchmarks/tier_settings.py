@@ -9,9 +9,10 @@ from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
+
+from tools.benchmarks.family_traces import attention_projections
 
 LORA = {"lora_rank": 8, "lora_dropout": True}
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import FrameType
 from typing import Any, TypeVar
@@ -24,12 +24,10 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.commands.plan import model_text
-from trainwiz.tui.headless.waiting import Waiting
+from trainwiz.tui.headless.waiting import Waiting, handling
 from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
 from trainwiz.tui.text import count, duration, duration_range, size
-
-# `trainwiz bench`: a few real steps of a plan on this machine, measured, and kept for the next plan.
 
 
 def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
@@ -82,23 +80,13 @@ def measured(
         return choices, None, None
 
 
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
+def interrupted_by_signals() -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does, so that the probe is cleared up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    numbers = [signal.SIGTERM]
-    # nohup sets it to be ignored, and that is what the user wants then.
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling({signal.SIGTERM: interrupt, signal.SIGHUP: interrupt})
 
 
 def keep(result: ProbeResult) -> str:
@@ -208,7 +196,6 @@ def rows_words(result: ProbeResult) -> str:
 
 
 def largest_words(result: ProbeResult) -> str:
-    """The largest micro-batch, and how far the search went."""
     measured = result.measurement
     assert measured is not None
     if not result.searched or measured.largest_micro_batch is None:
@@ -235,7 +222,8 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
     choices, plan, compared = measured(values, in_turns)
     if plan is None or compared is None:
         return EXIT_STOPPED
-    figures = measured_on(plan)
+    names = ("task", "precision", "strategy", "offload", "world_size", "micro_batch", "accumulation", "length")
+    figures = {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
     if choices.json:
         say_json({"comparison": {**figures, "alternatives": [asdict(turns) for turns in compared]}})
         return EXIT_FINISHED
@@ -251,11 +239,6 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
     return EXIT_FINISHED
 
 
-def measured_on(plan: Plan) -> dict[str, Any]:
-    names = ("task", "precision", "strategy", "offload", "world_size", "micro_batch", "accumulation", "length")
-    return {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
-
-
 TITLES = {
     "engine.attention": mark("Attention"),
     "engine.optimizer": mark("Optimizer"),
@@ -265,7 +248,6 @@ TITLES = {
 
 
 def title_of(turns: Turns) -> str:
-    """ "Attention"."""
     return tr(TITLES[next(iter(turns.changes))])
 
 

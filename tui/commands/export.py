@@ -31,27 +31,22 @@ def run_export(
     if script == slurm:
         message = tr("Say what to export: --script for the command of each machine, or --slurm for an sbatch file.")
         raise usage_error("bad_choice", "--script", message)
-    of_slurm = {"--account": account, "--partition": partition, "--qos": qos, "--time": time}
-    _refuse_idle(of_slurm if script else {"--main": main}, "--slurm" if script else "--script")
+    order = {"account": account, "partition": partition, "qos": qos, "time": time}
+    idle = {f"--{name}": value for name, value in order.items()} if script else {"--main": main}
+    for option, value in idle.items():
+        if value is not None:
+            other = "--slurm" if script else "--script"
+            raise usage_error("bad_choice", option, tr("{option} goes with {other}.", option=option, other=other))
     from trainwiz.core.launch.start import changed_config
 
     folder = find_run(run)
     config = changed_config(folder)
-    if script:
-        text = _script(config, folder, main)
-    else:
-        text = _slurm(config, folder, account=account, partition=partition, qos=qos, time=time)
+    text = _script(config, folder, main) if script else _slurm(config, folder, order)
     if output is None:
         sys.stdout.write(text)
-        return EXIT_FINISHED
-    _write(Path(output), text)
+    else:
+        _write(Path(output), text)
     return EXIT_FINISHED
-
-
-def _refuse_idle(options: dict[str, str | None], belongs_to: str) -> None:
-    for option, value in options.items():
-        if value is not None:
-            raise usage_error("bad_choice", option, tr("{option} goes with {other}.", option=option, other=belongs_to))
 
 
 def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
@@ -70,15 +65,7 @@ def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _slurm(
-    config: RunConfig,
-    folder: RunFolder,
-    *,
-    account: str | None,
-    partition: str | None,
-    qos: str | None,
-    time: str | None,
-) -> str:
+def _slurm(config: RunConfig, folder: RunFolder, order: dict[str, str | None]) -> str:
     from trainwiz.core.export.slurm import Planned, SlurmOrder, slurm_script
     from trainwiz.core.run.state import read_state
 
@@ -90,8 +77,7 @@ def _slurm(
         stop_s=read_state(folder).grace_s,
         host_ram_high_bytes=int(_number(memory, "host_ram_high_bytes") or 0) or None,
     )
-    order = SlurmOrder(account=account, partition=partition, qos=qos, time=time)
-    return slurm_script(config, folder.path.resolve(), planned, order)
+    return slurm_script(config, folder.path.resolve(), planned, SlurmOrder(**order))
 
 
 def _number(section: object, key: str) -> float | None:

@@ -111,11 +111,6 @@ def batch_text(plan: Plan) -> str:
     return tr("{batch} ({deviation} of the target)", batch=words, deviation=deviation(batch.deviation))
 
 
-def lengths_text(plan: Plan) -> str:
-    """ "up to 256 source and 64 target tokens each"; "" for a task without targets."""
-    return length_words(plan.task, plan.batch.sequence_length, plan.config.batch.target_length)
-
-
 def memory_text(plan: Plan, stream: TextIO) -> str:
     """ "0.6 of 23 GiB host RAM   ✓ fits", or "... on GPU 0 · RTX 3080 10GB"."""
     memory = plan.memory
@@ -219,7 +214,7 @@ def batch_lines(plan: Plan) -> Iterator[str]:
     """Product and tokens, lengths, real tokens, padding."""
     batch = plan.batch
     yield batch_text(plan)
-    yield lengths_text(plan)
+    yield length_words(plan.task, batch.sequence_length, plan.config.batch.target_length)
     if batch.real_tokens is not None and batch.effective_tokens:
         real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
         if batch.target_real_tokens is None:
@@ -301,8 +296,6 @@ def of_capacity(needed: int, capacity: int | None) -> str:
     verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ too little"), "error")
     return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
 
-
-# `trainwiz plan`.
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": mark("detected"),

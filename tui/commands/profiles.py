@@ -27,6 +27,7 @@ from trainwiz.tui.text import cells, count, number, pad, size, span
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.plan.gather import ProfileRow
+    from trainwiz.core.profile.save import SavedProfile
 
 
 # Profiles as text: their values, what differs, what a guide claims.
@@ -50,12 +51,12 @@ def card_words(gpu: str | None, count: int) -> str:
     return plain_text(gpu) if count == 1 else f"{count} × {plain_text(gpu)}"
 
 
-def say_values(profile: Profile) -> None:
-    rows = [
+def value_rows(profile: Profile | SavedProfile) -> list[list[str]]:
+    """key, value, why."""
+    return [
         [f"  {key}", value_words(value), plain_text(tr(profile.reasons.get(key, "")))]
         for key, value in profile.values.items()
     ]
-    say_table(rows, head=False)
 
 
 def say_claims(profile: Profile) -> None:
@@ -125,14 +126,6 @@ def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
             say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())
 
 
-# `trainwiz profiles ...`: list, show, use, current, diff, validate, save.
-
-
-def _list_head() -> list[str]:
-    batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
-    return ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
-
-
 def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
     """The profiles with these words, with what fits this machine; as text what fits comes first.
 
@@ -149,7 +142,9 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
         return EXIT_FINISHED
     shown = sorted(rows, key=lambda row: not row.fits_here)
     if shown:
-        say_table([_list_head(), *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
+        batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
+        head = ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
+        say_table([head, *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
     else:
         say(tr("No profile has these words; trainwiz profiles list shows all."))
     if hidden:
@@ -187,7 +182,6 @@ def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
 
 
 def _say_broken() -> None:
-    """How many files cannot be listed."""
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
         words = trn(
@@ -219,7 +213,7 @@ def run_show(name: str, *, as_json: bool) -> int:
         say(f"  {pad(tr('extends'), 10)}{plain_text(profile.extends)}")
     say(f"  {pad(tr('machine'), 10)}{machine_words(profile)}")
     say()
-    say_values(profile)
+    say_table(value_rows(profile), head=False)
     say_claims(profile)
     return EXIT_FINISHED
 
@@ -232,7 +226,6 @@ def run_use(name: str) -> int:
 
 
 def run_current(*, as_json: bool) -> int:
-    """The profile of the current folder."""
     name = current_profile(Path.cwd())
     if as_json:
         say_json({"profile": name})
@@ -244,7 +237,6 @@ def run_current(*, as_json: bool) -> int:
 
 
 def run_diff(a: str, b: str, *, as_json: bool) -> int:
-    """Where two profiles differ, with the reasons."""
     first, second = load_profile(a), load_profile(b)
     changes = diff_profiles(first, second)
     if as_json:
@@ -301,10 +293,7 @@ def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: b
     if saved.extends is not None:
         say(f"  {pad(tr('extends'), 10)}{plain_text(saved.extends)}")
     rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
-    rows += [
-        [f"  {key}", value_words(value), plain_text(tr(saved.reasons.get(key, "")))]
-        for key, value in saved.values.items()
-    ]
+    rows += value_rows(saved)
     if rows:
         say_table(rows, head=False)
     say(tr("  Use it here: trainwiz profiles use {name}", name=plain_text(saved.name)))

@@ -1,43 +1,52 @@
-"""`trainwiz runs ...`: list, compare, join, remove, resume."""
+"""`trainwiz runs ...`: list, compare, join, remove, resume, show, stop."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, CannotRunError, usage_error
 from trainwiz.core.files import bytes_below
+from trainwiz.core.history.run import benchmark_of, is_benchmark
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.launch.actions import stop_cost
+from trainwiz.core.run.attempts import advice_of, cause_words, change_words, phase_words
 from trainwiz.core.run.checkpoints import list_checkpoints
-from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
+from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder, name_for_commands
 from trainwiz.core.run.identity import PARTS
 from trainwiz.core.run.listing import (
     RESULTS,
+    RunDescription,
     RunSummary,
     check_removable,
     compare_runs,
+    describe_run,
     find_run,
     list_runs,
     list_runs_elsewhere,
     remove_run,
 )
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.output import is_terminal, say, say_json, width_of
-from trainwiz.tui.run_words import painted_status, steps_of
-from trainwiz.tui.text import aligned, cells, size
-
-# What the commands about runs have in common: steps and moments in words.
+from trainwiz.tui.headless.ending import benchmark_rows
+from trainwiz.tui.output import is_terminal, paint, say, say_json, width_of
+from trainwiz.tui.run_words import (
+    engine_problems,
+    evaluation_parts,
+    is_long,
+    painted_status,
+    steps_of,
+    verified_text,
+    wait_sentences,
+)
+from trainwiz.tui.text import aligned, cells, duration, pad, sentence_gap, size
 
 WIDEST_VALUE = 36
-
-
-def moment(time_s: float | None) -> str:
-    return "-" if time_s is None else moment_words(time_s)
 
 
 # `trainwiz runs list [--all]`.
@@ -72,10 +81,7 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
     rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
     for number, row in enumerate(aligned(*_fitted(rows, width_of(sys.stdout)))):
-        if number:
-            row[1] = painted_status(runs[number - 1].status, row[1])
-        else:
-            row[1] = f"  {row[1]}"
+        row[1] = painted_status(runs[number - 1].status, row[1]) if number else f"  {row[1]}"
         say("  ".join(row).rstrip())
     return EXIT_FINISHED
 
@@ -113,7 +119,7 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
         steps_of(run.step, run.max_steps),
         "-" if run.loss is None else f"{run.loss:.3f}",
         plain_text(run.model or "-", WIDEST_VALUE),
-        moment(run.started_s),
+        "-" if run.started_s is None else moment_words(run.started_s),
     )
 
 
@@ -121,7 +127,6 @@ def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
 
 
 def run_compare(runs: list[str], *, as_json: bool) -> int:
-    """Settings that differ, and results, side by side."""
     document = compare_runs([find_run(run) for run in runs])
     if as_json:
         say_json(document)
@@ -162,7 +167,6 @@ def _value(value: Any) -> str:
 
 
 def run_remove(run: str, *, yes: bool) -> int:
-    """Delete a run's folder, after asking; `--yes` answers."""
     folder = find_run(run, whole=yes)
     check_removable(folder)
     what = _what_goes(folder)
@@ -237,7 +241,10 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
 
     folder = find_run(run)
     config = changed_config(folder)
-    number = _checked(node if node is not None else _own_number(config), config)
+    number, nodes = node if node is not None else _own_number(config), config.engine.nodes
+    if not 0 <= number < nodes:
+        said = mark("--node is {node}; this run has {nodes} machines, numbered 0 to {last}.")
+        raise usage_error("bad_choice", "--node", tr(said, node=number, nodes=nodes, last=nodes - 1))
     if main is not None:
         os.environ[MAIN_VARIABLE] = str(parse_address(main))
     elif number > 0 and not os.environ.get(MAIN_VARIABLE):
@@ -254,19 +261,6 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
     return WorkerNode(folder, config, number, main_address(folder.path)).take_part()
 
 
-def _checked(node: int, config: RunConfig) -> int:
-    nodes = config.engine.nodes
-    if not 0 <= node < nodes:
-        message = tr(
-            "--node is {node}; this run has {nodes} machines, numbered 0 to {last}.",
-            node=node,
-            nodes=nodes,
-            last=nodes - 1,
-        )
-        raise usage_error("bad_choice", "--node", message)
-    return node
-
-
 def _own_number(config: RunConfig) -> int:
     """As Slurm says; a run of one machine has only the first."""
     text = "0" if config.engine.nodes == 1 else os.environ.get(SLURM_NODE, "")
@@ -274,3 +268,220 @@ def _own_number(config: RunConfig) -> int:
         message = tr("Say which machine of the run this is: --node 0 for the one that keeps it, --node 1 for the next.")
         raise usage_error("missing_choice", "--node", message)
     return int(text)
+
+
+# `trainwiz runs show`.
+
+LABEL_WIDTH = 12
+MOST_EVIDENCE = 3
+MOST_ADVICE = 5
+LEVEL_STYLES = {"error": "error", "warning": "warning"}
+
+Row = tuple[str, str]
+"""A label, empty on lines that go on with the one above, and a text without control characters."""
+
+
+def run_show(run: str, *, as_json: bool) -> int:
+    """One run: state, progress, attempts, checkpoints, how it ended."""
+    folder = find_run(run)
+    described = describe_run(folder)
+    if as_json:
+        say_json(described.to_json())
+        return EXIT_FINISHED
+    for label, text in _rows(folder, described):
+        say(pad(label, LABEL_WIDTH) + text)
+    return EXIT_FINISHED
+
+
+def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
+    yield tr("Run"), plain_text(run.summary.name)
+    yield from _state(run)
+    yield from _stop(folder, run.state)
+    yield from _setup(run)
+    if is_benchmark(folder) and not run.state.is_active:
+        yield from benchmark_rows(benchmark_of(folder))
+    for attempt in run.state.attempts:
+        yield from _attempt(attempt, run)
+    for found in run.checkpoints:
+        good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=plain_text(found.problem))
+        yield tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}"
+    for aside in run.set_aside:
+        later = tr("left behind when the training went on from an earlier one")
+        yield tr("Set aside"), f"{plain_text(aside.name)}   {tr('not complete') if aside.why == 'broken' else later}"
+    for words in run.state.notes:
+        yield tr("Note"), plain_text(words)
+    if folder.final_model.is_dir():
+        yield tr("Model lies"), plain_text(folder.final_model)
+    yield tr("Folder"), plain_text(folder.path)
+
+
+def _state(run: RunDescription) -> Iterator[Row]:
+    """How it stands: its state, what it does now, how it ended, and what watchers have to say."""
+    state = run.state
+    done = tr("{count} steps", count=steps_of(run.summary.step, run.summary.max_steps))
+    yield tr("State"), f"{painted_status(state.status, tr(state.status))}   {done}"
+    if run.phase is not None:
+        for_s = duration(max(0.0, time.time() - run.phase.since_s))
+        yield "", tr("{phase}, for {time}", phase=phase_words(run.phase), time=for_s)
+    if state.exit is not None:
+        yield "", plain_text(state.exit.message)
+        yield from _below(state.exit.evidence[:MOST_EVIDENCE])
+        last = state.attempts[-1].not_retried if state.attempts else None
+        if last:
+            yield "", plain_text(last)
+        yield from _below(filter(None, [verified_text(state)]))
+        if state.exit.remedy:
+            yield tr("Next"), plain_text(state.exit.remedy)
+    for advice in list(advice_of((*state.advice, *run.advice)))[-MOST_ADVICE:]:
+        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"), sys.stdout)
+        if advice.remedy:
+            yield "", advice.remedy
+
+
+def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
+    """What a stop with a checkpoint would take."""
+    sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
+    if sentences:
+        yield tr("To stop it"), sentence_gap().join(sentences)
+        if state.status == "stopping":
+            yield "", f"trainwiz runs stop {plain_text(name_for_commands(folder.path))} --now"
+
+
+def _setup(run: RunDescription) -> Iterator[Row]:
+    """What is trained, with what, and what came out so far."""
+    state = run.state
+    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
+    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
+    planned, actual = state.engine.get("planned"), state.engine.get("actual")
+    yield (
+        tr("Engine"),
+        plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned or tr("unknown"))),
+    )
+    for problem in engine_problems(state.engine):
+        yield "", paint(f"! {plain_text(problem)}", "warning", sys.stdout)
+    if run.summary.loss is not None:
+        yield tr("Loss"), f"{run.summary.loss:.4g}"
+    measured = evaluation_parts(state.outcome or {})
+    if measured:
+        yield tr("Held out"), tr(", ").join(measured)
+
+
+def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
+    """One start: when, from where, for how long; why trainwiz made it, what it changed, how it ended."""
+    state = run.state
+    is_last = attempt is state.attempts[-1]
+    last_sign_s = (time.time() if state.is_active else state.ended_s) if is_last else None
+    ended_s = attempt.ended_s or last_sign_s or attempt.started_s
+    yield (
+        tr("Attempt {number}", number=attempt.number),
+        tr(
+            "{moment}, from {origin}, {time}: {status}",
+            moment=moment_words(attempt.started_s),
+            origin=plain_text(attempt.resume or tr("the beginning")),
+            time=duration(max(0.0, ended_s - attempt.started_s)),
+            status=plain_text(tr(attempt.status or state.status)),
+        ),
+    )
+    if attempt.because is not None:
+        yield "", tr("started by trainwiz itself: {cause}", cause=cause_words(attempt))
+    yield from _below(change_words(attempt.changes, run.batch))
+    yield from _below(attempt.set_aside)
+    if not (is_last and state.exit is not None):
+        message = (attempt.exit or {}).get("message")
+        yield from _below(text for text in (message, attempt.not_retried) if text and isinstance(text, str))
+
+
+def _below(sentences: Iterable[str]) -> Iterator[Row]:
+    for sentence in sentences:
+        yield "", plain_text(sentence)
+
+
+# `trainwiz runs stop`.
+
+
+def run_stop(*runs: str, now: bool) -> int:
+    """Stop runs and wait for their end; Ctrl-C leaves the wait, not the stop.
+
+    All are found before the first is asked, and all are asked before the first is waited for. Raises
+    CannotRunError at the end, with what could not be stopped.
+    """
+    folders = list({folder.path.resolve(): folder for folder in map(find_run, runs)}.values())
+    refused: list[CannotRunError] = []
+    asked = [folder for folder in folders if _ask(folder, refused, now=now)]
+    code = EXIT_FINISHED
+    try:
+        for number, folder in enumerate(asked):
+            code = max(code, _wait_for(folder, now=now, others=len(asked) - number - 1))
+    except KeyboardInterrupt:
+        for folder in asked:
+            if read_state(folder).is_active:
+                _say_how_to_end(tr("{name} goes on stopping.", name=plain_text(folder.path.name)), folder)
+        code = EXIT_STOPPED
+    if refused:
+        raise CannotRunError([finding for error in refused for finding in error.findings])
+    return code
+
+
+def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool:
+    """Ask one run; False where there is nothing to wait for."""
+    from trainwiz.core.launch.start import is_suspended, stop_run
+
+    state = read_state(folder)
+    if not state.is_active:
+        say(tr("{name} is not running ({status}).", name=plain_text(folder.path.name), status=tr(state.status)))
+        return False
+    if not now:
+        _say_what_it_takes(folder, state)
+    suspended = state.supervisor is not None and is_suspended(state.supervisor)
+    try:
+        stop_run(folder, now=now, wait_s=0.0)
+        if suspended:
+            say(
+                tr(
+                    "{name}: its keeper was suspended; it is continued, so that it can end the run.",
+                    name=plain_text(folder.path.name),
+                )
+            )
+    except CannotRunError as error:
+        refused.append(error)
+        return False
+    return True
+
+
+def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
+    """Before somebody waits for long: how long it may be, why, and how it is over at once."""
+    cost = stop_cost(folder)
+    sentences = wait_sentences(cost)
+    requested_s = (state.stop or {}).get("requested_s")
+    if isinstance(requested_s, int | float):
+        ago = duration(max(0.0, time.time() - requested_s))
+        sentences = [tr("It was asked to stop {time} ago.", time=ago), *sentences]
+    elif not is_long(cost) and cost.phase in (None, "training", "compiling"):
+        return
+    _say_how_to_end(f"{plain_text(folder.path.name)}: {sentence_gap().join(sentences)}", folder)
+
+
+def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
+    from trainwiz.core.launch.start import wait_for_end
+    from trainwiz.tui.headless.waiting import Waiting
+
+    doing = tr("ending it at once") if now else tr("finishing the step and saving a checkpoint")
+    if others:
+        doing = tr("{name}: {doing}; others wait: {n}", name=plain_text(folder.path.name), doing=doing, n=others)
+    with Waiting(doing):
+        state = wait_for_end(folder, force=now)
+    if not state.has_ended:
+        _say_how_to_end(
+            tr("{name} is still {status}.", name=plain_text(folder.path.name), status=tr(state.status)), folder
+        )
+        return EXIT_STOPPED
+    say(painted_status(state.status, plain_text(state.exit.message if state.exit else tr(state.status))))
+    for text in filter(None, (verified_text(state), plain_text(state.exit.remedy or "") if state.exit else "")):
+        say(f"  {text}")
+    return EXIT_FINISHED
+
+
+def _say_how_to_end(sentence: str, folder: RunFolder) -> None:
+    say(sentence)
+    say("  " + tr("To end it at once, without a checkpoint:"))
+    say(f"  trainwiz runs stop {plain_text(name_for_commands(folder.path))} --now")

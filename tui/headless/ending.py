@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +75,8 @@ def pace_words(measured: Benchmark) -> str:
     return tr("; ").join(parts)
 
 
-# How a followed run ended: one line for people, one document for programs, one exit code.
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a run, as its folder tells it."""
-
     status: str
     exit_code: int
     run: str
@@ -113,7 +107,6 @@ class Ending:
 
 
 def ending_of(folder: RunFolder, state: RunState) -> Ending:
-    """Read what the run left behind."""
     outcome = state.outcome or {}
     plan = read_json(folder.plan_json) or {}
     planned = plan.get("time") if isinstance(plan.get("time"), dict) else {}
@@ -121,7 +114,7 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
     checkpoint = newest_complete(folder) if state.status != "finished" else None
     return Ending(
         status=state.status,
-        exit_code=exit_code_of(state),
+        exit_code=EXIT_CODES.get(state.status, EXIT_TRAINING_FAILED),
         run=shown_path(folder.path),
         model=shown_path(model) if model else None,
         checkpoint=checkpoint.name if checkpoint else None,
@@ -135,7 +128,9 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         cause=state.exit.cause if state.exit else None,
         message=state.exit.message if state.exit else None,
         remedy=state.exit.remedy if state.exit else None,
-        evaluation=evaluation_of(outcome),
+        evaluation={
+            name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None
+        },
         engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
         benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
         attempts=attempts_of(folder, state),
@@ -143,7 +138,6 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
 
 
 def planned_batch(folder: RunFolder) -> dict[str, Any]:
-    """Section `batch` of plan.json."""
     batch = (read_json(folder.plan_json) or {}).get("batch")
     return batch if isinstance(batch, dict) else {}
 
@@ -155,18 +149,6 @@ def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
     said = [attempt_words(attempt, batch) for attempt in recovered]
     why = state.attempts[-1].not_retried if state.attempts and state.status == "failed" else None
     return (*said, *([plain_text(why)] if why else []))
-
-
-def evaluation_of(outcome: Mapping[str, Any]) -> dict[str, float]:
-    """The measurements in the outcome of a run; what is no number is left out."""
-    return {name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None}
-
-
-def exit_code_of(state: RunState) -> int:
-    """0 finished, 130 stopped by the user, 1 for everything else."""
-    if state.status == "finished":
-        return EXIT_FINISHED
-    return EXIT_STOPPED if state.status == "stopped" else EXIT_TRAINING_FAILED
 
 
 def seconds_of(state: RunState) -> float | None:
@@ -184,11 +166,11 @@ def shown_path(path: Path) -> str:
         return os.fspath(path)
 
 
+EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
 ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 
 
 def ending_lines(ending: Ending) -> list[str]:
-    """The last words of the headless run."""
     return [labelled(label, text) for label, text in ending_rows(ending)]
 
 
@@ -222,7 +204,6 @@ def finished_text(ending: Ending, run: str) -> str:
 
 
 def stopped_text(ending: Ending, run: str) -> str:
-    """Where it stopped, what is kept, and how to go on."""
     where = tr("before the first step") if ending.step is None else tr("at step {step}", step=ending.step)
     if not ending.checkpoint:
         return tr("{where}, no checkpoint yet.", where=where)
@@ -234,7 +215,6 @@ def stopped_text(ending: Ending, run: str) -> str:
 
 
 def time_text(ending: Ending) -> str:
-    """How long it took, beside what was planned."""
     took = duration(ending.seconds)
     if ending.planned_low_s is None or ending.planned_high_s is None:
         return took

@@ -166,7 +166,6 @@ class ProgressReader:
 
 
 def began_s(state: RunState) -> float:
-    """When the present attempt began."""
     return state.attempts[-1].started_s if state.attempts else 0.0
 
 
@@ -289,7 +288,6 @@ Reporter = PlainReporter | JsonReporter
 
 
 def say_commands(commands: list[tuple[str, str]]) -> None:
-    """What works instead, as lines that can be pasted."""
     say(tr("What works here:"), sys.stderr)
     width = max((cells(command) for command, _ in commands), default=0)
     for command, text in commands:
@@ -355,8 +353,6 @@ def written_files(folder: RunFolder) -> list[str]:
     """Names of the files in a new run folder, without the hidden ones."""
     return sorted(path.name for path in folder.path.iterdir() if path.is_file() and not path.name.startswith("."))
 
-
-# BarReporter: the plan as text, then one live line with a bar.
 
 REFRESH_PER_SECOND = 5
 NARROW = 90

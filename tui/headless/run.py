@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
 from trainwiz.core.errors import (
@@ -34,7 +34,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.reporters import ProgressReader, Reporter, new_reporter, written_files
-from trainwiz.tui.headless.waiting import Waiting, improved, refining
+from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.run_words import is_long, wait_sentences
 from trainwiz.tui.text import sentence_gap
@@ -76,8 +76,6 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
 
 # StopSignals: what the user's signals mean while a run is followed.
 
-Handler = Callable[[int, FrameType | None], Any] | int | None
-
 
 class StopSignals:
     """Counts instead of interrupting: the follower acts on them between two readings.
@@ -89,22 +87,13 @@ class StopSignals:
     def __init__(self) -> None:
         self.stops = 0
         self.hung_up = False
-        self._before: dict[int, Handler] = {}
 
-    def __enter__(self) -> StopSignals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._stop)
+    @contextmanager
+    def heard(self) -> Iterator[StopSignals]:
         hang_up = getattr(signal, "SIGHUP", None)
-        # nohup sets it to be ignored, and that is what the user wants then.
-        if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
-            self._before[hang_up] = signal.signal(hang_up, self._hang_up)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        of_hang_up = {hang_up: self._hang_up} if hang_up is not None else {}
+        with handling({signal.SIGINT: self._stop, signal.SIGTERM: self._stop, **of_hang_up}):
+            yield self
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
@@ -149,7 +138,10 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
             asked = signals.stops
             reporter.note(tr(STOPPING if asked == 1 else STOPPING_NOW))
             if asked == 1:
-                _say_long_wait(folder, reporter)
+                cost = stop_cost(folder)
+                if is_long(cost):
+                    # How long the checkpoint may take is worth a word then.
+                    reporter.note(sentence_gap().join(wait_sentences(cost)))
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
 
@@ -166,13 +158,6 @@ def _gone(folder: RunFolder, state: RunState) -> RunState:
     return replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
 
 
-def _say_long_wait(folder: RunFolder, reporter: Reporter) -> None:
-    """How long the checkpoint may take, where that is worth a word."""
-    cost = stop_cost(folder)
-    if is_long(cost):
-        reporter.note(sentence_gap().join(wait_sentences(cost)))
-
-
 def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[str]:
     """Why each attempt began, where trainwiz began it by itself, and which checkpoints were renamed before it."""
     for attempt in attempts:
@@ -180,8 +165,6 @@ def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[st
             yield tr("It goes on by itself: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
         yield from map(plain_text, attempt.set_aside)
 
-
-# `trainwiz --yes`: plan, write, start, follow. Never asks.
 
 RESUME_CHOICES = frozenset(
     {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}
@@ -206,7 +189,6 @@ def run_headless(choices: Choices) -> int:
 
 
 def new_run(choices: Choices, reporter: Reporter) -> int:
-    """Plan a run and start it, or only write it."""
     request = choices.request
     elsewhere = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
     if elsewhere and not choices.dry_run:
@@ -239,15 +221,12 @@ def plan_to_start(choices: Choices) -> Plan:
         plan = refiner.plan(gathered)
     on_gpu = plan.work is not None and plan.work.device == "cuda"
     tier = wanted_tier(choices.tier, "layers" if on_gpu and request.mode in ("train", "benchmark") else "analytic")
-    if tier == "analytic" or (not choices.dry_run and not request.force and beyond_memory(plan)):
+    # Errors that no better estimate takes away.
+    hopeless = any(not error.code.endswith("does_not_fit") for error in plan.errors)
+    if tier == "analytic" or (not choices.dry_run and not request.force and hopeless):
         return plan
     with refining(tier) as refiner:
         return improved(refiner, gathered, tier, limit_s=None if choices.tier else TRACE_LIMIT_S)
-
-
-def beyond_memory(plan: Plan) -> bool:
-    """Whether there are errors that no better estimate takes away."""
-    return any(not error.code.endswith("does_not_fit") for error in plan.errors)
 
 
 def write(plan: Plan, output_dir: str | None) -> RunFolder:
@@ -287,7 +266,7 @@ def start_and_follow(
     A run that is followed belongs to this command: were it to vanish (killed, terminal closed), the
     keeper saves a checkpoint and stops. `detach` is for runs that outlive it.
     """
-    with StopSignals() as signals:
+    with StopSignals().heard() as signals:
         with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])

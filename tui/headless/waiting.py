@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any
 
 from trainwiz.core.history.store import load
 from trainwiz.core.language import mark, tr
@@ -67,6 +69,26 @@ class Waiting:
                 break
         sys.stderr.write("\r" + " " * width + "\r")
         sys.stderr.flush()
+
+
+# What the user's signals do while a command works.
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+@contextmanager
+def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """Each signal does this for a while."""
+    # nohup sets SIGHUP to be ignored, and that is what the user wants then.
+    hang_up = getattr(signal, "SIGHUP", None)
+    nohup = hang_up is not None and signal.getsignal(hang_up) is signal.SIG_IGN
+    wanted = {number: handler for number, handler in handlers.items() if number != hang_up or not nohup}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # Plans with better figures for the commands: a tracer of their own, and what the terminal says meanwhile.

@@ -2,62 +2,218 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, TrainwizError
-from trainwiz.core.importing.gather import free_name, import_together, save_import, texts_of_pasted
-from trainwiz.core.importing.report import Imported
+from trainwiz.core.importing.gather import free_name, import_together, pasted_text, save_import, texts_of_pasted
+from trainwiz.core.importing.report import Imported, NotImportable
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
+from trainwiz.tui.plan_words import (
+    dropped_by_reason,
+    dropped_title,
+    mapped_rows,
+    mapped_title,
+    part_words,
+    renamed_rows,
+    renamed_title,
+    unknown_rows,
+    unknown_title,
+)
+from trainwiz.tui.text import cells, pad
+from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import ActionButton, KeepRow
-from trainwiz.tui.widgets.frame import KeyBar
-from trainwiz.tui.widgets.import_report import ABOUT, ImportReport, PasteBox
+from trainwiz.tui.widgets.frame import KeyBar, Window
+from trainwiz.tui.widgets.lists import TextLines, hanging
+from trainwiz.tui.widgets.plan_panel import finding_lines
 from trainwiz.tui.widgets.step_part import unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
-    from trainwiz.tui.screens.plan_fields import Setting
-    from trainwiz.tui.screens.plan_state import PlanState
 
 
-# How the wizard takes an import: the profile that was kept of it fills in everything, as one that was always there.
+# PasteBox: takes a paste of many lines, or a typed path or command. What is no text is refused and changes nothing.
+
+LONGEST_WRAPPED = 20_000
+"""Characters; wrapping a longer text takes so long that it is felt."""
 
 
-def import_settings(state: PlanState, spec: Setting) -> ImportCard:
-    """The window in which foreign settings are read."""
+class PasteBox(TextArea):
+    """Enter ends a line, and asks the window to go on where the text is done."""
 
-    return ImportCard(gives_way=len(state.request.overrides))
+    class GoOn(Message):
+        """Enter, at the end of the text."""
+
+    @dataclass
+    class Refused(Message):
+        """A paste that was not taken."""
+
+        message: str
+
+    def __init__(self, placeholder: str) -> None:
+        super().__init__(compact=True, highlight_cursor_line=False, placeholder=placeholder)
+        self.cursor_blink = False
+        self.is_done = False
+        """What stands here was read: enter at its end goes on."""
+
+    def insert_text(self, text: str) -> None:
+        """As a paste does."""
+        try:
+            pasted_text(self.text + text)
+            text = pasted_text(text)
+        except NotImportable as error:
+            self.post_message(self.Refused(" ".join(finding.message for finding in error.findings)))
+            return
+        self.soft_wrap = len(self.text) + len(text) <= LONGEST_WRAPPED
+        result = self.replace(text, *self.selection)
+        self.move_cursor(result.end_location)
+
+    def put_path(self, path: str) -> None:
+        """A line above the text: paths stand first."""
+        self.insert(f"{path}\n", (0, 0))
+        self.move_cursor(self.document.end)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        # Here and nowhere else: the application would hand it on once more.
+        event.prevent_default()
+        event.stop()
+        self.insert_text(event.text)
+
+    async def _on_key(self, event: events.Key) -> None:
+        is_end = event.key == "enter" and self.cursor_location == self.document.end
+        goes_on = is_end and (self.is_done or self.document.line_count == 1)
+        if goes_on and self.is_done:
+            event.prevent_default()
+            event.stop()
+        else:
+            # Of a paste that a terminal types key by key the end of the first line is no wish to go on: it is kept.
+            await super()._on_key(event)
+        if goes_on:
+            self.post_message(self.GoOn())
 
 
-def with_import(name: str, request: PlanRequest) -> PlanRequest:
-    """The request with a profile that was just imported. Values chosen before give way: what was imported counts."""
-    return replace(request, profile=name, overrides={})
+# ImportReport: what became of each setting of an import, findings first; or why there is none; or what can be read.
+
+INDENT = "  "
+GAP = "  "
+ABOUT = (
+    mark("What can be read here:"),
+    mark("an accelerate file or a DeepSpeed JSON, of any age"),
+    mark("arguments of a Trainer: Python, YAML or JSON, transformers 4.x or 5.x"),
+    mark("a launch command: accelerate launch, torchrun, deepspeed, python train.py"),
+    mark("paths of such files, each on a line of its own; a text may follow them"),
+    mark("Nothing is executed. You see the result before it is saved."),
+)
+BESIDE = 0.45
+"""Of the width: settings that are longer have what became of them on a line beneath."""
 
 
-def giving_way_words(values: int) -> str:
-    """What using it costs; empty for nothing."""
-    if not values:
-        return ""
-    return trn(
-        "Using it discards {n} value that you chose in the wizard.",
-        "Using it discards {n} values that you chose in the wizard.",
-        values,
-    )
+class ImportReport(TextLines):
+    """Lines that are laid out again for every width."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__()
+        self._marks = marks
+        self._merged: Imported | None = None
+        self._findings: tuple[Finding, ...] = ()
+
+    def show_import(self, merged: Imported | None, findings: tuple[Finding, ...]) -> None:
+        self._merged, self._findings = merged, findings
+        self._lay_out()
+
+    def on_resize(self) -> None:
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        width = self.size.width
+        if width and self._merged is not None:
+            self.show(report_lines(self._merged, width, self._marks))
+        elif width:
+            self.show(refusal_lines(self._findings, width, self._marks) or about_lines(width, self._marks))
+
+
+def about_lines(width: int, marks: Marks) -> list[Content]:
+    """What can be read, while nothing was."""
+    first, *kinds, last = (Content.styled(tr(line), "$muted") for line in ABOUT)
+    dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
+    middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
+    return [*hanging(first, width, 0), *middle, *hanging(last, width, 0)]
+
+
+def refusal_lines(findings: Sequence[Finding], width: int, marks: Marks) -> list[Content]:
+    """A sentence for each text that cannot be imported."""
+    said = [f"{marks.bad} {plain_text(finding.message, LONGEST_MESSAGE)}" for finding in findings]
+    return [line for text in said for line in hanging(Content.styled(text, "$error"), width, 2)]
+
+
+def report_lines(merged: Imported, width: int, marks: Marks) -> list[Content]:
+    """Every line fits into `width` cells."""
+    lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
+    lines += hanging(Content.styled(f" {marks.dot} ".join(_titles(merged)), "$muted"), width, 2)
+    for finding in merged.findings:
+        lines += finding_lines(finding, width, marks)
+    mapped = [
+        ([f"{name} {value}".rstrip()], [f"{to} {set_to}", at]) for name, value, to, set_to, at in mapped_rows(merged)
+    ]
+    lines += _section(mapped_title(merged), mapped, width)
+    lines += _section(renamed_title(merged), [([old], [new, at]) for old, new, at in renamed_rows(merged)], width)
+    lines += _dropped(merged, width)
+    unknown = [([f"{name} {value}".rstrip()], [at]) for name, value, at in unknown_rows(merged)]
+    return [*lines, *_section(unknown_title(merged), unknown, width)]
+
+
+def _titles(merged: Imported) -> list[str]:
+    """What there is below, in figures."""
+    titles = {
+        mapped_title(merged): merged.mapped,
+        renamed_title(merged): merged.renamed,
+        dropped_title(merged): merged.dropped,
+        unknown_title(merged): merged.unknown,
+    }
+    return [title for title, rows in titles.items() if rows]
+
+
+def _section(title: str, rows: Sequence[tuple[list[str], list[str]]], width: int) -> Iterator[Content]:
+    """Rows of (setting, what became of it), in two columns."""
+    if not rows:
+        return
+    yield Content("")
+    yield Content.styled(title, "bold")
+    short = [cells(left) for (left,), _ in rows if cells(left) <= width * BESIDE]
+    column = max(short, default=0)
+    for (left,), (became, *at) in rows:
+        right = Content.assemble(became, *((f"{GAP}{place}", "$muted") for place in at if place))
+        if cells(left) <= column and cells(left) > 0:
+            start = f"{INDENT}{pad(left, column)}{GAP}"
+            yield from hanging(Content(start) + right, width, cells(start))
+        else:
+            yield from hanging(Content(f"{INDENT}{left}"), width, 4)
+            yield from hanging(Content(f"{INDENT}{INDENT}") + right, width, 4)
+
+
+def _dropped(merged: Imported, width: int) -> Iterator[Content]:
+    """The settings under their reasons."""
+    if not merged.dropped:
+        return
+    yield Content("")
+    yield Content.styled(dropped_title(merged), "bold")
+    for why, settings in dropped_by_reason(merged).items():
+        yield from hanging(Content(f"{INDENT}{why}"), width, 2)
+        yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
 
 
 # ImportCard: settings of other programs, pasted or in files, become a profile. The report follows the text.
@@ -70,37 +226,34 @@ ENDINGS = (".yaml", ".yml", ".json", ".jsonc", ".py", ".sh", ".bash", ".slurm", 
 """Files that may hold settings come first in the picker."""
 
 
-class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
+class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     """Answers how the request takes the profile that was kept, or None. Nothing is kept before a button says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("import")]
     AUTO_FOCUS = "PasteBox"
 
     DEFAULT_CSS = """
-    ImportCard { align: center middle; background: $background 60%; }
-    ImportCard > Vertical {
-        width: 108; max-width: 96%; height: 92%; background: $surface; border: round $accent; padding: 0 1;
-    }
+    ImportCard > Vertical { width: 108; height: 92%; max-height: 92%; }
     ImportCard .title { height: 1; }
     ImportCard PasteBox { height: 25%; min-height: 3; border: none; padding: 0; background: $panel; color: $foreground; }
     ImportCard PasteBox .text-area--placeholder { color: $muted; }
     ImportCard VerticalScroll { height: 1fr; margin: 1 0; scrollbar-size: 1 1; }
     ImportCard VerticalScroll:focus { background: $background; }
     ImportCard KeepRow { display: none; }
+    ImportCard KeepRow Input { margin: 0 2 0 0; }
     ImportCard.-read KeepRow { display: block; }
-    ImportCard #problem { height: auto; max-height: 4; color: $error; }
+    ImportCard #problem { max-height: 4; color: $error; }
     ImportCard #problem.-warning { color: $warning; }
     ImportCard.-low VerticalScroll { margin: 0; }
     """
 
+    @dataclass
     class Done(Message):
         """A text was read: an import, or why it is none; neither for an empty text."""
 
-        def __init__(self, text: str, merged: Imported | None, findings: Sequence[Finding]) -> None:
-            super().__init__()
-            self.text = text
-            self.merged = merged
-            self.findings = tuple(findings)
+        text: str
+        merged: Imported | None
+        findings: tuple[Finding, ...]
 
     def __init__(self, gives_way: int = 0) -> None:
         """`gives_way`: how many values of the user's own the profile would take the place of."""
@@ -188,7 +341,13 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
         self.query_one(ImportReport).show_import(self._merged, self._findings)
 
     def _warn(self) -> None:
-        self._say(giving_way_words(self._gives_way) if self._merged is not None else "", warning=True)
+        """What using the profile costs."""
+        cost = trn(
+            "Using it discards {n} value that you chose in the wizard.",
+            "Using it discards {n} values that you chose in the wizard.",
+            self._gives_way,
+        )
+        self._say(cost if self._gives_way and self._merged is not None else "", warning=True)
 
     def _say(self, sentence: str, warning: bool = False) -> None:
         line = self.query_one("#problem", Static)
@@ -247,7 +406,8 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
             return
         words = tr("✓ Kept as the profile {name}: {file}", name=saved.name, file=saved.file)
         self.app.notify(plain_text(words, LONGEST_MESSAGE), markup=False)
-        self.dismiss(partial(with_import, saved.name))
+        # Values chosen before give way: what was imported counts.
+        self.dismiss(lambda request: replace(request, profile=saved.name, overrides={}))
 
     # The other keys.
 
@@ -272,6 +432,3 @@ class ImportCard(ModalScreen[Callable[[PlanRequest], PlanRequest] | None]):
 
         parts = [(tr("What"), "\n".join(tr(line) for line in ABOUT))]
         self.app.push_screen(HelpCard(tr(TITLE), parts, self.key_rows()))
-
-    def action_close(self) -> None:
-        self.dismiss(None)

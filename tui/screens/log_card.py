@@ -286,7 +286,6 @@ class LogCard(ModalScreen[None]):
     # Closing
 
     def action_close(self) -> None:
-        """Leave the search, or the log."""
         if self.has_class("-searching"):
             self._end_typing()
         elif self._searched is not None:

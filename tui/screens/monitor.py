@@ -14,8 +14,10 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
-from textual.events import DescendantBlur, DescendantFocus
+from textual.events import DescendantBlur, DescendantFocus, Resize
 from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch import actions
@@ -23,8 +25,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
-from trainwiz.tui.screens.monitor_panels import COLUMN, PANEL, PanelScreen
-from trainwiz.tui.screens.run_dialogs import resume_dialog, stop_dialog
+from trainwiz.tui.screens.monitor_cards import CommandCard, GpuCard, MetricCard, resume_dialog, stop_dialog
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.device_panel import DevicePanel
@@ -41,7 +42,120 @@ if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
 
 
-# MonitorScreen: one look at a job tells the truth. It holds nothing that is not in the files and processes.
+PANEL = "panel"
+"""CSS class of what counts as a panel, in the order of the tab key."""
+COLUMN = "column"
+"""CSS class of what holds panels one below the other."""
+
+
+class PanelScreen(Screen[None]):
+    """A screen of panels; each folds to its title, and one can have the whole screen.
+
+    It sets classes and moves the focus; the style sheet says what they look like: -folded (a panel), -fills (takes the
+    rest of its column), -alone (has the screen), -away (a column without that panel), -one-panel (the screen). Which
+    panel was chosen outlives sizes at which it has no room.
+    """
+
+    AUTO_FOCUS = ""
+    _chosen: Widget | None = None
+
+    @property
+    def panels(self) -> list[Widget]:
+        return list(self.query(f".{PANEL}").results(Widget))
+
+    @property
+    def focused_panel(self) -> Widget | None:
+        """The panel that has the focus, or what has it inside."""
+        if self.focused is None:
+            return None
+        nodes = (node for node in self.focused.ancestors_with_self if isinstance(node, Widget))
+        return next((node for node in nodes if node.has_class(PANEL)), None)
+
+    @property
+    def alone(self) -> Widget | None:
+        return next((panel for panel in self.panels if panel.has_class("-alone")), None)
+
+    def action_next_panel(self, by: int) -> None:
+        """Go to a panel `by` places on. While one has the whole screen, the next takes its place."""
+        panels = self.panels if self.alone is not None else [panel for panel in self.panels if _is_shown(panel)]
+        if not panels:
+            return
+        here = self.alone or self.focused_panel
+        place = panels.index(here) + by if here in panels else (0 if by > 0 else -1)
+        panel = panels[place % len(panels)]
+        if self.alone is not None:
+            self.show_alone(panel)
+        else:
+            self._chosen = panel
+            panel.focus()
+
+    def action_maximise(self) -> None:
+        self.show_alone(None if self.alone is not None else self.focused_panel or self.panels[0])
+
+    def action_one_panel(self, place: int) -> None:
+        """The panel at `place` (from 1) fills the screen, or gives the room back."""
+        panel = self.panels[place - 1]
+        self.show_alone(None if panel is self.alone else panel)
+
+    def action_back(self) -> None:
+        self.show_alone(None)
+
+    def action_fold(self) -> None:
+        panel = self.focused_panel
+        if panel is None:
+            self.notify(tr("Press tab to choose the panel that is to be folded."), markup=False)
+            return
+        if self.alone is None:
+            panel.toggle_class("-folded")
+            self._fill_columns()
+
+    def show_alone(self, panel: Widget | None) -> None:
+        """Give the whole screen to `panel`; None gives the room back to all of them."""
+        if panel is self.alone:
+            return
+        for other in self.panels:
+            other.set_class(other is panel, "-alone")
+            if other is panel:
+                other.remove_class("-folded")
+        for column in self.query(f".{COLUMN}").results(Widget):
+            column.set_class(panel is not None and panel not in column.query(f".{PANEL}"), "-away")
+        self.set_class(panel is not None, "-one-panel")
+        self._fill_columns()
+        if panel is not None:
+            self._chosen = panel
+            # It can take the focus only once it is shown.
+            self.call_after_refresh(panel.focus)
+        elif self._chosen is not None:
+            self.call_after_refresh(self._focus_chosen)
+
+    def _fill_columns(self) -> None:
+        """Where the panel that takes the rest of its column is folded, the last open one takes it."""
+        for column in self.query(f".{COLUMN}").results(Widget):
+            panels = [child for child in column.children if child.has_class(PANEL)]
+            open_ = [panel for panel in panels if not panel.has_class("-folded")]
+            greedy = any(panel.has_class("-greedy") for panel in open_)
+            for panel in panels:
+                panel.set_class(bool(open_) and not greedy and panel is open_[-1], "-fills")
+
+    @on(DescendantFocus)
+    def _remember(self) -> None:
+        """A click chooses too; what gets the focus because the chosen one has no room does not."""
+        panel = self.focused_panel
+        if panel is not None and (self._chosen is None or _is_shown(self._chosen)):
+            self._chosen = panel
+
+    @on(Resize)
+    def _keep_focus(self) -> None:
+        self.call_after_refresh(self._focus_chosen)
+
+    def _focus_chosen(self) -> None:
+        if self._chosen is not None and self._chosen.focusable and self.focused_panel is not self._chosen:
+            self._chosen.focus()
+
+
+def _is_shown(widget: Widget) -> bool:
+    return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))
+
 
 INTERVAL_S = 1.0
 
@@ -69,8 +183,6 @@ class MonitorScreen(PanelScreen):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
 
     class Looked(Message, bubble=False):
-        """A look at the target is done."""
-
         def __init__(self, snapshot: Snapshot) -> None:
             super().__init__()
             self.snapshot = snapshot
@@ -224,8 +336,6 @@ class MonitorScreen(PanelScreen):
     # Keys that show something
 
     def action_choose_metric(self) -> None:
-        from trainwiz.tui.screens.monitor_cards import MetricCard
-
         if self.snapshot is None or not self.snapshot.metrics:
             self.notify(tr("No metrics yet: there is nothing to choose from."), markup=False)
             return
@@ -263,8 +373,6 @@ class MonitorScreen(PanelScreen):
         """Enter opens what the focused panel has to open; most panels become larger."""
         panel = self.focused_panel
         if isinstance(panel, DevicePanel) and (gpu := panel.chosen_gpu) is not None:
-            from trainwiz.tui.screens.monitor_cards import GpuCard
-
             self.app.push_screen(GpuCard(lambda: self.snapshot, gpu, self.marks))
         elif isinstance(panel, LogView):
             self.action_show_log()
@@ -290,7 +398,6 @@ class MonitorScreen(PanelScreen):
         return RunFolder(self.target.path)
 
     def offers(self, need: Need) -> bool:
-        """Whether a key that needs this works now."""
         if need == "replay":
             return self.snapshot is not None and self.snapshot.replayed_s is not None
         return not need or not actions.why_not(need, self.snapshot, readonly=self.readonly)
@@ -308,7 +415,6 @@ class MonitorScreen(PanelScreen):
         self.app.call_from_thread(self.look)
 
     def action_pause(self) -> None:
-        """Hold a replay, or let it go on."""
         from trainwiz.core.telemetry.replay import ReplaySource
 
         if isinstance(self._source, ReplaySource):
@@ -344,8 +450,6 @@ class MonitorScreen(PanelScreen):
             self.app.push_screen(resume_dialog(lambda: actions.resume_start(self.folder)), resume)
 
     def action_copy_command(self) -> None:
-        from trainwiz.tui.screens.monitor_cards import CommandCard
-
         if self._may("command") and self.snapshot is not None:
             self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
 

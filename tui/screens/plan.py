@@ -20,6 +20,7 @@ from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
 from trainwiz.tui.screens.plan_fields import (
     FIELD_BY_ID,
+    HARDWARE,
     REVIEW,
     Setting,
     parse_field,
@@ -66,7 +67,8 @@ class PlanScreen(Screen[None]):
     ) -> None:
         """`reader` reads the world; one for `tier` is made after the first frame when none is given."""
         super().__init__()
-        self.state = states.first_state(request, at_review=at_review)
+        step = REVIEW if at_review else HARDWARE
+        self.state = PlanState(request, step=step, reached=step)
         self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
         self._before_edit: PlanRequest | None = None
         self._threads = PlanThreads(
@@ -229,7 +231,7 @@ class PlanScreen(Screen[None]):
 
     def _act(self, field_id: str) -> None:
         """What the button beside a field does."""
-        dialog = FIELD_ACTIONS[field_id].opens(self.state)
+        dialog = FIELD_ACTIONS[field_id][1](self.state)
         self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
 
     def _chosen(self, spec: Setting, answer: Answer) -> None:
@@ -248,10 +250,6 @@ class PlanScreen(Screen[None]):
     @on(StepPart.Changed)
     def _part_changed(self, event: StepPart.Changed) -> None:
         self._change_request(event.change(self.state.request))
-
-    @on(StepPart.FieldSet)
-    def _part_set(self, event: StepPart.FieldSet) -> None:
-        self._set(FIELD_BY_ID[event.field_id], event.text)
 
     def _set(self, spec: Setting, text: str, *, typed: bool = False) -> None:
         """Take the text of a field; a text that cannot be read leaves the request and says why."""
@@ -313,10 +311,6 @@ class PlanScreen(Screen[None]):
         if number <= len(remedies):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
-    @on(RemedyButton.Pressed)
-    def _remedy_pressed(self, event: RemedyButton.Pressed) -> None:
-        self.action_apply_remedy(event.number)
-
     # Going from step to step and from field to field.
 
     async def _go(self, state: PlanState) -> None:
@@ -360,13 +354,13 @@ class PlanScreen(Screen[None]):
 
     @on(StepRail.Chosen)
     async def _jump(self, event: StepRail.Chosen) -> None:
-        await self._go(states.go_to(self.state, event.step))
+        await self._to_step(event.step)
 
     def action_choose_step(self) -> None:
         """A list of the steps that were seen; the chosen one is shown."""
         self._choose(tr("Go to a step"), views.seen_steps(self.state), str(self.state.step), self._to_step)
 
-    async def _to_step(self, step: str | None) -> None:
+    async def _to_step(self, step: str | int | None) -> None:
         if step is not None:
             await self._go(states.go_to(self.state, int(step)))
 
@@ -407,7 +401,8 @@ class PlanScreen(Screen[None]):
         await self._start("start")
 
     @on(ActionButton.Pressed)
-    async def _pressed(self, event: ActionButton.Pressed) -> None:
+    @on(RemedyButton.Pressed)
+    async def _pressed(self, event: ActionButton.Pressed | RemedyButton.Pressed) -> None:
         await self._press(event.button)
 
     async def _press(self, button: ActionButton | RemedyButton) -> None:

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.attempts import attempt_words, newest_attempt
@@ -30,6 +29,7 @@ from trainwiz.tui.plan_words import (
 from trainwiz.tui.run_words import engine_problems
 from trainwiz.tui.text import count, duration, duration_range, gib, pad, size
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.frame import Window
 from trainwiz.tui.widgets.monitor_panel import frame_title
 
 KEY_WIDTH = 34
@@ -39,17 +39,12 @@ FACTORS = ("micro_batch", "accumulation", "world_size")
 PADDING = ("effective_tokens", "padded_tokens", "padding_waste", "arranged_waste", "drawn_waste")
 
 
-class PlanCard(ModalScreen[None]):
+class PlanCard(Window[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog", "document")]
     AUTO_FOCUS = "VerticalScroll"
 
     DEFAULT_CSS = """
-    PlanCard { align: center middle; background: $background 60%; }
-    PlanCard > VerticalScroll {
-        width: 104; max-width: 96%; height: auto; max-height: 92%;
-        background: $surface; border: round $accent; border-title-color: $muted; padding: 0 1;
-    }
-    PlanCard Static { height: auto; }
+    PlanCard > VerticalScroll { width: 104; max-height: 92%; border-title-color: $muted; }
     """
 
     def __init__(self, folder: RunFolder, marks: Marks) -> None:
@@ -63,9 +58,6 @@ class PlanCard(ModalScreen[None]):
         with VerticalScroll() as card:
             card.border_title = frame_title(tr("plan"))
             yield Static(plan_content(plan, self._marks, state.engine, attempt), markup=False)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
 
 def plan_content(

@@ -26,7 +26,7 @@ from trainwiz.tui.screens.plan_state import PlanState, field_problem, state_find
 from trainwiz.tui.widgets.field_row import ORIGINS
 
 if TYPE_CHECKING:
-    from trainwiz.core.config import RunConfig
+    from trainwiz.core.config.run import Origin
     from trainwiz.tui.widgets.frame import HelpCard
 
 
@@ -40,8 +40,9 @@ def command_line(request: PlanRequest) -> str:
     words = ["trainwiz", *profile_words(request.profile)]
     for key, value in request.overrides.items():
         words += _choice(key, value)
-    words += _mode(request)
+    words += mode_words(request.mode, number_of_mode(request))
     for flag, setting in (
+        ("--trace-steps", request.trace_steps),
         ("--gpu", request.gpu),
         ("--num-gpus", request.num_gpus),
         ("--ram", request.ram_bytes),
@@ -61,7 +62,9 @@ def command_line(request: PlanRequest) -> str:
 
 def _choice(key: str, value: Any) -> list[str]:
     option = _FLAGS.get(key)
-    if option is not None and option.kind == "list" and isinstance(value, list) and _is_plain(value):
+    # Names that commas can separate.
+    is_plain = isinstance(value, list) and all(isinstance(one, str) and one.strip() and "," not in one for one in value)
+    if option is not None and option.kind == "list" and value and is_plain:
         return [option.flag, ",".join(value)]
     if option is None or value is None or isinstance(value, list | dict):
         return ["--set", f"{key}={_scalar(value)}"]
@@ -70,21 +73,9 @@ def _choice(key: str, value: Any) -> list[str]:
     return [option.flag, _scalar(value)]
 
 
-def _is_plain(names: list[Any]) -> bool:
-    """Names that commas can separate."""
-    return bool(names) and all(isinstance(name, str) and name.strip() and "," not in name for name in names)
-
-
 def _scalar(value: Any) -> str:
     """A text stands as it is: the command and the wizard read it in the same way."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _mode(request: PlanRequest) -> list[str]:
-    words = mode_words(request.mode, number_of_mode(request))
-    if request.trace_steps is not None:
-        words += ["--trace-steps", str(request.trace_steps)]
-    return words
 
 
 # Starting from the wizard: write the run folder and, unless only writing was asked for, start the run.
@@ -163,26 +154,22 @@ def help_parts(
     if state.plan is not None and "." in spec.keys[0]:
         config = state.plan.config
         key = shown_key(spec, config)
-        origin = config.origin(key)
-        value, by = shown_value(spec, config) or tr("not set"), tr(ORIGINS.get(origin.origin, origin.origin))
-        because = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
-        parts.append((tr("Now"), because if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
-        parts += _entries(config, key)
+        parts.append((tr("Now"), _chosen(shown_value(spec, config) or tr("not set"), config.origin(key))))
+        entries = config.value(key)
+        # Each variable of the environment has an origin of its own.
+        for name, value in entries.items() if isinstance(entries, dict) else ():
+            path = f"{key}.{name}"
+            parts.append((name, _chosen(value, config.origin(path if path in config.origins else key))))
         parts.append((tr("Command-line equivalent"), f"--set {key}=..."))
     problem = [(tr("Problem"), field_problem(state, spec))]
     return tr(spec.label), [*problem, *parts, *said]
 
 
-def _entries(config: RunConfig, key: str) -> list[tuple[str, str]]:
-    """Each entry of a mapping with its own origin and reason: the variables of the environment."""
-    entries = config.value(key)
-    parts = []
-    for name, value in entries.items() if isinstance(entries, dict) else ():
-        origin = config.origin(f"{key}.{name}") if f"{key}.{name}" in config.origins else config.origin(key)
-        by = tr(ORIGINS.get(origin.origin, origin.origin))
-        words = tr("{value} ({origin}: {reason})", value=value, origin=by, reason=tr(origin.reason))
-        parts.append((name, words if origin.reason else tr("{value} ({origin})", value=value, origin=by)))
-    return parts
+def _chosen(value: object, origin: Origin) -> str:
+    """A value, and who chose it why."""
+    words = mark("{value} ({origin}: {reason})") if origin.reason else mark("{value} ({origin})")
+    by = tr(ORIGINS.get(origin.origin, origin.origin))
+    return tr(words, value=value, origin=by, reason=tr(origin.reason))
 
 
 def _finding_text(finding: Finding) -> str:

@@ -185,7 +185,7 @@ def shown_key(spec: Setting, config: RunConfig) -> str:
 
     Two epochs that somebody asked for are two epochs, and not the 62 steps that they come to.
     """
-    there = [key for key in spec.keys if _value(config, key) is not None]
+    there = [key for key in spec.keys if value_of(config, key) is not None]
     asked = [key for key in there if config.origin(key).origin != "solved"]
     # Where neither was asked for, the steps follow from the epochs.
     return next(iter((*asked, *reversed(there), spec.keys[0])))
@@ -194,7 +194,7 @@ def shown_key(spec: Setting, config: RunConfig) -> str:
 def shown_value(spec: Setting, config: RunConfig) -> str:
     """The value with its unit, as the form shows it; empty when nothing is set."""
     key = shown_key(spec, config)
-    return written_value(spec, key, _value(config, key))
+    return written_value(spec, key, value_of(config, key))
 
 
 def written_value(spec: Setting, key: str, value: Any) -> str:
@@ -258,7 +258,7 @@ def _unit_words(spec: Setting) -> Iterator[tuple[str, str]]:
             yield key, word
 
 
-def _value(config: RunConfig, key: str) -> Any:
+def value_of(config: RunConfig, key: str) -> Any:
     try:
         return config.value(key)
     except KeyError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.text import number, parse_number, parse_whole_number
 
@@ -149,15 +149,13 @@ def is_of_the_machine(spec: Setting) -> bool:
     return spec.keys[0] in ATTRIBUTES
 
 
-def names_another(request: PlanRequest) -> bool:
-    """The user asks for the plan of a machine that is not this one."""
-    return any(getattr(request, name) is not None for name in ATTRIBUTES.values())
+def names_another(request: PlanRequest, keys: Iterable[str] = tuple(ATTRIBUTES)) -> bool:
+    """The user asks for the plan of a machine that is not this one, by one of these fields."""
+    return any(getattr(request, ATTRIBUTES[key]) is not None for key in keys)
 
 
 def is_machine_changed(request: PlanRequest, spec: Setting) -> bool:
-    if spec.id == "machine":
-        return names_another(request)
-    return any(getattr(request, ATTRIBUTES[key]) is not None for key in spec.keys)
+    return names_another(request) if spec.id == "machine" else names_another(request, spec.keys)
 
 
 def with_machine(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) -> PlanRequest:
@@ -165,12 +163,8 @@ def with_machine(request: PlanRequest, spec: Setting, values: Mapping[str, Any])
     keys = spec.keys if spec.id != "machine" else OF_ONE_CARD if values else tuple(ATTRIBUTES)
     attributes: dict[str, Any] = {ATTRIBUTES[key]: values.get(key) for key in keys}
     changed = replace(request, **attributes)
-    if spec.id != "machine":
-        return changed
-    if not values or GPUS not in changed.overrides:
-        return changed
     # The GPUs that were chosen are of this machine.
-    return replace(changed, overrides={key: value for key, value in changed.overrides.items() if key != GPUS})
+    return with_gpus(changed, None) if spec.id == "machine" and values else changed
 
 
 def parse_machine(spec: Setting, text: str) -> dict[str, Any]:
@@ -208,9 +202,9 @@ def machine_problem(state: PlanState, problem: str) -> str:
     from trainwiz.core.catalog.gpus import near_gpus
 
     name, near = plain_text(state.request.gpu, 60), near_gpus(state.request.gpu, MOST_NEAR)
-    if near:
-        return tr("No single card of the catalogue is called {name}; near: {near}.", name=name, near=", ".join(near))
-    return tr("No card of the catalogue is called {name}; take another card, by its figures, from the list.", name=name)
+    named = mark("No single card of the catalogue is called {name}; near: {near}.")
+    other = mark("No card of the catalogue is called {name}; take another card, by its figures, from the list.")
+    return tr(named if near else other, name=name, near=", ".join(near))
 
 
 def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
@@ -235,7 +229,7 @@ def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
 def _machine_words(request: PlanRequest, planned: Machine | None) -> str:
     if request.gpu is not None:
         return request.gpu
-    if any(getattr(request, ATTRIBUTES[key]) is not None for key in FIGURES):
+    if names_another(request, FIGURES):
         return tr("another card, by its figures")
     if planned is None:
         return ""
@@ -254,15 +248,11 @@ def _planned_value(key: str, planned: Machine) -> Any:
     if card is None:
         return None
     if key == "tflops":
-        return _tflops(card)
+        from trainwiz.core.catalog.gpus import spec_of
+
+        spec = spec_of(card)
+        return None if spec is None or spec.fp16_flops is None else spec.fp16_flops / 1e12
     return card.memory_total_bytes if key == "gpu_memory" else card.compute_capability
-
-
-def _tflops(card: Gpu) -> float | None:
-    from trainwiz.core.catalog.gpus import spec_of
-
-    spec = spec_of(card)
-    return None if spec is None or spec.fp16_flops is None else spec.fp16_flops / 1e12
 
 
 def _written(key: str, value: Any) -> str:
@@ -277,7 +267,7 @@ def current_machine(request: PlanRequest) -> str:
     """The entry of the list that is in use."""
     if request.gpu is not None:
         return request.gpu
-    return BY_HAND if any(getattr(request, ATTRIBUTES[key]) is not None for key in FIGURES) else HERE
+    return BY_HAND if names_another(request, FIGURES) else HERE
 
 
 def machine_offers(state: PlanState) -> tuple[Offer, ...]:

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import TrainwizError
-from trainwiz.core.language import tr
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -21,7 +19,8 @@ if TYPE_CHECKING:
     from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.errors import Finding, Remedy
     from trainwiz.core.hardware.machine import Machine
-    from trainwiz.core.plan.gather import DataAnswer, Gathered
+    from trainwiz.core.history.measurement import Measurement
+    from trainwiz.core.plan.gather import Gathered
     from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
     from trainwiz.core.plan.result import Plan
     from trainwiz.tui.screens.plan_reader import PlanReader
@@ -90,15 +89,14 @@ TYPING_PAUSE_S = 0.032
 SEEN_AS_SLOW_S = 0.15
 
 
+@dataclass
 class Read(Message):
     """A thread read something for a request."""
 
-    def __init__(self, request: PlanRequest, reading: Reading, *, is_better: bool = False) -> None:
-        super().__init__()
-        self.request = request
-        self.reading = reading
-        self.is_better = is_better
-        """The same plan again, with better figures."""
+    request: PlanRequest
+    reading: Reading
+    is_better: bool = False
+    """The same plan again, with better figures."""
 
 
 class PlanThreads:
@@ -222,8 +220,6 @@ def effect_key(changes: Mapping[str, Any]) -> str:
 
 
 # What the profile alone would be, on the same machine: what the review compares the plan with.
-#
-# The review is drawn in the first frame of `trainwiz --profile NAME`: what plans is imported when it is asked.
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,33 +249,6 @@ def profile_request(request: PlanRequest) -> PlanRequest:
     return replace(request, overrides=subject, name=None)
 
 
-def profile_alone(
-    request: PlanRequest,
-    here: Machine,
-    folder: str,
-    plan: Callable[[Gathered], Plan],
-    read_data: Callable[[RunConfig], DataAnswer],
-) -> Baseline:
-    """The run of the profile of `request` alone, on the machine `here`, as it would be written into `folder`.
-
-    Every failure comes back as a sentence.
-    """
-    import trainwiz.core.plan.gather as edge
-    from trainwiz.tui.screens.plan_reader import planned_files
-
-    alone = profile_request(request)
-    try:
-        known = edge.gather_known(alone, edge.gather_profile(alone, here), here)
-        answer = edge.without_data(known, here) or read_data(known.config)
-        planned = plan(edge.with_data(known, *answer))
-        return Baseline(alone, folder, planned.config, planned_files(planned, Path(folder)))
-    except TrainwizError as error:
-        return Baseline(alone, folder, problem=" ".join(finding.message for finding in error.findings))
-    except OSError as error:
-        place = error.filename or folder
-        return Baseline(alone, folder, problem=tr("{place}: {reason}.", place=place, reason=error.strerror or error))
-
-
 # PlanMaker: the plans of the wizard, at once by what is known and better ones from a tracer that it keeps.
 
 
@@ -289,25 +258,22 @@ def new_tracer() -> Tracer:
     return TraceWorker()
 
 
-Kept = TypeVar("Kept")
-
-
-class History(Generic[Kept]):
+class History:
     """What a file says of a machine; it is read again only when it has changed, since every keystroke asks."""
 
-    def __init__(self, path: Callable[[], Path], load: Callable[[Machine], tuple[Kept, ...]]) -> None:
+    def __init__(self, path: Path, load: Callable[[Machine], tuple[Measurement, ...]]) -> None:
         self._path = path
         self._load = load
-        self._kept: tuple[object, tuple[Kept, ...]] = (None, ())
+        self._kept: tuple[object, tuple[Measurement, ...]] = (None, ())
 
-    def __call__(self, machine: Machine) -> tuple[Kept, ...]:
+    def __call__(self, machine: Machine) -> tuple[Measurement, ...]:
         from trainwiz.core.history.measurement import keys_of
 
         try:
-            state = self._path().stat()
-            stamp = (keys_of(machine), state.st_ino, state.st_mtime_ns, state.st_size)
+            state = self._path.stat()
         except OSError:
             return ()
+        stamp = keys_of(machine), state.st_ino, state.st_mtime_ns, state.st_size
         if self._kept[0] != stamp:
             self._kept = stamp, self._load(machine)
         return self._kept[1]
@@ -322,7 +288,7 @@ class PlanMaker:
 
         self._tier = tier
         self._new_tracer = tracer
-        self._history = History(history_path, load)
+        self._history = History(history_path(), load)
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
         self._tracer: Tracer | None = None

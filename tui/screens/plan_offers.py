@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,54 +33,40 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.02
 
 
-class _Reading(threading.Thread):
-    """Reads one source."""
-
-    def __init__(self, read: Callable[[RunConfig], DataAnswer], config: RunConfig) -> None:
-        super().__init__(name="trainwiz-data", daemon=True)
-        self._read = read
-        self._config = config
-        self.answer: DataAnswer = (None, ())
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self.answer = self._read(self._config)
-        except Exception as error:  # noqa: BLE001 - said in the thread that asks
-            self.error = error
-
-
 class DataReadings:
     """A reading that is no longer waited for goes on, and is there when its source is wanted again."""
 
     def __init__(self, read: Callable[[RunConfig], DataAnswer]) -> None:
         self._read = read
-        self._known: dict[str, DataAnswer] = {}
-        self._running: dict[str, _Reading] = {}
+        self._readings: dict[str, Future[DataAnswer]] = {}
 
     def known(self, key: str) -> DataAnswer | None:
-        return self._known.get(key)
+        reading = self._readings.get(key)
+        is_there = reading is not None and reading.done() and reading.exception() is None
+        return reading.result() if reading is not None and is_there else None
 
     def wait(self, key: str, config: RunConfig, is_cancelled: Callable[[], bool]) -> DataAnswer | None:
         """The answer about the source of `config`, read now where it is not known; None when cancelled.
 
         Raises what the reading raised. Only one thread may call this at a time.
         """
-        if key in self._known:
-            return self._known[key]
-        reading = self._running.get(key)
+        reading = self._readings.get(key)
         if reading is None:
-            reading = self._running[key] = _Reading(self._read, config)
-            reading.start()
-        while reading.is_alive():
+            reading = self._readings[key] = Future()
+            threading.Thread(target=self._work, args=(reading, config), name="trainwiz-data", daemon=True).start()
+        while not reading.done():
             if is_cancelled():
                 return None
-            reading.join(LOOK_EVERY_S)
-        del self._running[key]
-        if reading.error is not None:
-            raise reading.error
-        self._known[key] = reading.answer
-        return reading.answer
+            wait([reading], LOOK_EVERY_S)
+        if reading.exception() is not None:
+            del self._readings[key]
+        return reading.result()
+
+    def _work(self, reading: Future[DataAnswer], config: RunConfig) -> None:
+        try:
+            reading.set_result(self._read(config))
+        except Exception as error:  # noqa: BLE001 - said in the thread that asks
+            reading.set_exception(error)
 
 
 # What the model step can be chosen from beside the catalogue: folders and config.json files of the disk.
@@ -119,17 +107,16 @@ def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
     """The columns that hold text, each with the beginning of its first row."""
     if glance is None:
         return ()
+    first = glance.rows[0] if glance.rows else (None,) * len(glance.columns)
     return tuple(
-        Offer(glance.setting_of(place), column.name, first_cell(glance, place))
-        for place, column in enumerate(glance.columns)
+        Offer(
+            glance.setting_of(place),
+            column.name,
+            tr("no value") if cell is None else cell[:80] if cell.strip() else tr("empty"),
+        )
+        for place, (column, cell) in enumerate(zip(glance.columns, first, strict=True))
         if column.is_text
     )
-
-
-def first_cell(glance: Glance, place: int) -> str:
-    """The beginning of what the first row has in a column."""
-    cell = glance.rows[0][place] if glance.rows else None
-    return tr("no value") if cell is None else cell[:80] if cell.strip() else tr("empty")
 
 
 def found_column(state: PlanState, spec: Setting) -> str:
@@ -145,32 +132,22 @@ def found_column(state: PlanState, spec: Setting) -> str:
 
 def with_text(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
     """The request that learns from a column; where that was the target, the two change places."""
-    values = {TEXT: glance.setting_of(place)}
-    if glance.has_target and place == glance.target:
-        if glance.text is not None:
-            values[TARGET] = glance.setting_of(glance.text)
-    elif glance.has_target and glance.target is not None:
-        values[TARGET] = glance.setting_of(glance.target)
-    return _with_columns(request, values)
+    target = glance.text if place == glance.target else glance.target
+    return _with_columns(glance, request, place, target if glance.has_target else None)
 
 
 def with_target(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
     """The request whose answers are a column; chosen a second time, it is no answer any more where rows can be without."""
     if glance.target == place and glance.text is not None:
         # Both named: a causal model with a text column alone learns all of it.
-        return _with_columns(request, {TEXT: glance.setting_of(glance.text)})
-    values = {TARGET: glance.setting_of(place)}
-    if glance.text == place:
-        if glance.target is not None:
-            values[TEXT] = glance.setting_of(glance.target)
-    elif glance.text is not None:
-        values[TEXT] = glance.setting_of(glance.text)
-    return _with_columns(request, values)
+        return _with_columns(glance, request, glance.text, None)
+    return _with_columns(glance, request, glance.target if glance.text == place else glance.text, place)
 
 
-def _with_columns(request: PlanRequest, values: dict[str, str]) -> PlanRequest:
+def _with_columns(glance: Glance, request: PlanRequest, text: int | None, target: int | None) -> PlanRequest:
     kept = {key: value for key, value in request.overrides.items() if key not in {TEXT, TARGET}}
-    return replace(request, overrides={**kept, **values})
+    named = {key: glance.setting_of(place) for key, place in {TEXT: text, TARGET: target}.items() if place is not None}
+    return replace(request, overrides={**kept, **named})
 
 
 # The lists to choose from: profiles, models of the catalogue, samples and the data files of this folder.
@@ -196,14 +173,10 @@ def profile_offers(here: Machine) -> tuple[Offer, ...]:
 def _about(profile: Profile) -> str:
     """What a profile is for, after the name of its card where the description does not say it."""
     about, gpu = tr(profile.description), profile.hardware.gpu
-    if gpu and _without_spaces(gpu.removesuffix(" SXM")) in _without_spaces(about):
+    # Cards are "RTX 3080 10GB" in the catalogue and "RTX 3080 10 GB" in sentences.
+    if gpu and gpu.removesuffix(" SXM").replace(" ", "") in about.replace(" ", ""):
         return about
     return tr("{machine}: {about}", machine=gpu or tr("any machine"), about=about)
-
-
-def _without_spaces(text: str) -> str:
-    """Cards are "RTX 3080 10GB" in the catalogue and "RTX 3080 10 GB" in sentences."""
-    return text.replace(" ", "")
 
 
 def model_offers(folder: Path) -> tuple[Offer, ...]:
@@ -212,12 +185,13 @@ def model_offers(folder: Path) -> tuple[Offer, ...]:
 
     here = (path for path in _entries(folder) if (path / "config.json").is_file())
     note = tr("a model in this folder")
-    folders = [Offer(f"./{path.name}", note=note, weights="here" if _holds_weights(path) else "") for path in here]
-    return (*folders[:MOST_FILES], *(_model_offer(name, model) for name, model in load_models().items()))
-
-
-def _holds_weights(folder: Path) -> bool:
-    return any(path.suffix == ".safetensors" or path.name.startswith("pytorch_model") for path in _entries(folder))
+    folders = []
+    for path in islice(here, MOST_FILES):
+        has_weights = any(
+            one.suffix == ".safetensors" or one.name.startswith("pytorch_model") for one in _entries(path)
+        )
+        folders.append(Offer(f"./{path.name}", note=note, weights="here" if has_weights else ""))
+    return (*folders, *(_model_offer(name, model) for name, model in load_models().items()))
 
 
 def _entries(folder: Path) -> list[Path]:

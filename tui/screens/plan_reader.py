@@ -33,7 +33,7 @@ from trainwiz.tui.screens.plan_maker import (
     effect_key,
     new_tracer,
     numbered_remedies,
-    profile_alone,
+    profile_request,
 )
 from trainwiz.tui.screens.plan_offers import DataReadings, card_offers, data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import Reading, lacks_model, with_changes
@@ -190,14 +190,22 @@ class PlanReader:
         return self._plans.plan(edge.with_data(known, *answer))
 
     def profile_alone(self, request: PlanRequest, folder: str) -> Baseline:
-        """The run of the profile of `request` without the user's values. May read its data: nothing for the loop."""
-        return profile_alone(
-            request,
-            self._here(request),
-            folder,
-            self._plans.plan,
-            lambda config: self._data.known(_data_key(config)) or edge.gather_data(config),
-        )
+        """The run of the profile of `request` without the user's values, as it would be written into `folder`.
+
+        May read its data: nothing for the loop. Every failure comes back as a sentence.
+        """
+        alone = profile_request(request)
+        try:
+            here = self._here(alone)
+            known = edge.gather_known(alone, edge.gather_profile(alone, here), here)
+            answer = edge.without_data(known, here) or self._data.known(_data_key(known.config))
+            plan = self._plans.plan(edge.with_data(known, *(answer or edge.gather_data(known.config))))
+            return Baseline(alone, folder, plan.config, planned_files(plan, Path(folder)))
+        except TrainwizError as error:
+            return Baseline(alone, folder, problem=" ".join(finding.message for finding in error.findings))
+        except OSError as error:
+            place, reason = error.filename or folder, error.strerror or error
+            return Baseline(alone, folder, problem=tr("{place}: {reason}.", place=place, reason=reason))
 
     def loads(self) -> GpuLoads:
         """What the GPUs of this machine do now."""
@@ -227,11 +235,8 @@ class PlanReader:
             self._machine = edge.probe_here(replace(request, output_dir=None))
         if request.output_dir is None:
             return self._machine
-        return replace(
-            self._machine,
-            disk_path=request.output_dir,
-            disk_free_bytes=free_disk(Path(request.output_dir)),
-        )
+        free = free_disk(Path(request.output_dir))
+        return replace(self._machine, disk_path=request.output_dir, disk_free_bytes=free)
 
     def _profile(self, request: PlanRequest, here: Machine) -> Profile | None:
         name = request.profile or ""

@@ -18,7 +18,6 @@ from trainwiz.tui.screens.plan_fields import (
     NAME,
     OUTPUT_DIR,
     PROFILE,
-    REVIEW,
     STEPS,
     Setting,
     fields_of,
@@ -134,10 +133,8 @@ def is_changed(state: PlanState, spec: Setting) -> bool:
     """True where the user chose the value of this field."""
     if spec.keys in {(PROFILE,), (GOAL,)}:
         return False
-    if spec.keys == (OUTPUT_DIR,):
-        return state.request.output_dir is not None
-    if spec.keys == (NAME,):
-        return state.request.name is not None
+    if spec.keys in {(OUTPUT_DIR,), (NAME,)}:
+        return getattr(state.request, spec.keys[0]) is not None
     if is_of_the_machine(spec):
         return is_machine_changed(state.request, spec)
     overrides = state.request.overrides
@@ -164,15 +161,9 @@ def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) 
         return replace(request, name=values.get(NAME) or None)
     if is_of_the_machine(spec):
         return with_machine(request, spec, values)
-    overrides = dict(request.overrides)
-    for key in spec.keys:
-        overrides.pop(key, None)
-    if spec.id == "data":
-        overrides = {
-            key: value for key, value in overrides.items() if key != SOURCES and not key.startswith(FIRST_SOURCE)
-        }
-    overrides.update(values)
-    return _without_demo(replace(request, overrides=overrides))
+    gone = spec.keys if spec.id != "data" else [key for key in request.overrides if key.startswith(SOURCES)]
+    kept = {key: value for key, value in request.overrides.items() if key not in gone}
+    return _without_demo(replace(request, overrides={**kept, **values}))
 
 
 def without_step(state: PlanState) -> PlanRequest:
@@ -215,17 +206,9 @@ def _without_demo(request: PlanRequest) -> PlanRequest:
 
 def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanRequest:
     """The request after a remedy: key path -> value, where `profile` and `output_dir` are the request's own."""
-    overrides = dict(request.overrides)
-    for key, value in changes.items():
-        if key == PROFILE:
-            request = replace(request, profile=value)
-        elif key == OUTPUT_DIR:
-            request = replace(request, output_dir=value)
-        elif key == NAME:
-            request = replace(request, name=value)
-        else:
-            overrides[key] = value
-    return _without_demo(replace(request, overrides=overrides))
+    own = {key: value for key, value in changes.items() if key in {PROFILE, OUTPUT_DIR, NAME}}
+    others = {key: value for key, value in changes.items() if key not in own}
+    return _without_demo(replace(request, overrides={**request.overrides, **others}, **own))
 
 
 def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
@@ -243,15 +226,12 @@ def field_problem(state: PlanState, spec: Setting) -> str:
     findings = (one for one in state_findings(state) if one.severity == "error" or state.reading.findings)
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
     parts = tuple(f"{key}." for key in spec.keys if spec.is_mapping)
-    about = (one for one in findings if one.where in places or (parts and one.where.startswith(parts)))
-    problem = next((finding.message for finding in about), "")
-    if not problem and spec.id == "data":
+    about = [one for one in findings if one.where in places or (parts and one.where.startswith(parts))]
+    if spec.id == "data":
         # A broken file is named by its path; what names another field's key is said there.
-        own = (finding for finding in state.reading.data_findings if finding.severity == "error")
-        problem = next(
-            (on_screen(finding).message for finding in own if not finding.where.startswith(FIRST_SOURCE)), ""
-        )
-    return problem
+        own = (one for one in state.reading.data_findings if one.severity == "error")
+        about += [on_screen(one) for one in own if not one.where.startswith(FIRST_SOURCE)]
+    return about[0].message if about else ""
 
 
 def start_obstacle(state: PlanState, kind: str = "start") -> str:
@@ -269,10 +249,10 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
     if state.plan is None or state.updating or state.reading.waits_for:
         return ""
     errors = [one for one in state_findings(state) if one.severity == "error"]
-    if errors and kind != "write" and not state.request.force:
-        more = len(errors) - 1
-        return tr("{first} (and {more} more)", first=errors[0].message, more=more) if more else errors[0].message
-    return ""
+    if not errors or kind == "write" or state.request.force:
+        return ""
+    first, more = errors[0].message, len(errors) - 1
+    return tr("{first} (and {more} more)", first=first, more=more) if more else first
 
 
 def is_ready(state: PlanState) -> bool:
@@ -286,15 +266,7 @@ def with_defect(state: PlanState, place: str, message: str) -> PlanState:
     return replace(state, reading=reading, updating=False, slow=False, busy="", problem=message)
 
 
-def first_state(request: PlanRequest, *, at_review: bool) -> PlanState:
-    """The wizard as it opens."""
-    step = REVIEW if at_review else 0
-    return PlanState(request=request, step=step, reached=step)
-
-
 def state_findings(state: PlanState) -> tuple[Finding, ...]:
     """What stands against the plan, or why there is none, in the words of the screen."""
     findings = state.reading.findings or (state.plan.findings if state.plan is not None else ())
-    if not findings:
-        return ()
     return tuple(map(on_screen, findings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.tui.keys import KeyBinding, keys_of
@@ -17,6 +18,7 @@ from trainwiz.tui.screens.plan_fields import (
     applies,
     shown_key,
     shown_value,
+    value_of,
     word_for,
     written_value,
 )
@@ -49,28 +51,21 @@ from trainwiz.tui.widgets.field_row import FieldView
 
 def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = False) -> FieldView:
     """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
-    invalid = field_problem(state, spec)
-    has_list = spec.opens_a_list
+    plan, overrides, changed = state.plan, state.request.overrides, is_changed(state, spec)
+    invalid, by_you = field_problem(state, spec), "you" if changed else ""
+    view = partial(FieldView, tr(spec.label), invalid=invalid, changed=changed, has_list=spec.opens_a_list)
     if spec.keys == (PROFILE,):
         name = state.request.profile or ""
         note = next((offer.note for offer in state.reading.profiles if offer.value == name), "")
-        return FieldView(tr(spec.label), name or tr("none"), "", note, invalid, has_list=has_list)
+        return view(name or tr("none"), reason=note)
     if spec.keys == (OUTPUT_DIR,):
-        folder = state.request.output_dir
-        value = folder or state.reading.folder or marks.ellipsis
-        origin = "you" if folder else "solved"
-        return FieldView(tr(spec.label), value, origin, "", invalid, folder is not None)
-    changed = is_changed(state, spec)
+        return view(state.request.output_dir or state.reading.folder or marks.ellipsis, by_you or "solved")
     if is_of_the_machine(spec):
-        origin, reason = machine_origin(state, spec)
-        invalid = machine_problem(state, invalid) if spec.id == "machine" else invalid
-        value = machine_value(state, spec) or marks.ellipsis
-        return FieldView(tr(spec.label), value, origin, reason, invalid, changed, has_list)
-    plan, overrides = state.plan, state.request.overrides
+        problem = machine_problem(state, invalid) if spec.id == "machine" else invalid
+        return view(machine_value(state, spec) or marks.ellipsis, *machine_origin(state, spec), invalid=problem)
     chosen = [written_value(spec, key, overrides[key]) for key in spec.keys if key in overrides]
     if plan is None:
-        value = chosen[0] if chosen else tr(spec.empty) if invalid else marks.ellipsis
-        return FieldView(tr(spec.label), value, "you" if changed else "", "", invalid, changed, has_list)
+        return view(chosen[0] if chosen else tr(spec.empty) if invalid else marks.ellipsis, by_you)
     key = shown_key(spec, plan.config)
     chosen_by = plan.config.origin(key)
     name, reason = chosen_by.origin, chosen_by.reason
@@ -92,14 +87,10 @@ def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = 
         # The plan is of an earlier request: what was chosen stands here, also where it cannot stay.
         shown = chosen[0] if chosen else shown
     unused = gpus_unused(state) if spec.id == "gpus" else ""
-    return FieldView(
-        label=tr(spec.label),
-        value=shown or found_column(state, spec) or tr(spec.empty),
-        origin="you" if changed else "default" if is_default else name,
+    return view(
+        shown or found_column(state, spec) or tr(spec.empty),
+        by_you or ("default" if is_default else name),
         reason=unused or ("" if (changed or is_default) and spec.id != "steps" else reason),
-        invalid=invalid,
-        changed=changed,
-        has_list=has_list,
         dimmed=state.slow and not typing,
     )
 
@@ -119,7 +110,8 @@ def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
         return column_offers(reading.glance)
     if spec.id == "task":
         return tuple(Offer(choice, note=tr(TASK_NOTES[choice])) for choice in spec.choices)
-    return tuple(Offer(choice, word_for(spec.keys[0], _typed(choice))) for choice in spec.choices)
+    typed = {"on": True, "off": False}
+    return tuple(Offer(choice, word_for(spec.keys[0], typed.get(choice, choice))) for choice in spec.choices)
 
 
 def with_weights(models: tuple[Offer, ...]) -> tuple[Offer, ...]:
@@ -132,10 +124,6 @@ TASK_NOTES = {
     "causal-lm": mark("go on with a text, or answer a prompt"),
     "seq2seq": mark("turn one text into another"),
 }
-
-
-def _typed(choice: str) -> object:
-    return {"on": True, "off": False}.get(choice, choice)
 
 
 def findable_fields(state: PlanState) -> list[Offer]:
@@ -179,15 +167,10 @@ def current_offer(state: PlanState, spec: Setting) -> str:
         spec.id == "data" and state.plan.config.origin(SOURCES).origin == "solved" and not is_changed(state, spec)
     ):
         return ""
-    try:
-        value = state.plan.config.value(shown_key(spec, state.plan.config))
-    except KeyError:
-        return ""
+    value = value_of(state.plan.config, shown_key(spec, state.plan.config))
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "" if value is None else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def free_text_hint(spec: Setting) -> str:

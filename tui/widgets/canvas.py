@@ -189,7 +189,6 @@ class DotCanvas:
                 self.text(column, row, self.glyphs.upright, role)
 
     def clear_column(self, column: int) -> None:
-        """No dots in this column of cells."""
         for x in range(column * self.glyphs.dots_across, (column + 1) * self.glyphs.dots_across):
             self._raw[x] = self._line[x] = 0
 

@@ -12,7 +12,6 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 from trainwiz.core.config.request import PlanRequest
@@ -23,7 +22,8 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.field_row import wrap
+from trainwiz.tui.widgets.frame import Window, entry_field
+from trainwiz.tui.widgets.lists import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.profile.save import SavedProfile
@@ -43,7 +43,8 @@ def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
     """The offers that hold every word of `text`; names that begin with it come first, notes last."""
     text = text.lower().strip()
     words = text.split()
-    found = [offer for offer in offers if all(word in _searched(offer) for word in words)]
+    searched = {offer: f"{offer.value} {offer.label} {offer.note}".lower() for offer in offers}
+    found = [offer for offer in offers if all(word in searched[offer] for word in words)]
 
     def rank(offer: Offer) -> int:
         name = (offer.label or offer.value).lower()
@@ -52,24 +53,15 @@ def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
     return sorted(found, key=rank)[:LONGEST_LIST] if text else found[:LONGEST_LIST]
 
 
-def _searched(offer: Offer) -> str:
-    return f"{offer.value} {offer.label} {offer.note}".lower()
-
-
-class Chooser(ModalScreen[str | None]):
+class Chooser(Window[str]):
     """Returns the chosen value, or None when it was closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
 
     DEFAULT_CSS = """
-    Chooser { align: center middle; background: $background 60%; }
-    Chooser > Vertical {
-        width: 84; max-width: 96%; height: auto; max-height: 86%;
-        background: $surface; border: round $accent; padding: 0 1;
-    }
-    Chooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
+    Chooser > Vertical { width: 84; max-height: 86%; }
     Chooser OptionList { border: none; height: auto; max-height: 22; background: $surface; padding: 0; }
-    Chooser .hint { color: $muted; height: auto; margin: 1 0 0 0; }
+    Chooser .hint { color: $muted; margin: 1 0 0 0; }
     """
 
     def __init__(self, title: str, offers: Sequence[Offer], current: str, free_text: str = "") -> None:
@@ -86,9 +78,7 @@ class Chooser(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(Content.styled(self._title, "bold"), markup=False)
-            entry = Input(placeholder=self._free_text or tr("type to search"), max_length=4096, compact=True)
-            entry.cursor_blink = False
-            yield entry
+            yield entry_field(self._free_text or tr("type to search"), 4096)
             options: OptionList = OptionList(markup=False)
             options.can_focus = False
             yield options
@@ -108,11 +98,7 @@ class Chooser(ModalScreen[str | None]):
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
-        options = self.query_one(OptionList)
-        highlighted = options.highlighted
-        options.clear_options()
-        self._add_options()
-        options.highlighted = highlighted
+        self._put_options(self.query_one(OptionList).highlighted)
 
     def _fill(self, text: str) -> None:
         text = text.strip()
@@ -121,19 +107,18 @@ class Chooser(ModalScreen[str | None]):
             typed = Offer(text, tr("use “{text}”", text=plain_text(text, 60)), tr("as you typed it"))
             # What names a file or folder means it, also where a longer name of the list begins with it.
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
-        options = self.query_one(OptionList)
-        options.clear_options()
-        self._add_options()
-        if self._shown:
-            options.highlighted = 0
+        self._put_options(0 if self._shown else None)
         hint = tr("enter take   ↑↓ move   esc close")
         if not self._shown:
             hint = tr("No matches. Press backspace to widen the search.") + "\n" + hint
         self.query_one(".hint", Static).update(hint)
 
-    def _add_options(self) -> None:
+    def _put_options(self, highlighted: int | None) -> None:
         self._marked = -1
-        self.query_one(OptionList).add_options([Option(self._line(index)) for index in range(len(self._shown))])
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options([Option(self._line(index)) for index in range(len(self._shown))])
+        options.highlighted = highlighted
 
     def _line(self, index: int, here: bool = False) -> Content:
         # A cell on each side, and two of the scrollbar.
@@ -174,9 +159,6 @@ class Chooser(ModalScreen[str | None]):
         if self._shown:
             options.highlighted = ((options.highlighted or 0) + by) % len(self._shown)
 
-    def action_close(self) -> None:
-        self.dismiss(None)
-
 
 def _is_a_path(text: str) -> bool:
     try:
@@ -205,19 +187,15 @@ LONGEST_MESSAGE = 400
 SHOWN_S = 8.0
 
 
-class SaveDialog(ModalScreen["SavedProfile | None"]):
+class SaveDialog(Window["SavedProfile"]):
     """Answers what was saved, or None when it was closed. A name that cannot be taken is said, and may be changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
     AUTO_FOCUS = "Input"
 
     DEFAULT_CSS = """
-    SaveDialog { align: center middle; background: $background 60%; }
-    SaveDialog > Vertical {
-        width: 76; max-width: 96%; height: auto; background: $surface; border: round $accent; padding: 1 2;
-    }
-    SaveDialog Static { height: auto; }
-    SaveDialog Input { border: none; height: 1; padding: 0; background: $panel; margin: 1 0; }
+    SaveDialog > Vertical { width: 76; padding: 1 2; }
+    SaveDialog Input { margin: 1 0; }
     SaveDialog #problem { color: $error; }
     SaveDialog .hint { color: $muted; }
     """
@@ -229,9 +207,7 @@ class SaveDialog(ModalScreen["SavedProfile | None"]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(Content.styled(tr("Save as a profile of mine"), "bold"), markup=False)
-            entry = Input(placeholder=tr("a name for it"), max_length=LONGEST_NAME, compact=True)
-            entry.cursor_blink = False
-            yield entry
+            yield entry_field(tr("a name for it"), LONGEST_NAME)
             yield Static("", id="problem", markup=False)
             hint = tr("enter saves it; existing profiles are never overwritten   esc cancel")
             yield Static(hint, classes="hint", markup=False)
@@ -254,7 +230,7 @@ class SaveDialog(ModalScreen["SavedProfile | None"]):
         self.query_one("#problem", Static).update(Content(plain_text(problem, LONGEST_MESSAGE)))
 
     def action_cancel(self) -> None:
-        self.dismiss(None)
+        self.action_close()
 
 
 def ask_and_save(app: App[Any], request: PlanRequest) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -96,12 +96,6 @@ def cell_text(cell: str | None) -> str:
     return text or tr("(empty)")
 
 
-def hidden_columns(glance: Glance, shown: Sequence[tuple[int, int]]) -> int:
-    return len(glance.columns) - len(shown)
-
-
-# DataTable: the first rows of the data, and which columns are learnt from, chosen in place.
-
 TALL_ROWS, SHORT_ROWS = 5, 2
 INDENT = 2
 FIRST_LINE_OF_COLUMNS, LINES_OF_COLUMNS = 2, 2
@@ -119,9 +113,8 @@ class DataTable(StepPart, can_focus=True):
     DataTable:focus { background: $panel; }
     """
 
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks, id="first-rows")
-        self._state: PlanState | None = None
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks, id="first-rows")
         self.cursor = 0
 
     @property
@@ -220,14 +213,10 @@ def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks
     """A title, the names of the columns, what each is used for, the first rows. `cursor` is a column's position."""
     shown = shown_columns(glance, cursor, rows, width - INDENT)
     yield Content()
-    title = tr("First rows of {file}", file=plain_text(glance.path.name, 200))
-    if glance.files > 1:
-        title = trn(
-            "First rows of {file}, one of {n} file",
-            "First rows of {file}, one of {n} files",
-            glance.files,
-            file=plain_text(glance.path.name, 200),
-        )
+    name, files = plain_text(glance.path.name, 200), glance.files
+    title = tr("First rows of {file}", file=name)
+    if files > 1:
+        title = trn("First rows of {file}, one of {n} file", "First rows of {file}, one of {n} files", files, file=name)
     yield Content.styled(cut(title, width, marks.ellipsis), "bold $muted")
     yield _row(
         (column_name(glance, place), wide, "bold $accent" if place == cursor else "bold" if _is_used(glance, place) else "$muted")
@@ -248,7 +237,7 @@ def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks
         )
     if not glance.rows:
         yield Content.styled("  " + tr("No row can be read."), "$muted")
-    if hidden := hidden_columns(glance, shown):
+    if hidden := len(glance.columns) - len(shown):
         yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
 
 

@@ -227,8 +227,6 @@ def note_rows(text: str, width: int, height: int) -> list[Row]:
     return [[(pad(" " * ((width - cells(line)) // 2) + line, width), "label")] for line in lines]
 
 
-# draw_plot: a metric over its steps as rows of coloured text.
-
 SMOOTHING = 0.02
 """Reach of the running mean as a share of the plot's width."""
 NEAR_START = 0.05

@@ -1,19 +1,19 @@
-"""FactsView: what was found of data, machine and model, beneath the fields of a step."""
+"""What was found of data, machine and model, as lines beneath the fields of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from textual.app import RenderResult
 from textual.content import Content
-from textual.geometry import Size
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import learnt_text, trained_words
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
+from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_part import StepPart
+from trainwiz.tui.widgets.lists import indented
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
@@ -22,41 +22,9 @@ if TYPE_CHECKING:
     from trainwiz.core.errors import Finding
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import PlannedModel
-    from trainwiz.tui.screens.plan_state import PlanState
 
-
-# FactsView: what was found, beneath the fields of a step, as lines of a label and a value.
 
 LABEL = 14
-
-
-class FactsView(StepPart):
-    """The facts of one step; subclasses say which."""
-
-    DEFAULT_CSS = """
-    FactsView { height: auto; }
-    """
-
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks)
-        self._state: PlanState | None = None
-
-    def facts(self, state: PlanState, width: int) -> Content:
-        """The facts in `width` cells; what is being read while it is."""
-        raise NotImplementedError
-
-    def show(self, state: PlanState) -> None:
-        self._state = state
-        self.redraw()
-
-    def _content(self, width: int) -> Content:
-        return Content() if self._state is None else self.facts(self._state, width)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return self._content(width).plain.count("\n") + 1
-
-    def render(self) -> RenderResult:
-        return self._content(self.content_size.width)
 
 
 def title(text: str) -> Content:
@@ -82,39 +50,13 @@ def hanging(label: str, text: str, width: int) -> Iterator[Content]:
         yield Content.assemble("  ", (pad(label if index == 0 else "", LABEL), "$muted"), one.plain.rstrip())
 
 
-# DataFacts: how many rows there are, where that number comes from, and what is wrong with some of them.
+# How many rows there are, where that number comes from, and what is wrong with some of them.
 
-INDENT = 4
 MOST_FINDINGS = 4
 LONGEST_FINDING = 600
 
 
-class DataFacts(StepPart):
-    """Beneath the name of the data."""
-
-    DEFAULT_CSS = """
-    DataFacts { height: auto; }
-    """
-
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks)
-        self._state: PlanState | None = None
-
-    def show(self, state: PlanState) -> None:
-        self._state = state
-        self.redraw()
-
-    def _lines(self, width: int) -> list[Content]:
-        return [] if self._state is None else list(fact_lines(self._state, width, self.marks))
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n").join(self._lines(self.content_size.width))
-
-
-def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
+def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = False) -> Iterator[Content]:
     """Rows, their files and the findings; what is being read while it is."""
     from trainwiz.core.data.lengths import joins_texts
 
@@ -123,14 +65,16 @@ def fact_lines(state: PlanState, width: int, marks: Marks) -> Iterator[Content]:
     if data is not None:
         files = reading.glance.files if reading.glance is not None else 1
         joined = state.plan is not None and joins_texts(state.plan.config)
-        for sentence in (rows_words(data, joined=joined), place_words(data, files)):
-            yield from _wrapped(sentence, width, "$muted")
+        place = trn("{size} in {n} file.", "{size} in {n} files.", files, size=size(data.bytes_on_disk))
+        sentences = [rows_words(data, joined=joined), place]
     elif reading.waits_for or state.updating:
-        yield from _wrapped(f"{tr('The rows are being read')} {marks.ellipsis}", width, "$muted")
+        sentences = [f"{tr('The rows are being read')} {marks.ellipsis}"]
     elif reading.glance is not None and reading.glance.rows:
-        yield from _wrapped(tr("The rows cannot be used yet."), width, "$muted")
+        sentences = [tr("The rows cannot be used yet.")]
     else:
-        yield from _wrapped(tr("No rows could be read."), width, "$muted")
+        sentences = [tr("No rows could be read.")]
+    for sentence in sentences:
+        yield from indented(sentence, width, "$muted")
     yield from _finding_lines(findings_of(state), width, marks)
 
 
@@ -148,16 +92,8 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
     return tr("About {rows} rows to learn from, estimated from a sample; {held} held out.", rows=rows, held=held)
 
 
-def place_words(data: DataSummary, files: int) -> str:
-    """The bytes on disk, and in how many files."""
-    return trn("{size} in {n} file.", "{size} in {n} files.", files, size=size(data.bytes_on_disk))
-
-
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
-    from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
-    from trainwiz.tui.screens.plan_state import field_problem
-
     reading = state.reading
     said = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
     about = map(on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ())))
@@ -169,32 +105,26 @@ def _finding_lines(findings: tuple[Finding, ...], width: int, marks: Marks) -> I
         is_error = finding.severity == "error"
         mark = marks.bad if is_error else marks.tight
         text = f"{mark} {plain_text(finding.message, LONGEST_FINDING)}"
-        yield from _wrapped(text, width, "$error" if is_error else "$warning")
+        yield from indented(text, width, "$error" if is_error else "$warning")
     more = len(findings) - MOST_FINDINGS
     if more > 0:
-        yield from _wrapped(trn("and {n} more finding", "and {n} more findings", more), width, "$muted")
+        yield from indented(trn("and {n} more finding", "and {n} more findings", more), width, "$muted")
 
 
-def _wrapped(text: str, width: int, style: str) -> Iterator[Content]:
-    for line in Content(text).wrap(max(10, width - INDENT - 1)):
-        yield Content.styled(" " * INDENT + line.plain.rstrip(), style)
-
-
-# MachineFacts: what was detected of this machine, or what is planned for another one.
+# What was detected of this machine, or what is planned for another one.
 
 MOST_LIBRARIES = 8
 MOST_REASONS = 2
 
 
-class MachineFacts(FactsView):
+def machine_facts(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
     """Its GPUs have rows of their own above."""
-
-    def facts(self, state: PlanState, width: int) -> Content:
-        machine, plan = state.reading.machine, state.plan
-        if machine is None:
-            return waiting(tr(state.reading.waits_for) or tr("reading this machine"), self.marks)
+    machine, plan = state.reading.machine, state.plan
+    if machine is None:
+        yield waiting(tr(state.reading.waits_for) or tr("reading this machine"), marks)
+    else:
         is_elsewhere = plan is not None and plan.machine.hypothetical
-        return Content("\n").join(machine_lines(machine, width, self.marks, with_gpus=is_elsewhere))
+        yield from machine_lines(machine, width, marks, with_gpus=is_elsewhere)
 
 
 def machine_lines(machine: Machine, width: int, marks: Marks, *, with_gpus: bool) -> Iterator[Content]:
@@ -221,7 +151,7 @@ def machine_lines(machine: Machine, width: int, marks: Marks, *, with_gpus: bool
         yield from hanging(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
 
 
-# ModelFactsView: what the model is, how large its weights are, whether they are here, and under which licence.
+# What the model is, how large its weights are, whether they are here, and under which licence.
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers")
 WIDTHS = ("hidden_size", "n_embd", "d_model")
@@ -231,16 +161,13 @@ FP32_BYTES, HALF_BYTES = 4, 2
 NON_COMMERCIAL = ("-nc", "research", "noncommercial")
 
 
-class ModelFactsView(FactsView):
-    """The facts of the model that is planned."""
-
-    def facts(self, state: PlanState, width: int) -> Content:
-        reading = state.reading
-        if state.plan is None:
-            what = tr(reading.waits_for) or tr("reading the model")
-            return Content() if reading.findings else waiting(what, self.marks)
-        facts = reading.model_facts
-        return Content("\n").join(model_lines(state.plan.model, reading.model, facts, width, self.marks))
+def model_facts(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
+    """Of the model that is planned."""
+    reading = state.reading
+    if state.plan is not None:
+        yield from model_lines(state.plan.model, reading.model, reading.model_facts, width, marks)
+    elif not reading.findings:
+        yield waiting(tr(reading.waits_for) or tr("reading the model"), marks)
 
 
 def model_lines(
@@ -270,11 +197,11 @@ def shape_words(model: ModelSpec, marks: Marks) -> str:
         for keys in (LAYERS, WIDTHS, HEADS)
     )
     parts = [
-        trn("{n} layer", "{n} layers", layers) if layers is not None else "",
-        tr("{n} wide", n=wide) if wide is not None else "",
-        trn("{n} head", "{n} heads", heads) if heads is not None else "",
+        None if layers is None else trn("{n} layer", "{n} layers", layers),
+        None if wide is None else tr("{n} wide", n=wide),
+        None if heads is None else trn("{n} head", "{n} heads", heads),
     ]
-    return f" {marks.dot} ".join(part for part in parts if part)
+    return f" {marks.dot} ".join(filter(None, parts))
 
 
 def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
@@ -295,25 +222,22 @@ def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
 def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     """Whether they are here, and where."""
     if facts is not None and facts.weights_folder is not None:
-        return tr("on this machine: {folder}", folder=plain_text(str(facts.weights_folder)))
+        return tr("on this machine: {folder}", folder=plain_text(facts.weights_folder))
     if model.hub_id is None:
         return tr("none: this model is an architecture, and is trained from random weights")
+    hub_id = plain_text(model.hub_id)
     if model.gated:
-        return tr(
-            "not on this machine; {hub_id} asks for its licence to be accepted first", hub_id=plain_text(model.hub_id)
-        )
-    return tr("not on this machine; on the hub as {hub_id}", hub_id=plain_text(model.hub_id))
+        return tr("not on this machine; {hub_id} asks for its licence to be accepted first", hub_id=hub_id)
+    return tr("not on this machine; on the hub as {hub_id}", hub_id=hub_id)
 
 
 def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     """Of the published weights; a model from random weights has none."""
     name = (facts.license if facts is not None else None) or model.license
-    if name is None and model.hub_id is None and not model.has_weights:
-        return tr("none is needed for random weights")
-    if name is None and model.hub_id is None:
-        return tr("not stated")
-    if name is None:
+    if name is not None:
+        shown = plain_text(name, 60)
+        is_closed = any(word in name.lower() for word in NON_COMMERCIAL)
+        return tr("{name}: not for commercial use", name=shown) if is_closed else shown
+    if model.hub_id is not None:
         return tr("not known here; its page on the hub names it")
-    if any(word in name.lower() for word in NON_COMMERCIAL):
-        return tr("{name}: not for commercial use", name=plain_text(name, 60))
-    return plain_text(name, 60)
+    return tr("not stated") if model.has_weights else tr("none is needed for random weights")

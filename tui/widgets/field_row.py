@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult, RenderResult
@@ -21,10 +20,8 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import Setting
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import Kept, TextLines
-
-if TYPE_CHECKING:
-    from textual import events
+from trainwiz.tui.widgets.frame import entry_field
+from trainwiz.tui.widgets.lists import TextLines, indented, wrap
 
 # FieldRow: one field of a form as a quiet line, with its origin, its reason and, when asked, an editor in place.
 
@@ -55,15 +52,8 @@ class FieldView:
     dimmed: bool = False
 
 
-def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` cells, broken at spaces where there are any."""
-    width = max(width, 8)
-    return [line.plain.rstrip() for line in Content(text).wrap(width)] if text else []
-
-
 def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy: bool, editing: bool) -> list[Content]:
     """The lines of a row in `width` cells. `roomy` shows reasons of rows without focus, in one line."""
-    lines: list[Content] = []
     label_width = label_cells(width)
     origin = tr(ORIGINS.get(view.origin, view.origin))
     origin = f"{marks.changed} {origin}" if view.changed else origin
@@ -73,27 +63,18 @@ def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy
     value = cut(plain_text(view.value, LONGEST_INPUT), room, marks.ellipsis)
     gap = " " * max(1, width - label_width - 2 - cells(value) - len(menu) - cells(origin) - 1)
     value_style = "$muted" if view.dimmed else "$foreground"
-    lines.append(
-        Content.assemble(
-            (f"{marks.here} " if focused else "  ", "$accent"),
-            (pad(label, label_width), "$foreground" if focused else "$muted"),
-            ("", "") if editing else (value, value_style),
-            ("", "") if editing else (menu, "$muted"),
-            ("", "") if editing else (gap, ""),
-            ("", "") if editing else (origin, "$accent" if view.changed else "$muted"),
-        )
-    )
-    room = width - REASON_INDENT - 1
+    here = (f"{marks.here} " if focused else "  ", "$accent")
+    name = (pad(label, label_width), "$foreground" if focused else "$muted")
+    said = ((value, value_style), (menu, "$muted"), gap, (origin, "$accent" if view.changed else "$muted"))
+    head = Content.assemble(here, name, *(() if editing else said))
+    reason = plain_text(view.reason)
     if view.invalid:
-        lines += [
-            Content.styled(" " * REASON_INDENT + line, "$error")
-            for line in wrap(f"{marks.bad} {plain_text(view.invalid, 400)}", room)
-        ]
-    elif view.reason and focused:
-        lines += [Content.styled(" " * REASON_INDENT + line, "$muted") for line in wrap(plain_text(view.reason), room)]
-    elif view.reason and roomy:
-        lines.append(Content.styled(" " * REASON_INDENT + cut(plain_text(view.reason), room, marks.ellipsis), "$muted"))
-    return lines
+        return [head, *indented(f"{marks.bad} {plain_text(view.invalid, 400)}", width, "$error")]
+    if focused:
+        return [head, *indented(reason, width)]
+    # One line, cut.
+    reason = cut(reason, width - REASON_INDENT - 1, marks.ellipsis)
+    return [head, Content.styled(" " * REASON_INDENT + reason, "$muted")] if reason and roomy else [head]
 
 
 def label_cells(width: int) -> int:
@@ -106,12 +87,11 @@ class FieldInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
 
+    @dataclass
     class Left(Message):
         """The editor is done."""
 
-        def __init__(self, keep: bool) -> None:
-            super().__init__()
-            self.keep = keep
+        keep: bool
 
     def __init__(self, text: str) -> None:
         super().__init__(text, compact=True, max_length=LONGEST_INPUT, select_on_focus=True)
@@ -127,50 +107,43 @@ class FieldInput(Input):
         self.post_message(self.Left(keep=True))
 
 
-class FieldRow(Kept, Widget, can_focus=True):
+class FieldRow(Widget, can_focus=True):
     """Shows a FieldView; posts what the user types. It holds no value of its own."""
 
     FOCUS_ON_CLICK = False
     """Not yet when the button of the mouse goes down: the row that loses the focus becomes shorter, and the button
     would come up over another row, which is no click."""
 
+    @dataclass
     class Typed(Message):
         """The text in the editor changed."""
 
-        def __init__(self, row: FieldRow, text: str, is_first: bool) -> None:
-            super().__init__()
-            self.row = row
-            self.text = text
-            self.is_first = is_first
-            """The text is the one that the editor was opened with."""
+        row: FieldRow
+        text: str
+        is_first: bool
+        """The text is the one that the editor was opened with."""
 
+    @dataclass
     class Done(Message):
         """The editor closed; `keep` is False when the old value should come back."""
 
-        def __init__(self, row: FieldRow, keep: bool) -> None:
-            super().__init__()
-            self.row = row
-            self.keep = keep
+        row: FieldRow
+        keep: bool
 
+    @dataclass
     class Clicked(Message):
         """The row was clicked while it had the focus."""
 
-        def __init__(self, row: FieldRow) -> None:
-            super().__init__()
-            self.row = row
+        row: FieldRow
 
     def __init__(self, spec: Setting, marks: Marks) -> None:
         super().__init__(id=f"field-{spec.id}")
         self.spec = spec
         self._marks = marks
-        self._view = FieldView(label=tr(spec.label), value=marks.ellipsis, has_list=spec.opens_a_list)
+        self.view = FieldView(label=tr(spec.label), value=marks.ellipsis, has_list=spec.opens_a_list)
         self._editor: FieldInput | None = None
         self._first_text = ""
         self._last_text = ""
-
-    @property
-    def view(self) -> FieldView:
-        return self._view
 
     @property
     def editing(self) -> bool:
@@ -181,9 +154,9 @@ class FieldRow(Kept, Widget, can_focus=True):
         return self._editor is not None and self._editor.has_focus
 
     def show(self, view: FieldView) -> None:
-        if view != self._view:
+        if view != self.view:
             before = self._height()
-            self._view = view
+            self.view = view
             # A layout of the whole screen costs more than all else that a key brings about.
             grown = self._height() - before
             self.refresh(layout=grown != 0)
@@ -193,7 +166,7 @@ class FieldRow(Kept, Widget, can_focus=True):
 
     def _height(self) -> int:
         width = self.content_size.width
-        return len(list(self._lines(width))) if width else 0
+        return len(self._lines(width)) if width else 0
 
     def begin_edit(self, text: str) -> None:
         """Open the editor on `text`, all of it selected: typing replaces it."""
@@ -214,13 +187,13 @@ class FieldRow(Kept, Widget, can_focus=True):
             await editor.remove()
             self.refresh(layout=True)
 
-    def _lines(self, width: int) -> Iterable[Content]:
+    def _lines(self, width: int) -> list[Content]:
         focused = self.has_focus or self.editing
         roomy = not (self.screen.has_class("-short") or self.screen.has_class("-slim"))
-        return row_lines(self._view, width, self._marks, focused=focused, roomy=roomy, editing=self.editing)
+        return row_lines(self.view, width, self._marks, focused=focused, roomy=roomy, editing=self.editing)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(list(self._lines(width)))
+        return len(self._lines(width))
 
     def render(self) -> RenderResult:
         return Content("\n").join(self._lines(self.content_size.width))
@@ -267,12 +240,11 @@ class ActionButton(Widget, can_focus=True):
     ActionButton:focus { background: $accent; color: $background; text-style: bold; }
     """
 
+    @dataclass
     class Pressed(Message):
         """The button was pressed."""
 
-        def __init__(self, button: ActionButton) -> None:
-            super().__init__()
-            self.button = button
+        button: ActionButton
 
     def __init__(self, label: str, action: str) -> None:
         super().__init__(id=f"button-{action}")
@@ -315,12 +287,11 @@ class RemedyButton(TextLines, can_focus=True):
     RemedyButton:focus { background: $panel; }
     """
 
+    @dataclass
     class Pressed(Message):
         """The button was clicked."""
 
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
+        button: RemedyButton
 
     def __init__(self, number: int) -> None:
         super().__init__(id=f"remedy-{number}")
@@ -328,7 +299,7 @@ class RemedyButton(TextLines, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.post_message(self.Pressed(self.number))
+        self.post_message(self.Pressed(self))
 
 
 # KeepRow: the name under which something is kept, and the button that keeps it.
@@ -351,9 +322,7 @@ class KeepRow(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Static(tr("Keep as"), markup=False)
-        entry = Input(placeholder=tr("a name for it"), max_length=LONGEST_PROFILE_NAME, compact=True)
-        entry.cursor_blink = False
-        yield entry
+        yield entry_field(tr("a name for it"), LONGEST_PROFILE_NAME)
         yield ActionButton(tr("use it"), "use")
 
     @property

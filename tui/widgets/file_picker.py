@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.language import tr, trn
@@ -23,6 +23,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.text import cut, size
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.frame import Window
 from trainwiz.tui.widgets.lists import EntryLine, EntryList
 from trainwiz.tui.widgets.step_part import unforeseen_words
 
@@ -44,6 +45,7 @@ class Entry:
     """A file of the kinds that are looked for."""
     folded: str = ""
     """The name in lower case: it is searched at every key."""
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +78,24 @@ def read_folder(folder: Path, kinds: Sequence[str], is_cancelled: Callable[[], b
                         folder=str(folder), n=f"{MOST_ENTRIES:,}",
                     )  # fmt: skip
                     break
-                entries.append(_entry(item, endings))
+                entries.append(_entry(item, endings, with_size=len(entries) < MOST_SIZES))
     except OSError as error:
         problem = tr("{folder} cannot be read: {reason}.", folder=str(folder), reason=error.strerror or str(error))
     entries.sort(key=lambda entry: (not entry.is_folder, not entry.is_wanted, entry.folded))
     return Listing(folder, tuple(entries), problem, sum(entry.is_wanted for entry in entries))
 
 
-def _entry(item: os.DirEntry[str], endings: tuple[str, ...]) -> Entry:
+def _entry(item: os.DirEntry[str], endings: tuple[str, ...], *, with_size: bool) -> Entry:
+    size = None
     try:
         is_folder = item.is_dir()
     except OSError:  # A link that goes round in circles.
         is_folder = False
+    if with_size and not is_folder:
+        with contextlib.suppress(OSError):
+            size = item.stat().st_size
     folded = item.name.lower()
-    return Entry(item.name, is_folder, not is_folder and bool(endings) and folded.endswith(endings), folded)
-
-
-def sizes_of(listing: Listing, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
-    """Name -> bytes of the first files of a listing. One that is gone or cannot be asked is left out."""
-    sizes: dict[str, int] = {}
-    files = (entry.name for entry in listing.entries if not entry.is_folder)
-    for number, name in enumerate(files):
-        if number >= MOST_SIZES or is_cancelled():
-            break
-        try:
-            sizes[name] = (listing.folder / name).stat().st_size
-        except OSError:
-            continue
-    return sizes
+    return Entry(item.name, is_folder, not is_folder and bool(endings) and folded.endswith(endings), folded, size)
 
 
 def matching_entries(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
@@ -133,12 +125,11 @@ class FolderView:
         self._narrowed: tuple[str, tuple[Entry, ...]] = ("", ())
         self._above = 0
         self.listing: Listing | None = None
-        self.sizes: dict[str, int] = {}
         self.shown: tuple[Entry, ...] = ()
 
     def take(self, listing: Listing | None) -> None:
         """Another folder, or the same one read again; None while it is read."""
-        self.listing, self.sizes, self._narrowed = listing, {}, ("", ())
+        self.listing, self._narrowed = listing, ("", ())
 
     def narrow(self, text: str) -> bool:
         """Show the entries that match; False where there are none. A text that goes on is looked for in what matched."""
@@ -173,7 +164,7 @@ class FolderView:
             return EntryLine("..", tr("folder above"), quiet=True)
         if entry.is_folder:
             return EntryLine(f"{entry.name}/")
-        note = size(self.sizes[entry.name]) if entry.name in self.sizes else ""
+        note = "" if entry.bytes is None else size(entry.bytes)
         return EntryLine(entry.name, note, quiet=self._with_kinds and not entry.is_wanted)
 
 
@@ -247,38 +238,24 @@ class PathInput(Input):
             self.post_message(self.Leave())
 
 
-class FilePicker(ModalScreen[str | None]):
+class FilePicker(Window[str]):
     """Returns the path as a field writes it (from the working folder where it lies in it), or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("browse")]
 
     DEFAULT_CSS = """
-    FilePicker { align: center middle; background: $background 60%; }
-    FilePicker > Vertical {
-        width: 88; max-width: 96%; height: 26; max-height: 90%;
-        background: $surface; border: round $accent; padding: 0 1;
-    }
+    FilePicker > Vertical { width: 88; height: 26; }
     FilePicker .title { height: 1; }
     FilePicker .folder { height: 1; color: $muted; }
-    FilePicker PathInput { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
-    FilePicker .problem { height: auto; max-height: 4; color: $warning; }
-    FilePicker .hint { height: auto; color: $muted; }
+    FilePicker .problem { max-height: 4; color: $warning; }
+    FilePicker .hint { color: $muted; }
     """
 
+    @dataclass
     class Listed(Message):
         """A folder was read."""
 
-        def __init__(self, listing: Listing) -> None:
-            super().__init__()
-            self.listing = listing
-
-    class Sized(Message):
-        """The sizes of its files, a moment later."""
-
-        def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
-            super().__init__()
-            self.folder = folder
-            self.sizes = sizes
+        listing: Listing
 
     def __init__(
         self,
@@ -336,10 +313,8 @@ class FilePicker(ModalScreen[str | None]):
     def _work(self, folder: Path) -> None:
         worker = get_current_worker()
         listing = read_folder(folder, self._kinds, lambda: worker.is_cancelled)
-        if worker.is_cancelled:
-            return
-        self.post_message(self.Listed(listing))
-        self.post_message(self.Sized(folder, sizes_of(listing, lambda: worker.is_cancelled)))
+        if not worker.is_cancelled:
+            self.post_message(self.Listed(listing))
 
     @on(Worker.StateChanged)
     def _worker_failed(self, event: Worker.StateChanged) -> None:
@@ -354,13 +329,6 @@ class FilePicker(ModalScreen[str | None]):
             self._fill()
             if self._wants_to_take:
                 self._take()
-
-    @on(Sized)
-    def _sized(self, event: Sized) -> None:
-        event.stop()
-        if event.folder == self._folder:
-            self._view.sizes = event.sizes
-            self.query_one(EntryList).refresh()
 
     # Drawing.
 
@@ -482,6 +450,3 @@ class FilePicker(ModalScreen[str | None]):
     def action_page(self, by: int) -> None:
         entries = self.query_one(EntryList)
         entries.move(by * max(2, entries.page))
-
-    def action_close(self) -> None:
-        self.dismiss(None)

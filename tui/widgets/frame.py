@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult, RenderResult
@@ -23,7 +24,7 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAIN
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import Kept, LinedWidget
+from trainwiz.tui.widgets.lists import LinedWidget
 
 if TYPE_CHECKING:
     from textual import events
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 # HeadLine: where one is, and at the right end what the plan came from and how much of it was changed.
 
 
-class HeadLine(Kept, Widget):
+class HeadLine(Widget):
     """One line."""
 
     DEFAULT_CSS = """
@@ -84,7 +85,7 @@ def fitting_keys(rows: Sequence[KeyBinding], width: int) -> list[KeyBinding]:
     return kept
 
 
-class KeyBar(Kept, Widget):
+class KeyBar(Widget):
     """The keys that `rows` returns, redrawn by `refresh()` when they change. A click does what the key does."""
 
     def __init__(self, rows: Callable[[], Sequence[KeyBinding]], *, id: str | None = None) -> None:
@@ -99,7 +100,6 @@ class KeyBar(Kept, Widget):
         return Content(" " * GAP).join(parts)
 
     async def action_do_row(self, row_id: str) -> None:
-        """Do what the key of this row does."""
         row = next((row for row in self._rows() if row.id == row_id), None)
         if row is not None:
             await self.app.run_action(row.action, owner_of(row, self.screen, self.screen.focused))
@@ -209,7 +209,6 @@ def wrong_steps(state: PlanState) -> frozenset[int]:
 
 
 def _mark(state: PlanState, step: int, wrong: frozenset[int], marks: Marks) -> tuple[str, str]:
-    """The mark of a step and its colour."""
     if step == state.step:
         return marks.here, "$accent"
     if step in wrong:
@@ -247,12 +246,11 @@ def folded_rail(state: PlanState, wrong: frozenset[int], width: int, marks: Mark
 class StepRail(LinedWidget):
     """Draws `state`; a click on a visited step asks for it."""
 
+    @dataclass
     class Chosen(Message):
         """The step that was clicked."""
 
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
+        step: int
 
     def __init__(self, marks: Marks, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from textual import events
 from textual.app import ComposeResult, RenderResult
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.step_part import PartRow, StepPart
+from trainwiz.tui.widgets.lists import indented
+from trainwiz.tui.widgets.step_part import PartRow, StepPart, is_small
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.hardware import Gpu, Machine
     from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad, GpuLoads
+    from trainwiz.tui.screens.plan import PlanScreen
+    from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import PlanState
 
 
 # The lines of one GPU to choose: taken or not, name, busy, free memory, who holds it. Pure functions.
 
-INDENT = 4
 MOST_HOLDERS = 3
 BUSY_WIDTH = 5
 SHORTEST_NAME = 8
@@ -68,13 +69,12 @@ def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: 
             (f"{mark} ", "$accent"), (head[2:], style), (pad(name, max(0, room)), style), " ", (tail, style)
         )
     ]
-    below = width - INDENT - 1
     if problem:
-        lines += [_hanging(line, "$warning") for line in _wrapped(f"{marks.tight} {problem}", below)]
+        lines += indented(f"{marks.tight} {problem}", width, "$warning")
     elif focused or roomy or not view.of_several:
-        lines += [_hanging(line, "$muted") for line in _wrapped(_holders_words(view.load), below)]
+        lines += indented(_holders_words(view.load), width)
     if (focused or not view.of_several) and not view.is_gone:
-        lines += [_hanging(line, "$muted") for line in _wrapped(_facts(gpu, marks), below)]
+        lines += indented(_facts(gpu, marks), width)
     return lines
 
 
@@ -100,10 +100,10 @@ def _problem(view: RowView) -> str:
     if view.is_gone:
         return tr("This GPU is gone: the driver does not name it any more. The plan goes on without it.")
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
-    if reason and view.is_chosen:
-        return tr("This GPU cannot be used: {reason}. Space takes it out.", reason=plain_text(reason))
     if reason:
-        return tr("This GPU cannot be used: {reason}. The plan goes on without it.", reason=plain_text(reason))
+        by_hand = mark("This GPU cannot be used: {reason}. Space takes it out.")
+        by_itself = mark("This GPU cannot be used: {reason}. The plan goes on without it.")
+        return tr(by_hand if view.is_chosen else by_itself, reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
         return ""
     if gpu.mig == "enabled" and gpu.parent_uuid is None:
@@ -113,7 +113,11 @@ def _problem(view: RowView) -> str:
 
 def _load_words(view: RowView) -> list[str]:
     """ "93 %  5.0 of 8.0 GiB free", each part at the same place in every row; then the same in fewer words."""
-    busy, free = _busy(view), f"{gib(_free(view)):>5}"
+    from trainwiz.core.telemetry.gpu import free_bytes
+
+    percent = view.load.utilization_percent if view.load is not None else None
+    busy = pad("" if percent is None else f"{percent} %", BUSY_WIDTH, right=True)
+    free = f"{gib(free_bytes(view.gpu, view.load)):>5}"
     total = gib(view.gpu.memory_total_bytes)
     return [
         f"{busy}  {tr('{free} of {total} GiB free', free=free, total=total)}",
@@ -122,27 +126,14 @@ def _load_words(view: RowView) -> list[str]:
     ]
 
 
-def _busy(view: RowView) -> str:
-    percent = view.load.utilization_percent if view.load is not None else None
-    return pad("" if percent is None else f"{percent} %", BUSY_WIDTH, right=True)
-
-
-def _free(view: RowView) -> int | None:
-    from trainwiz.core.telemetry.gpu import free_bytes
-
-    return free_bytes(view.gpu, view.load)
-
-
 def _holders_words(load: GpuLoad | None) -> str:
     """Who holds the memory, the largest first; empty where nobody does or nobody is known."""
     if load is None or not load.holders:
         return ""
     names = [_holder_words(holder) for holder in load.holders[:MOST_HOLDERS]]
-    rest = len(load.holders) - len(names)
-    listed = ", ".join(names)
-    if rest:
-        return tr("held by {processes} and {n} more", processes=listed, n=rest)
-    return tr("held by {processes}", processes=listed)
+    rest, listed = len(load.holders) - len(names), ", ".join(names)
+    words = mark("held by {processes} and {n} more") if rest else mark("held by {processes}")
+    return tr(words, processes=listed, n=rest)
 
 
 def _holder_words(holder: GpuHolder) -> str:
@@ -160,16 +151,6 @@ def _facts(gpu: Gpu, marks: Marks) -> str:
     return f" {marks.dot} ".join(part for part in parts if part)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    if not text:
-        return []
-    return [line.plain.rstrip() for line in Content(text).wrap(max(8, width))]
-
-
-def _hanging(text: str, style: str) -> Content:
-    return Content.styled(" " * INDENT + text, style)
-
-
 # GpuRow: one GPU that can be taken for a run or left out; it draws a RowView and holds no choice of its own.
 
 
@@ -183,17 +164,17 @@ class GpuRow(PartRow):
     GpuRow:focus { background: $panel; }
     """
 
+    @dataclass
     class Toggled(Message):
         """Space on the row, or a click."""
 
-        def __init__(self, gpu: Gpu) -> None:
-            super().__init__()
-            self.gpu = gpu
+        gpu: Gpu
 
     def __init__(self, view: RowView, marks: Marks) -> None:
         super().__init__()
         self._marks = marks
         self.view = view
+        self.can_focus = view.can_be_chosen
 
     def show(self, view: RowView) -> None:
         self.can_focus = view.can_be_chosen
@@ -206,8 +187,8 @@ class GpuRow(PartRow):
             self.post_message(self.Toggled(self.view.gpu))
 
     def _content(self, width: int) -> Content:
-        roomy = not (self.screen.has_class("-short") or self.screen.has_class("-low") or self.screen.has_class("-slim"))
-        return Content("\n").join(row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=roomy))
+        lines = row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=not is_small(self))
+        return Content("\n").join(lines)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return self._content(width).plain.count("\n") + 1
@@ -221,25 +202,10 @@ class GpuRow(PartRow):
     def on_blur(self) -> None:
         self.refresh(layout=True)
 
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.focus(scroll_visible=False)
-        self.press()
-
 
 # GpuChoice: the GPUs of this machine with what each does now; where there are several, space takes one or leaves it out.
 
 LOOK_S = 2.0
-
-
-class GpuSource(Protocol):
-    """Where the loads come from; `PlanReader` in the program."""
-
-    def loads(self) -> GpuLoads: ...
-
-    def rest(self) -> None: ...
-
-    def forget_machine(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +221,25 @@ class Shown:
     loads: GpuLoads | None = None
 
 
+def row_views(shown: Shown, names: list[str] | None) -> list[RowView]:
+    """The rows of all cards where those of these names are to train; None: all that are visible."""
+    machine, loads = shown.machine, shown.loads
+    usable = usable_gpus(machine)
+    several = len(usable) > 1 or (names is not None and len(machine.gpus) > 1)
+    views = [
+        RowView(
+            gpu,
+            loads.of(gpu) if loads is not None else None,
+            is_chosen=is_asked(gpu, names),
+            can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
+            of_several=several,
+            hidden_by=machine.cuda_visible_devices or "",
+        )
+        for gpu in machine.gpus
+    ]
+    return [*views, *(RowView(gpu, None, is_gone=True, of_several=several) for gpu in shown.gone)]
+
+
 class GpuChoice(StepPart):
     """Asks for the loads every two seconds while its step is on the screen, in a thread, one question at a time."""
 
@@ -263,17 +248,15 @@ class GpuChoice(StepPart):
     GpuChoice > .notes { height: auto; color: $muted; }
     """
 
+    @dataclass
     class Looked(Message):
         """The loads of the GPUs; `is_outdated`: the machine is to be read again."""
 
-        def __init__(self, loads: GpuLoads, is_outdated: bool) -> None:
-            super().__init__()
-            self.loads = loads
-            self.is_outdated = is_outdated
+        loads: GpuLoads
+        is_outdated: bool
 
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks)
-        self._state: PlanState | None = None
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks)
         self._shown: Shown | None = None
         self._timer: Timer | None = None
         self._is_looking = False
@@ -303,9 +286,8 @@ class GpuChoice(StepPart):
         elif self._timer is not None:
             self._timer.stop()
             self._timer = None
-            source = self._source
-            if source is not None:
-                self.run_worker(source.rest, thread=True, group="gpus", exit_on_error=False)
+            if self._source is not None:
+                self.run_worker(self._source.rest, thread=True, group="gpus", exit_on_error=False)
 
     # What the rows are of.
 
@@ -321,50 +303,26 @@ class GpuChoice(StepPart):
                 before, read=machine, machine=named, gone=tuple(gpu for gpu in known if _key(gpu) not in here)
             )
 
-    def _views(self) -> list[RowView]:
-
+    def _draw_rows(self) -> None:
         shown, state = self._shown, self._state
         assert shown is not None and state is not None
-        names = asked_gpus(state)
-        loads = shown.loads
-        usable = usable_gpus(shown.machine)
-        several = len(usable) > 1 or (names is not None and len(shown.machine.gpus) > 1)
-        views = [
-            RowView(
-                gpu,
-                loads.of(gpu) if loads is not None else None,
-                is_chosen=is_asked(gpu, names),
-                can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
-                of_several=several,
-                hidden_by=shown.machine.cuda_visible_devices or "",
-            )
-            for gpu in shown.machine.gpus
-        ]
-        return [*views, *(RowView(gpu, None, is_gone=True, of_several=several) for gpu in shown.gone)]
-
-    def _draw_rows(self) -> None:
-
-        views = self._views()
+        views = row_views(shown, asked_gpus(state))
         rows = list(self.query(GpuRow))
         for row, view in zip(rows, views, strict=False):
             row.show(view)
         for row in rows[len(views) :]:
             row.remove()
-        fresh = [GpuRow(view, self.marks) for view in views[len(rows) :]]
-        for row in fresh:
-            row.can_focus = row.view.can_be_chosen
-        if fresh:
-            self.mount_all(fresh, before=self._notes)
-        assert self._shown is not None
-        notes = notes_below(self._shown.machine, self._shown.loads, self._refused)
+        if len(views) > len(rows):
+            self.mount_all([GpuRow(view, self.marks) for view in views[len(rows) :]], before=self._notes)
+        notes = notes_below(shown.machine, shown.loads, self._refused)
         self._notes.update(Content("\n").join(Content(f"    {line}") for line in notes))
         self._notes.display = bool(notes)
 
     # What they do now.
 
     @property
-    def _source(self) -> GpuSource | None:
-        return cast("GpuSource | None", getattr(self.screen, "reader", None))
+    def _source(self) -> PlanReader | None:
+        return cast("PlanScreen", self.screen).reader
 
     def _begin(self) -> None:
         if self._timer is None and self.display and self._shown is not None:

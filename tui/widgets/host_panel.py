@@ -10,8 +10,7 @@ from trainwiz.core.telemetry.words import rough_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.device_panel import device_line
-from trainwiz.tui.widgets.gpu_lines import part_of, share
+from trainwiz.tui.widgets.device_panel import device_line, part_of, share
 from trainwiz.tui.widgets.monitor_panel import (
     SHORT,
     MonitorPanel,
@@ -134,7 +133,6 @@ def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
 
 
 def host_line(snapshot: Snapshot) -> Content:
-    """The host in one line, for small terminals."""
     if not snapshot.host.sample:
         return Content.styled(f"{tr('RAM and disk')}  {tr('not known')}", "$muted")
     job, used = snapshot.job_rss_bytes, part_of(snapshot.host.ram_used_bytes, snapshot.host.ram_total_bytes)
@@ -222,7 +220,6 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
 
 
 def batch_parts(snapshot: Snapshot) -> list[Content]:
-    """The effective batch, as far as it is known."""
     samples, tokens = snapshot.planned.effective_samples, snapshot.planned.effective_tokens
     parts = [quiet(tr("a step"), trn("{n} sequence", "{n} sequences", samples, n=f"{samples:,}"))] if samples else []
     return [*parts, Content(tr("{n} tokens", n=f"{tokens:,}"))] if tokens else parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.segment import Segment
 from textual import events
@@ -49,36 +49,7 @@ def refresh_lines(widget: Widget, before: Sequence[LineKey], after: Sequence[Lin
     return after
 
 
-if TYPE_CHECKING:
-    _Painted = Widget
-else:
-    # Textual takes styles and keys from the first base that is a widget.
-    _Painted = object
-
-
-class Kept(_Painted):
-    """For a widget, before its other bases: it remembers how it is painted.
-
-    For each line that changes anywhere, Textual asks all widgets on the screen for all of their lines. Here
-    the answer is the one before, as long as nothing of this widget is to be painted anew.
-    """
-
-    _kept: list[Strip] | None = None
-    _kept_for: tuple[Region, Size] | None = None
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        # The outer size is at hand; the size of the content is looked up in the layout each time.
-        if self._kept is None or self._kept_for != (crop, self.outer_size):
-            self._kept, self._kept_for = super().render_lines(crop), (crop, self.outer_size)
-        return self._kept
-
-    def _set_dirty(self, *regions: Region) -> None:
-        # What Textual calls whenever something is to be painted anew, also by a new style, size or place to scroll to.
-        self._kept = None
-        super()._set_dirty(*regions)
-
-
-class LinedWidget(Kept, Widget):
+class LinedWidget(Widget):
     """A widget that says in `content_lines` what stands in each of its lines; a changed line costs one line."""
 
     # A line fits already: to look where it could be wrapped is a quarter of what drawing it takes.
@@ -105,7 +76,6 @@ class LinedWidget(Kept, Widget):
         self._drawn = refresh_lines(self, self._drawn, [line_key(line) for line in self._now()])
 
     def content(self) -> Content:
-        """All lines as one text."""
         return Content("\n").join(self.content_lines())
 
     def render(self) -> RenderResult:
@@ -260,8 +230,17 @@ class TextLines(LinedWidget):
 
 
 def dimmed(lines: Sequence[Content]) -> list[Content]:
-    """The same lines in the quiet colour."""
     return [line.stylize("$muted") for line in lines]
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, broken at spaces where there are any."""
+    return [line.plain.rstrip() for line in Content(text).wrap(max(width, 8))] if text else []
+
+
+def indented(text: str, width: int, style: str = "$muted", indent: int = 4) -> list[Content]:
+    """A paragraph in lines of `width` cells, all of them indented."""
+    return [Content.styled(" " * indent + line, style) for line in wrap(text, width - indent - 1)]
 
 
 def hanging(content: Content, width: int, indent: int) -> list[Content]:
@@ -269,10 +248,6 @@ def hanging(content: Content, width: int, indent: int) -> list[Content]:
     first, *more = content.wrap(max(10, width))
     if not more:
         return [first]
-    rest = _left_stripped(content[len(first.rstrip().plain) :])
+    rest = content[len(first.rstrip().plain) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
     return [first, *(Content(" " * indent) + piece for piece in rest.wrap(max(10, width - indent)))]
-
-
-def _left_stripped(content: Content) -> Content:
-    spaces = len(content.plain) - len(content.plain.lstrip())
-    return content[spaces:] if spaces else content

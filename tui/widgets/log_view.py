@@ -17,8 +17,6 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, bar_of
 
-# LogView: lines of plain text that follow their end until the reader scrolls up.
-
 
 class LogView(ScrollView, can_focus=True):
     """Draws only the lines that can be seen, whatever their number. Text is never markup."""
@@ -37,8 +35,6 @@ class LogView(ScrollView, can_focus=True):
     """Whether anybody waits for Scrolled."""
 
     class Scrolled(Message):
-        """Other lines are seen now."""
-
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, LogView.Scrolled)
 
@@ -67,7 +63,6 @@ class LogView(ScrollView, can_focus=True):
         self._lay_out(top)
 
     def say_when_empty(self, text: str) -> None:
-        """What stands where there are no lines."""
         if text != self.empty_text:
             self.empty_text = text
             if not self._lines:
@@ -86,7 +81,6 @@ class LogView(ScrollView, can_focus=True):
 
     @property
     def shown_lines(self) -> list[str]:
-        """The lines as laid out, one for each row."""
         return self._shown
 
     @property
@@ -98,7 +92,6 @@ class LogView(ScrollView, can_focus=True):
 
     @property
     def visible_lines(self) -> range:
-        """Indices of the lines on the screen."""
         if not self._lines:
             return range(0)
         bottom = int(self.scroll_offset.y) + max(1, self.scrollable_content_region.height) - 1

@@ -20,7 +20,7 @@ from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import PlotData, Reading, read_at, step_beside
 from trainwiz.tui.widgets.lists import TextLines
-from trainwiz.tui.widgets.monitor_panel import MonitorPanel, join_fitting
+from trainwiz.tui.widgets.monitor_panel import MonitorPanel, join_fitting, quiet
 from trainwiz.tui.widgets.plot import Plot, StepRange
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def newest_values(metrics: Mapping[str, MetricSummary], name: str) -> list[Conte
     last = {key: summary.last for key, summary in metrics.items() if summary.last is not None}
     first = [Content.styled(value_label(last[name]), "bold")] if name in last else []
     trained = [
-        _quiet(tr(short), value_label(last[key])) for key, short in BESIDE_TRAINING if key != name and key in last
+        quiet(tr(short), value_label(last[key])) for key, short in BESIDE_TRAINING if key != name and key in last
     ]
     held_out = []
     pair = held_out_name(name, metrics)
     if pair is not None and pair in last and (step := metrics[pair].last_step) is not None:
         held_out.append(_at_step(held_out_word(pair), value_label(last[pair]), step))
     held_out += [
-        _quiet(tr(short), measured(key, last[key])) for key, short in BESIDE_EVALUATION if key != name and key in last
+        quiet(tr(short), measured(key, last[key])) for key, short in BESIDE_EVALUATION if key != name and key in last
     ]
     # Where text is generated, its score says more than the gradient.
     return [*first, *held_out, *trained] if "eval_bleu" in metrics else [*first, *trained, *held_out]
@@ -56,7 +56,7 @@ def values_at(step: float, curve: Curve, points: Curve, points_word: str) -> lis
     reading, point = read_at(curve, step), read_at(points, step)
     parts = []
     if reading is not None:
-        parts += [_quiet(tr("step"), f"{reading.step:,.0f}"), Content.styled(_words(reading), "bold")]
+        parts += [quiet(tr("step"), f"{reading.step:,.0f}"), Content.styled(_words(reading), "bold")]
         if reading.points > 1:
             low, high = value_label(reading.low), value_label(reading.high)
             spread = tr("mean of {n}, {low} to {high}", n=f"{reading.points:,}", low=low, high=high)
@@ -68,15 +68,9 @@ def _words(reading: Reading) -> str:
     return tr("not a number") if reading.value != reading.value else value_label(reading.value)
 
 
-def _quiet(label: str, value: str) -> Content:
-    return Content.assemble((f"{label} ", "$muted"), value)
-
-
 def _at_step(label: str, value: str, step: float) -> Content:
-    return _quiet(label, tr("{value} at {step}", value=value, step=f"{step:,.0f}"))
+    return quiet(label, tr("{value} at {step}", value=value, step=f"{step:,.0f}"))
 
-
-# MetricPanel: the plot of one metric, which steps it shows, a cursor that reads them, and the newest values.
 
 LONGEST_NAME = 60
 
@@ -233,7 +227,7 @@ class MetricPanel(MonitorPanel):
         self.show_range(StepRange())
 
     def action_type_range(self) -> None:
-        from trainwiz.tui.screens.run_dialogs import RangeDialog
+        from trainwiz.tui.screens.monitor_cards import RangeDialog
 
         if (whole := self._data.whole_range) is None:
             self.notify(tr("There are no steps yet."), markup=False)

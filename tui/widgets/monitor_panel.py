@@ -27,7 +27,6 @@ SHORT = mark("Nothing is known of its processes, RAM and disk.")
 
 
 def machine_reason(snapshot: Snapshot) -> str:
-    """Why nothing is known of the machine and the processes."""
     for key in ("machine", "processes", "host"):
         if snapshot.unavailable.get(key):
             return plain_text(snapshot.unavailable[key], 300)
@@ -35,7 +34,6 @@ def machine_reason(snapshot: Snapshot) -> str:
 
 
 def pace_reason(snapshot: Snapshot) -> str:
-    """Why no tokens a second are known."""
     if snapshot.unavailable.get("pace"):
         return plain_text(snapshot.unavailable["pace"], 300)
     if snapshot.source == "run":
@@ -80,12 +78,10 @@ def thin_bar(share: float, width: int, marks: Marks, style: str = "$accent") -> 
 
 
 def labelled(label: str, value: Content | str) -> Content:
-    """A quiet label in a column of its own."""
     return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), value)
 
 
 def quiet(label: str, value: Content | str) -> Content:
-    """A quiet label before a value."""
     return Content.assemble((f"{label} ", "$muted"), value)
 
 
@@ -158,7 +154,6 @@ class SnapshotView(LinedWidget):
         self.snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show this look."""
         self.snapshot = snapshot
         self.refresh_changed()
 
@@ -217,7 +212,6 @@ class MonitorPanel(SnapshotView, can_focus=True):
         self._show_title(False)
 
     def title_of(self, snapshot: Snapshot) -> str:
-        """What stands in the frame."""
         return self._title
 
     @property

@@ -9,18 +9,16 @@ from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
 
-from textual.app import RenderResult
 from textual.content import Content
-from textual.geometry import Size
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.tui.text import cells, count, cut, number, percent, value_label
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs, Scale, choose_glyphs
 from trainwiz.tui.widgets.drawing import Row
-from trainwiz.tui.widgets.field_row import wrap
-from trainwiz.tui.widgets.step_part import StepPart
+from trainwiz.tui.widgets.lists import indented
 
 if TYPE_CHECKING:
+    from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.export.training_arguments import RateSchedule
     from trainwiz.core.plan.result import Plan
     from trainwiz.core.plan.rows import Lengths
@@ -75,7 +73,7 @@ def _step_line(schedule: RateSchedule, columns: int) -> str:
     return "".join(line)
 
 
-# RateCurve: the learning rate over the run, in one sentence and as a small curve.
+# The learning rate over the run, in one sentence and as a small curve.
 
 INDENT = 4
 CURVE_HEIGHT = 6
@@ -85,38 +83,14 @@ SMALL_CURVE = 8
 LEAST_CURVE = 24
 
 
-class RateCurve(StepPart):
+def rate_curve(state: PlanState, width: int, marks: Marks, is_small: bool) -> list[Content]:
     """What the training will do, not what was typed: drawn of the plan's resolved config."""
-
-    DEFAULT_CSS = """
-    RateCurve { height: auto; }
-    """
-
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks)
-        self._glyphs = choose_glyphs(marks != UNICODE_MARKS)
-        self._schedule: RateSchedule | None = None
-        self._words = ""
-        self._old = False
-
-    def show(self, state: PlanState) -> None:
-        plan = state.plan
-        schedule = schedule_of(plan) if plan is not None else None
-        words = rate_words(plan, schedule) if plan is not None else ""
-        if (schedule, words, state.slow) != (self._schedule, self._words, self._old):
-            self._schedule, self._words, self._old = schedule, words, state.slow
-            self.redraw()
-
-    def _lines(self, width: int) -> list[Content]:
-        folded = any(self.screen.has_class(name) for name in ("-low", "-short", "-slim"))
-        style = "$muted" if self._old else "$accent"
-        return rate_lines(self._schedule, self._words, width, self._glyphs, folded=folded, style=style)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n").join(self._lines(self.content_size.width))
+    plan = state.plan
+    if plan is None:
+        return []
+    schedule, glyphs = schedule_of(plan), choose_glyphs(marks != UNICODE_MARKS)
+    style = "$muted" if state.slow else "$accent"
+    return rate_lines(schedule, rate_words(plan, schedule), width, glyphs, folded=is_small, style=style)
 
 
 def schedule_of(plan: Plan) -> RateSchedule | None:
@@ -131,71 +105,54 @@ def rate_lines(
     schedule: RateSchedule | None, words: str, width: int, glyphs: Glyphs, *, folded: bool, style: str
 ) -> list[Content]:
     """The sentence and the curve; `folded` puts a curve of one line before the sentence."""
-    margin = " " * INDENT
     room = width - INDENT - 1
     if schedule is None or room < LEAST_CURVE:
-        return [Content.styled(margin + line, "$muted") for line in wrap(words, room)]
+        return indented(words, width)
     styles = {"line": style, "label": "$muted"}
+
+    def drawn(row: Row) -> Content:
+        return Content.assemble(" " * INDENT, *((text, styles.get(role, "")) for text, role in row))
+
     if folded:
-        curve = curve_rows(schedule, SMALL_CURVE, 1, glyphs)[0]
-        first, *rest = wrap(words, room - SMALL_CURVE - 2)
-        head = Content.assemble(
-            margin, *((text, styles.get(role, "")) for text, role in curve), ("  " + first, "$muted")
-        )
-        return [head, *(Content.styled(margin + " " * (SMALL_CURVE + 2) + line, "$muted") for line in rest)]
-    lines = [Content.styled(margin + line, "$muted") for line in wrap(words, room)]
+        left = INDENT + SMALL_CURVE + 2
+        first, *rest = indented(words, width, indent=left)
+        (curve,) = curve_rows(schedule, SMALL_CURVE, 1, glyphs)
+        return [drawn(curve) + first[left - 2 :], *rest]
     picture = rate_picture(schedule, min(room, WIDEST_CURVE), CURVE_HEIGHT, glyphs)
-    return [
-        *lines,
-        *(Content.assemble(margin, *((text, styles.get(role, "")) for text, role in row)) for row in picture),
-    ]
+    return [*indented(words, width), *map(drawn, picture)]
 
 
 def rate_words(plan: Plan, schedule: RateSchedule | None) -> str:
     """What the rate does, in one sentence; a second one where a DeepSpeed file could change it."""
     if schedule is None:
         return tr("The number of steps is not known yet, and with it the curve of the learning rate.")
-    words = _shape_words(schedule, _steps_words(plan, schedule.steps))
+    # Without a fixed number the Trainer counts the steps of its epochs itself.
+    steps = count(schedule.steps)
+    words = _shape_words(schedule, steps if plan.config.training.max_steps is not None else tr("about {n}", n=steps))
     if plan.config.engine.deepspeed_file is None:
         return words
     return f"{words} {tr('A scheduler in your DeepSpeed file takes its place.')}"
 
 
-def _steps_words(plan: Plan, steps: int) -> str:
-    # Without a fixed number the Trainer counts the steps of its epochs itself.
-    return count(steps) if plan.config.training.max_steps is not None else tr("about {n}", n=count(steps))
+SHAPES = {
+    ("constant", True): mark("Up to {peak} in {warmup} steps, and so to step {steps}."),
+    ("constant", False): mark("{peak} from the first step to step {steps}."),
+    ("cosine", True): mark("Up to {peak} in {warmup} steps, then down to {last} at step {steps} in half a wave."),
+    ("cosine", False): mark("From {peak} down to {last} at step {steps} in half a wave."),
+    ("linear", True): mark("Up to {peak} in {warmup} steps, then straight down to {last} at step {steps}."),
+    ("linear", False): mark("From {peak} straight down to {last} at step {steps}."),
+}
+"""What a schedule does, with and without a warm-up; all others are drawn straight."""
 
 
 def _shape_words(schedule: RateSchedule, steps: str) -> str:
-    peak, last = number(schedule.peak), number(schedule.last)
-    warmup = count(schedule.warmup_steps)
     warms_up = schedule.warmup_steps > 0 and schedule.kind != "constant"
     if warms_up and schedule.warmup_steps >= schedule.steps:
         highest = number(float(f"{schedule.highest:.4g}"))
         return tr("The warm-up is the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
-    if schedule.kind.startswith("constant"):
-        if warms_up:
-            return tr("Up to {peak} in {warmup} steps, and so to step {steps}.", peak=peak, warmup=warmup, steps=steps)
-        return tr("{peak} from the first step to step {steps}.", peak=peak, steps=steps)
-    if schedule.kind.startswith("cosine"):
-        if warms_up:
-            return tr(
-                "Up to {peak} in {warmup} steps, then down to {last} at step {steps} in half a wave.",
-                peak=peak,
-                warmup=warmup,
-                last=last,
-                steps=steps,
-            )
-        return tr("From {peak} down to {last} at step {steps} in half a wave.", peak=peak, last=last, steps=steps)
-    if warms_up:
-        return tr(
-            "Up to {peak} in {warmup} steps, then straight down to {last} at step {steps}.",
-            peak=peak,
-            warmup=warmup,
-            last=last,
-            steps=steps,
-        )
-    return tr("From {peak} straight down to {last} at step {steps}.", peak=peak, last=last, steps=steps)
+    kind = next((kind for kind in ("constant", "cosine") if schedule.kind.startswith(kind)), "linear")
+    peak, warmup, last = number(schedule.peak), count(schedule.warmup_steps), number(schedule.last)
+    return tr(SHAPES[kind, warms_up], peak=peak, warmup=warmup, last=last, steps=steps)
 
 
 # Lengths of rows as bars with a mark at the longest that is kept. Pure: numbers in, lines of text out.
@@ -247,113 +204,61 @@ def bar_rows(bars: Bars, height: int) -> list[str]:
     ]
 
 
-# LengthHistogram: how long the rows are, where they are cut, and what is lost and padded there.
+# How long the rows are, where they are cut, and what is lost and padded there.
 
-INDENT = 4
 MOST_COLUMNS, LEAST_COLUMNS = 72, 12
+WORTH_SAYING = 0.005
 TALL, SHORT = 4, 1
 """Lines of the bars. Where there is room for one only, the words say what is cut and no more."""
 
 
-class LengthHistogram(StepPart):
-    """Beneath the longest input."""
-
-    DEFAULT_CSS = """
-    LengthHistogram { height: auto; }
-    """
-
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks)
-        self._shown: tuple[object, ...] = ()
-        self._state: PlanState | None = None
-
-    def show(self, state: PlanState) -> None:
-        self._state = state
-        plan = state.plan
-        now = (state.reading.data, plan.batch if plan is not None else None, state.slow)
-        if now != self._shown:
-            self._shown = now
-            self.display = bool(self._lines(60))
-            self.redraw()
-
-    def _content(self, state: PlanState, width: int, height: int) -> Iterator[Content]:
-        yield from input_lines(state, width, height, self.marks)
-
-    def _lines(self, width: int) -> list[Content]:
-        if self._state is None or self._state.reading.data is None or self._state.plan is None:
-            return []
-        small = any(self.screen.has_class(name) for name in ("-short", "-low", "-slim"))
-        return list(self._content(self._state, width, SHORT if small else TALL))
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n").join(self._lines(self.content_size.width))
-
-
-class TargetHistogram(LengthHistogram):
-    """Beneath the longest target; nothing where rows have no targets."""
-
-    def _content(self, state: PlanState, width: int, height: int) -> Iterator[Content]:
-        yield from target_lines(state, width, height, self.marks)
-
-
-def input_lines(state: PlanState, width: int, height: int, marks: Marks) -> Iterator[Content]:
+def input_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
     """The picture of the inputs, and in words what the chosen length does to them."""
     from trainwiz.core.data.lengths import joins_texts
-    from trainwiz.core.plan.rows import lengths_of
 
     data, plan = state.reading.data, state.plan
-    assert data is not None and plan is not None
-    limit = plan.batch.sequence_length
+    if data is None or plan is None:
+        return
+    limit, batch = plan.batch.sequence_length, plan.batch
     if joins_texts(plan.config):
         sentence = tr(
             "Texts are joined into sequences of {length} tokens: nothing is cut, nothing is padded.",
             length=count(limit),
         )
-        yield from _wrapped(sentence, width)
+        yield from indented(sentence, width)
         return
-    lengths = lengths_of(data.lengths)
-    if lengths is None:
+    yield from _lengths(data.lengths, data, limit, width, marks, is_small)
+    waste = batch.padding_waste
+    if not data.lengths or is_small or waste is None:
         return
-    yield from _picture(lengths, limit, width, height, marks)
-    yield from _wrapped(_cut(lengths, limit), width)
-    if height == SHORT:
-        return
-    yield from _wrapped(_usual(lengths, estimated=data.length_unit != "tokens"), width)
-    waste, arranged, drawn = plan.batch.padding_waste, plan.batch.arranged_waste, plan.batch.drawn_waste
-    if waste is not None:
-        text = tr("{share} of what is computed is padding.", share=percent(waste))
-        if arranged is not None and waste - arranged > 0.005:
-            text = tr(
-                "{share} of what is computed is padding; {arranged} where rows of like length go together.",
-                share=percent(waste),
-                arranged=percent(arranged),
-            )
-        elif drawn is not None and drawn - waste > 0.005:
-            text = tr(
-                "{share} of what is computed is padding; {drawn} if rows of like length did not go together.",
-                share=percent(waste),
-                drawn=percent(drawn),
-            )
-        yield from _wrapped(text, width)
+    text = mark("{share} of what is computed is padding.")
+    if batch.arranged_waste is not None and waste - batch.arranged_waste > WORTH_SAYING:
+        text = mark("{share} of what is computed is padding; {arranged} where rows of like length go together.")
+    elif batch.drawn_waste is not None and batch.drawn_waste - waste > WORTH_SAYING:
+        text = mark("{share} of what is computed is padding; {drawn} if rows of like length did not go together.")
+    arranged, drawn = percent(batch.arranged_waste), percent(batch.drawn_waste)
+    yield from indented(tr(text, share=percent(waste), arranged=arranged, drawn=drawn), width)
 
 
-def target_lines(state: PlanState, width: int, height: int, marks: Marks) -> Iterator[Content]:
-    """The same for targets, which are padded with their inputs."""
+def target_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
+    """The same for targets, which are padded with their inputs; nothing where rows have none."""
+    data, plan = state.reading.data, state.plan
+    if data is not None and plan is not None and plan.task == "seq2seq":
+        limit = plan.config.batch.target_length or plan.batch.sequence_length
+        yield from _lengths(data.target_lengths, data, limit, width, marks, is_small)
+
+
+def _lengths(
+    rows: tuple[int, ...], data: DataSummary, limit: int, width: int, marks: Marks, is_small: bool
+) -> Iterator[Content]:
     from trainwiz.core.plan.rows import lengths_of
 
-    data, plan = state.reading.data, state.plan
-    assert data is not None and plan is not None
-    lengths, limit = lengths_of(data.target_lengths), plan.config.batch.target_length
-    if lengths is None or plan.task != "seq2seq":
-        return
-    limit = limit or plan.batch.sequence_length
-    yield from _picture(lengths, limit, width, height, marks)
-    yield from _wrapped(_cut(lengths, limit), width)
-    if height > SHORT:
-        yield from _wrapped(_usual(lengths, estimated=data.length_unit != "tokens"), width)
+    lengths = lengths_of(rows)
+    if lengths is not None:
+        yield from _picture(lengths, limit, width, SHORT if is_small else TALL, marks)
+        yield from indented(_cut(lengths, limit), width)
+        if not is_small:
+            yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
 
 
 def _usual(lengths: Lengths, *, estimated: bool) -> str:
@@ -416,8 +321,3 @@ def axis_text(bars: Bars, limit: int) -> str:
     if free >= 2:
         line += " " * free + end
     return cut(line, columns, "")
-
-
-def _wrapped(text: str, width: int) -> Iterator[Content]:
-    for line in Content(text).wrap(max(10, width - INDENT - 1)):
-        yield Content.styled(" " * INDENT + line.plain.rstrip(), "$muted")

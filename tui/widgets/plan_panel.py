@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from operator import is_
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -42,25 +43,22 @@ if TYPE_CHECKING:
 
 # Memory of a plan as it is drawn: the verdict, the capacity as a bar, and what the peak is made of, with a legend.
 
-VERDICTS: Mapping[str | None, tuple[str, str]] = {
-    "fits": (mark("fits"), "$success"),
-    "tight": (mark("tight"), "$warning"),
-    "does_not_fit": (mark("does not fit"), "$error"),
-    None: (mark("capacity unknown"), "$muted"),
+VERDICTS: Mapping[str | None, tuple[str, str, str]] = {
+    "fits": ("ok", mark("fits"), "$success"),
+    "tight": ("tight", mark("tight"), "$warning"),
+    "does_not_fit": ("bad", mark("does not fit"), "$error"),
 }
+UNKNOWN = "", mark("capacity unknown"), "$muted"
+"""Verdict -> its mark, its words, its colour."""
 FILLS, ASCII_FILLS = "█▓▒░", "#=+."
 """The parts from the largest on; those after the last share it."""
 WORTH_A_WORD = 0.005 * GIB
 
 
-def verdict_mark(verdict: str | None, marks: Marks) -> str:
-    return {"fits": marks.ok, "tight": marks.tight, "does_not_fit": marks.bad}.get(verdict or "", "")
-
-
 def verdict_words(verdict: str | None, marks: Marks) -> Content:
     """Mark and words, coloured: "✓ fits"."""
-    words, style = VERDICTS.get(verdict, VERDICTS[None])
-    return Content.styled(f"{verdict_mark(verdict, marks)} {tr(words)}".strip(), style)
+    sign, words, style = VERDICTS.get(verdict, UNKNOWN)
+    return Content.styled(f"{getattr(marks, sign, '')} {tr(words)}".strip(), style)
 
 
 def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
@@ -73,7 +71,7 @@ def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
     high = min(width, max(low, round(width * memory.high_bytes / capacity)))
     if memory.high_bytes > 0:
         low, high = max(low, 1), max(high, 1)
-    colour = {"fits": "$accent", "tight": "$warning", "does_not_fit": "$error"}.get(memory.verdict or "", "$accent")
+    colour = {"tight": "$warning", "does_not_fit": "$error"}.get(memory.verdict or "", "$accent")
     return Content.assemble(
         (marks.full * low, colour), (marks.range * (high - low), colour), (marks.empty * (width - high), "$track")
     )
@@ -101,10 +99,7 @@ def _filled(words: list[str], width: int) -> list[Content]:
     lines = [Content.styled(words[0], "$muted")]
     for word in words[1:]:
         longer = lines[-1] + Content.styled(f"  {word}", "$muted")
-        if longer.cell_length <= width:
-            lines[-1] = longer
-        else:
-            lines.append(Content.styled(word, "$muted"))
+        lines[-1:] = [longer] if longer.cell_length <= width else [lines[-1], Content.styled(word, "$muted")]
     return lines
 
 
@@ -283,27 +278,23 @@ class PlanPanel(VerticalScroll, can_focus=False):
             return
         reading = state.reading
         is_old = state.plan is not None and (state.slow or bool(reading.findings))
-        self.query_one("#panel-plan", TextLines).dim(is_old)
+        upper = self.query_one("#panel-plan", TextLines)
+        upper.dim(is_old)
         shown = (state.plan, reading.findings, reading.effects, reading.read_at, width)
-        if state.plan is not None and self._drawn and all(a is b for a, b in zip(shown, self._drawn, strict=True)):
+        if state.plan is not None and self._drawn and all(map(is_, shown, self._drawn)):
             return
         self._drawn = shown
-        upper = self.query_one("#panel-plan", TextLines)
-        if state.plan is None and not reading.findings:
-            # There is nothing more to draw, and the first frame need not wait for what draws it.
-            upper.show(_placeholder(self._waiting(reading.waits_for)))
-            return
-        if state.plan is None:
-            upper.show(_placeholder(self._waiting(reading.waits_for)))
-        else:
+        if state.plan is not None:
             upper.show(panel_lines(state.plan, width, self._marks, reading.read_at))
+        else:
+            waits = f"{tr(reading.waits_for)} {self._marks.ellipsis}" if reading.waits_for else tr("no plan")
+            upper.show(_placeholder(waits))
+            if not reading.findings:
+                return
         if self._findings is None:
             self._findings = FindingsView(self._marks, id="panel-findings")
             self.mount(self._findings)
         self._findings.show(state, width)
-
-    def _waiting(self, what: str) -> str:
-        return f"{tr(what)} {self._marks.ellipsis}" if what else tr("no plan")
 
 
 def _placeholder(text: str) -> list[Content]:
@@ -403,45 +394,26 @@ class FindingsView(Vertical):
         before = Effect.of(state.plan) if state.plan is not None and not state.reading.findings else None
         place, number, numbered = 0, 0, len(numbered_remedies(findings))
         for index, finding in enumerate(findings):
-            text = self._text(index)
-            text.display = True
-            text.show(finding_lines(finding, width, marks))
-            place = self._put(text, place)
+            if index == len(self._texts):
+                self._texts.append(TextLines())
+            place = self._put(self._texts[index], place, finding_lines(finding, width, marks))
             for remedy in finding.remedies:
                 if remedy.changes and number < numbered:
-                    button = self._button(number)
                     number += 1
-                    button.display = True
-                    effect = _effect(before, remedy, state.reading.effects, marks)
-                    button.show(remedy_lines(number, remedy, effect, width))
-                    place = self._put(button, place)
-        for text in self._texts[len(findings) :]:
-            text.display = False
-        for button in self._buttons[number:]:
-            button.display = False
+                    if number > len(self._buttons):
+                        self._buttons.append(RemedyButton(number))
+                    after = state.reading.effects.get(effect_key(remedy.changes))
+                    effect = None if before is None or after is None else effect_words(before, after, marks)
+                    place = self._put(self._buttons[number - 1], place, remedy_lines(number, remedy, effect, width))
+        for row in (*self._texts[len(findings) :], *self._buttons[number:]):
+            row.display = False
 
-    def _text(self, index: int) -> TextLines:
-        """The text of a finding; made when there are more than ever before."""
-        while len(self._texts) <= index:
-            self._texts.append(TextLines())
-            self.mount(self._texts[-1])
-        return self._texts[index]
-
-    def _button(self, index: int) -> RemedyButton:
-        """The button of a remedy; made when there are more than ever before."""
-        while len(self._buttons) <= index:
-            self._buttons.append(RemedyButton(len(self._buttons) + 1))
-            self.mount(self._buttons[-1])
-        return self._buttons[index]
-
-    def _put(self, row: TextLines, place: int) -> int:
-        """See to it that a row is in its place below the heading; returns the next place."""
-        children = self.children
-        if row in children and children[place + 1] is not row:
+    def _put(self, row: TextLines, place: int, lines: list[Content]) -> int:
+        """Show a row in its place below the heading; returns the next place."""
+        if row.parent is None:
+            self.mount(row)
+        if row in self.children and self.children[place + 1] is not row:
             self.move_child(row, after=place)
+        row.display = True
+        row.show(lines)
         return place + 1
-
-
-def _effect(before: Effect | None, remedy: Remedy, effects: Mapping[str, Effect], marks: Marks) -> Content | None:
-    after = effects.get(effect_key(remedy.changes))
-    return None if before is None or after is None else effect_words(before, after, marks)

@@ -34,14 +34,14 @@ def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list
     """The plan in at most `height` lines of `width` cells."""
     findings = state_findings(state)
     plan = state.plan
+    summary = _finding_summary(findings, width, marks)
     if plan is None:
         waiting = state.reading.waits_for
         text = f"{tr(waiting)} {marks.ellipsis}" if waiting else tr("no plan")
         first = Content.assemble((_label(tr("Plan")), "bold"), (text, "$muted"))
-        return [first, *(_finding_summary(findings, width, marks) if findings else [])][:height]
-    if height < 4:
-        return [_one_line(plan, marks), *_finding_summary(findings, width, marks)][:height]
-    return [*_plan_lines(plan, width, marks), *_finding_summary(findings, width, marks)][:height]
+        return [first, summary][: height if findings else 1]
+    lines = [_one_line(plan, marks)] if height < 4 else _plan_lines(plan, width, marks)
+    return [*lines, summary][:height]
 
 
 def _label(text: str) -> str:
@@ -94,15 +94,15 @@ def _with_extras(line: Content, extras: list[str], width: int, gap: int) -> Cont
     return line
 
 
-def _finding_summary(findings: tuple[Finding, ...], width: int, marks: Marks) -> list[Content]:
+def _finding_summary(findings: tuple[Finding, ...], width: int, marks: Marks) -> Content:
     label = _label(tr("Findings"))
     if not findings:
-        return [Content.assemble((label, "bold"), (f"{marks.ok} {tr('none')}", "$success"))]
+        return Content.assemble((label, "bold"), (f"{marks.ok} {tr('none')}", "$success"))
     first, others = findings[0], len(findings) - 1
     more = f"  {trn('+{n} more, f1', '+{n} more, f1', others)}" if others else ""
     message = cut(plain_text(first.message), max(10, width - cells(label) - 2 - cells(more)), marks.ellipsis)
     sign = (severity_mark(first.severity, marks), SEVERITY_STYLES[first.severity])
-    return [Content.assemble((label, "bold"), sign, " ", message, (more, "$muted"))]
+    return Content.assemble((label, "bold"), sign, " ", message, (more, "$muted"))
 
 
 # PlanStrip: the plan folded to a few lines beneath the form.
@@ -129,8 +129,6 @@ class PlanStrip(LinedWidget):
         state, size = self._state, self.content_size
         if state is None or not size:
             return []
-        # Where the plan stands beside the form, the first frame need not wait for what draws it here.
-
         lines = strip_lines(state, size.width, size.height, self._marks)
         is_old = state.plan is not None and (state.slow or bool(state.reading.findings))
         return dimmed(lines) if is_old else lines

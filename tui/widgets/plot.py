@@ -168,8 +168,6 @@ class Plot(Widget):
             self.step, self.factor = step, factor
 
     class Dragged(Message):
-        """A range of steps was marked with the mouse."""
-
         def __init__(self, first: float, last: float) -> None:
             super().__init__()
             self.first, self.last = first, last

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult, RenderResult
+from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.folder import PLAN_JSON
 from trainwiz.core.text import changed_lines, count_changes, plain_text
+from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import FIELDS, word_for
 from trainwiz.tui.screens.plan_maker import Baseline, profile_request
@@ -22,7 +27,7 @@ from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.step_part import CursorList, StepPart
+from trainwiz.tui.widgets.step_part import PartRow, StepPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,24 +43,73 @@ LONGEST_PREVIEW = 400
 LONGEST_LINE = 400
 NAME_WIDTH, SIZE_WIDTH = 18, 10
 LINES_BEFORE_A_CHANGE = 2
+CHANGE_STYLES = {"+": "$foreground", "-": "$error", " ": "$muted"}
 NOT_COMPARED = frozenset({PLAN_JSON})
 """Figures, which change with every trace, and no settings."""
+
+
+class CursorList(PartRow):
+    """Lines with a cursor that up and down move; beyond the first and the last the focus leaves it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("files")]
+    DEFAULT_CSS = """
+    CursorList { height: auto; padding: 0; }
+    CursorList:focus { background: $panel; }
+    """
+
+    @dataclass
+    class Moved(Message):
+        """Another line is under the cursor."""
+
+    def __init__(self, marks: Marks, *, id: str) -> None:
+        super().__init__(id=id)
+        self.marks = marks
+        self.cursor = 0
+        self._count = 0
+
+    def keep_cursor(self, count: int) -> None:
+        """The list became another one, with so many lines."""
+        self._count = count
+        self.cursor = min(self.cursor, max(0, count - 1))
+        self.refresh(layout=True)
+
+    def set_cursor(self, cursor: int) -> None:
+        self.cursor = cursor
+        self.refresh()
+        holder = next((node for node in self.ancestors if isinstance(node, VerticalScroll)), None)
+        if holder is not None:
+            # The list may be higher than the screen.
+            line = self.region.y - holder.region.y + round(holder.scroll_y) + cursor
+            holder.scroll_to_region(Region(0, line, 1, 1), animate=False)
+        self.post_message(self.Moved())
+
+    def action_move_file(self, by: int) -> None:
+        cursor = self.cursor + by
+        if 0 <= cursor < self._count:
+            self.set_cursor(cursor)
+        elif by > 0:
+            self.screen.focus_next()
+        else:
+            self.screen.focus_previous()
+
+    def action_scroll_file(self, pages: int) -> None:
+        """Only a list of files has something beside it that scrolls."""
+
+    def on_click(self, event: events.Click) -> None:
+        # No press, as of other rows.
+        event.prevent_default()
+        self.focus(scroll_visible=False)
+        if event.y < self._count:
+            self.set_cursor(event.y)
 
 
 class FileList(CursorList):
     """Up and down choose which file is shown."""
 
-    class Moved(Message):
-        """Another file is under the cursor."""
-
     def __init__(self, marks: Marks) -> None:
         super().__init__(marks, id="files")
         self._files: Mapping[str, str] = {}
         self._theirs: Mapping[str, str] | None = None
-
-    @property
-    def size_of_list(self) -> int:
-        return len(self._files)
 
     @property
     def current(self) -> tuple[str, str | None]:
@@ -70,20 +124,11 @@ class FileList(CursorList):
         """`theirs` is None where nothing differs from the profile, or the comparison is still being made."""
         if (files, theirs) != (self._files, self._theirs):
             self._files, self._theirs = files, theirs
-            self.keep_cursor()
-
-    class Scrolled(Message):
-        """More of the file is wanted."""
-
-        def __init__(self, pages: int) -> None:
-            super().__init__()
-            self.pages = pages
-
-    def moved(self) -> None:
-        self.post_message(self.Moved())
+            self.keep_cursor(len(files))
 
     def action_scroll_file(self, pages: int) -> None:
-        self.post_message(self.Scrolled(pages))
+        text = self.screen.query_one(FileText)
+        text.scroll_relative(y=pages * max(1, text.size.height - 2), animate=False)
 
     def _change(self, name: str) -> str:
         if self._theirs is None or name in NOT_COMPARED:
@@ -96,21 +141,17 @@ class FileList(CursorList):
     def render(self) -> RenderResult:
         if not self._files:
             return Content.styled("  " + tr("nothing yet"), "$muted")
-        lines = []
-        for index, (name, text) in enumerate(self._files.items()):
-            here = index == self.cursor
-            lines.append(
-                Content.assemble(
-                    (f"{self.marks.here if here else ' '} ", "$accent"),
-                    (
-                        pad(cut(plain_text(name), NAME_WIDTH, self.marks.ellipsis), NAME_WIDTH),
-                        "$foreground" if here else "$muted",
-                    ),
-                    (pad(size(len(text.encode())), SIZE_WIDTH, right=True), "$muted"),
-                    (f"   {self._change(name)}", "$accent"),
-                )
-            )
-        return Content("\n").join(lines)
+        return Content("\n").join(starmap(self._line, enumerate(self._files)))
+
+    def _line(self, index: int, name: str) -> Content:
+        here, marks = index == self.cursor, self.marks
+        title = pad(cut(plain_text(name), NAME_WIDTH, marks.ellipsis), NAME_WIDTH)
+        return Content.assemble(
+            (f"{marks.here if here else ' '} ", "$accent"),
+            (title, "$foreground" if here else "$muted"),
+            (pad(size(len(self._files[name].encode())), SIZE_WIDTH, right=True), "$muted"),
+            (f"   {self._change(name)}", "$accent"),
+        )
 
 
 class FileText(VerticalScroll, can_focus=False):
@@ -128,9 +169,6 @@ class FileText(VerticalScroll, can_focus=False):
         self.query_one(Static).update(file_content(text, theirs))
         self.call_after_refresh(self.scroll_to, y=first_shown(text, theirs), animate=False)
 
-    def scroll_pages(self, pages: int) -> None:
-        self.scroll_relative(y=pages * max(1, self.size.height - 2), animate=False)
-
 
 def first_shown(text: str, theirs: str | None) -> int:
     """The line to begin at: a little before the first difference."""
@@ -142,15 +180,12 @@ def first_shown(text: str, theirs: str | None) -> int:
 
 def file_content(text: str, theirs: str | None) -> Content:
     """The lines of a file, marked against the profile's where there is one."""
-    styles = {"+": "$foreground", "-": "$error", " ": "$muted"}
-    if theirs is None or theirs == text:
-        lines = [Content.styled(plain_text(line, LONGEST_LINE), "$muted") for line in text.splitlines()]
-    else:
-        lines = [
-            Content.styled(f"{change} {plain_text(line, LONGEST_LINE)}", styles[change])
-            for change, line in changed_lines(theirs, text)
-        ]
-    shown = lines[:LONGEST_PREVIEW]
+    is_compared = theirs is not None and theirs != text
+    lines = changed_lines(theirs or "", text) if is_compared else [(" ", line) for line in text.splitlines()]
+    shown = [
+        Content.styled(f"{change} " * is_compared + plain_text(line, LONGEST_LINE), CHANGE_STYLES[change])
+        for change, line in lines[:LONGEST_PREVIEW]
+    ]
     more = len(lines) - len(shown)
     if more:
         shown.append(Content.styled(trn("{n} more line", "{n} more lines", more, n=f"{more:,}"), "$muted"))
@@ -165,13 +200,9 @@ LONGEST_VALUE = 60
 
 def field_id_of(key: str) -> str:
     """The id of the field that shows a key; empty where a row of a list or mapping stands for it."""
-    while True:
-        for spec in FIELDS:
-            if key in spec.keys:
-                return spec.id
-        if "." not in key:
-            return ""
-        key = key.rpartition(".")[0]
+    found = next((spec.id for spec in FIELDS if key in spec.keys), "")
+    above = key.rpartition(".")[0]
+    return found if found or not above else field_id_of(above)
 
 
 def value_words(key: str, value: Any) -> str:
@@ -222,10 +253,6 @@ class DifferenceList(CursorList):
         self.display = False
 
     @property
-    def size_of_list(self) -> int:
-        return len(self._differences)
-
-    @property
     def field_id(self) -> str:  # type: ignore[override]
         """Whose help and reset the keys of the screen give."""
         return field_id_of(self._differences[self.cursor].key) if self._differences else ""
@@ -234,7 +261,7 @@ class DifferenceList(CursorList):
         self.display = bool(differences)
         if differences != self._differences:
             self._differences = differences
-            self.keep_cursor()
+            self.keep_cursor(len(differences))
 
     def press(self) -> None:
         if self.field_id:
@@ -269,30 +296,24 @@ class Review(StepPart):
     Review #buttons { margin: 1 0 0 2; }
     """
 
+    @dataclass
     class Compared(Message):
         """What the profile alone would be."""
 
-        def __init__(self, baseline: Baseline) -> None:
-            super().__init__()
-            self.baseline = baseline
+        baseline: Baseline
 
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(step, marks, id="review")
-        self._state: PlanState | None = None
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks, id="review")
         self._baseline: Baseline | None = None
         self._asked: tuple[PlanRequest, str] | None = None
         self._is_comparing = False
         self._file: tuple[str, str | None] = ("", None)
 
     def compose(self) -> ComposeResult:
-        labels = {action: tr(label) for action, label in BUTTONS.items()}
         yield Static(tr("Start"), classes="heading", markup=False)
-        with Horizontal(id="buttons", classes="buttons"):
-            yield ActionButton(labels["start"], "start")
-            yield ActionButton(labels["detached"], "detached")
-        with Horizontal(classes="buttons"):
-            yield ActionButton(labels["write"], "write")
-            yield ActionButton(labels["save"], "save")
+        start, detached, write, save = (ActionButton(tr(label), action) for action, label in BUTTONS.items())
+        yield Horizontal(start, detached, id="buttons", classes="buttons")
+        yield Horizontal(write, save, classes="buttons")
         yield Static("", id="verdict", classes="text", markup=False)
         yield Static("", id="differences-title", classes="heading", markup=False)
         yield Static("", id="differences-note", classes="text", markup=False)
@@ -404,16 +425,7 @@ class Review(StepPart):
             return tr("The profile alone cannot be planned: {reason}", reason=plain_text(baseline.problem))
         return tr("Nothing: your values are the ones that it has anyway.")
 
-    @on(FileList.Moved)
-    def _moved(self, event: FileList.Moved) -> None:
-        event.stop()
-        self._show_file()
-
-    @on(FileList.Scrolled)
-    def _scrolled(self, event: FileList.Scrolled) -> None:
-        event.stop()
-        self.query_one(FileText).scroll_pages(event.pages)
-
+    @on(CursorList.Moved)
     def _show_file(self) -> None:
         """The file under the cursor, as text."""
         current = self.query_one(FileList).current

@@ -35,7 +35,6 @@ SOURCE_WORDS = {
 
 
 def status_word(status: str) -> str:
-    """The status in the language of the reader."""
     return tr(WORDS.get(status, status))
 
 
@@ -69,7 +68,6 @@ class RunHeader(SnapshotView):
         return self.lines_at(max(1, self.content_size.width or self.app.size.width - 2))
 
     def lines_at(self, width: int) -> list[Content]:
-        """All lines, for any width."""
         snapshot = self.snapshot
         if snapshot is None:
             return [Content.assemble(("trainwiz ", "$muted"), f"{self.marks.dot} {self._run_name}"), Content(" ")]
@@ -147,7 +145,6 @@ class RunHeader(SnapshotView):
         return [*lines, *next_lines]
 
     def _next(self, snapshot: Snapshot, width: int) -> list[Content]:
-        """What to do now: a line or two."""
         if snapshot.ending is None or not snapshot.ending.remedy:
             return []
         text = plain_text(snapshot.ending.remedy, 300)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from textual import events
 from textual.app import ComposeResult, RenderResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.tui.screens.plan_fields import (
@@ -33,62 +32,50 @@ from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.text import cut, pad
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
-from trainwiz.tui.widgets.lists import Kept
-from trainwiz.tui.widgets.step_part import PartRow, StepPart
+from trainwiz.tui.widgets.step_part import LinesPart, PartRow, StepPart
 
 if TYPE_CHECKING:
-    from textual import events
     from textual.screen import ModalScreen
 
 
-def field_parts() -> Mapping[str, tuple[type[StepPart], ...]]:
+def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
     from trainwiz.tui.widgets.data_table import DataTable
-    from trainwiz.tui.widgets.facts import DataFacts
+    from trainwiz.tui.widgets.facts import data_facts
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
-    from trainwiz.tui.widgets.plan_charts import LengthHistogram, RateCurve, TargetHistogram
+    from trainwiz.tui.widgets.plan_charts import input_lengths, rate_curve, target_lengths
 
     return {
-        "final_learning_rate": (RateCurve,),
+        "final_learning_rate": (partial(LinesPart, rate_curve),),
         "gpus": (GpuChoice,),
-        "data": (DataFacts,),
+        "data": (partial(LinesPart, data_facts),),
         "target_column": (DataTable,),
-        "length": (LengthHistogram,),
-        "target_length": (TargetHistogram,),
+        "length": (partial(LinesPart, input_lengths),),
+        "target_length": (partial(LinesPart, target_lengths),),
     }
 
 
-def step_parts() -> Mapping[int, type[StepPart]]:
+def step_parts() -> Mapping[int, Callable[[Marks], StepPart]]:
     """Step -> what stands beneath all of its rows."""
-    from trainwiz.tui.widgets.facts import MachineFacts, ModelFactsView
+    from trainwiz.tui.widgets.facts import machine_facts, model_facts
     from trainwiz.tui.widgets.review import Review
 
-    return {HARDWARE: MachineFacts, MODEL: ModelFactsView, REVIEW: Review}
+    return {HARDWARE: partial(LinesPart, machine_facts), MODEL: partial(LinesPart, model_facts), REVIEW: Review}
 
 
 def _import_settings(state: PlanState) -> ModalScreen[Any]:
-    from trainwiz.tui.screens.import_card import import_settings
+    from trainwiz.tui.screens.import_card import ImportCard
 
-    return import_settings(state, FIELD_BY_ID["profile"])
-
-
-@dataclass(frozen=True, slots=True)
-class FieldAction:
-    """A button beneath a field. `opens` gives a dialog; what is slow belongs into it."""
-
-    id: str
-    label: str
-    """Marked with `mark`; translated where it is drawn."""
-    opens: Callable[[PlanState], ModalScreen[Any]]
+    return ImportCard(gives_way=len(state.request.overrides))
 
 
-FIELD_ACTIONS: Mapping[str, FieldAction] = {
-    "profile": FieldAction("import", mark("Import a file or a command"), _import_settings),
-    "model": FieldAction("browse", mark("Browse files"), browse_model),
-    "data": FieldAction("browse", mark("Browse files"), browse_data),
-    "validation_data": FieldAction("browse", mark("Browse files"), browse_data),
+FIELD_ACTIONS: Mapping[str, tuple[str, Callable[[PlanState], ModalScreen[Any]]]] = {
+    "profile": (mark("Import a file or a command"), _import_settings),
+    "model": (mark("Browse files"), browse_model),
+    "data": (mark("Browse files"), browse_data),
+    "validation_data": (mark("Browse files"), browse_data),
 }
-"""Field id -> the button beneath its row."""
+"""Field id -> the button beneath its row and the dialog that it opens; what is slow belongs into that."""
 
 
 # StepForm: the fields of one step, what was found beneath them, and on the last step the review.
@@ -96,11 +83,8 @@ FIELD_ACTIONS: Mapping[str, FieldAction] = {
 GOAL_CELLS = 20
 
 
-class MoreRow(Kept, Widget, can_focus=True):
+class MoreRow(PartRow):
     """Opens and closes the rarely changed fields."""
-
-    FOCUS_ON_CLICK = False
-    """As of a FieldRow."""
 
     DEFAULT_CSS = """
     MoreRow { height: 2; color: $muted; }
@@ -126,15 +110,13 @@ class MoreRow(Kept, Widget, can_focus=True):
     def render(self) -> RenderResult:
         hidden = self._hidden
         text = tr("fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
-        return Content(f"\n  {self._marks.more if not self._open else self._marks.menu} {text}")
+        return Content(f"\n  {self._marks.menu if self._open else self._marks.more} {text}")
 
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.focus(scroll_visible=False)
+    def press(self) -> None:
         self.post_message(self.Toggled())
 
 
-class GoalRow(Kept, PartRow):
+class GoalRow(PartRow):
     """One goal of the first step; enter takes it and goes on."""
 
     field_id = GOAL
@@ -144,12 +126,11 @@ class GoalRow(Kept, PartRow):
     GoalRow:focus { background: $panel; }
     """
 
+    @dataclass
     class Pressed(Message):
         """Space, or a click."""
 
-        def __init__(self, goal: str) -> None:
-            super().__init__()
-            self.goal = goal
+        goal: str
 
     def __init__(self, goal: str, marks: Marks) -> None:
         super().__init__(id=f"goal-{goal}")
@@ -158,8 +139,9 @@ class GoalRow(Kept, PartRow):
         self._is_chosen = False
 
     def show(self, state: PlanState) -> None:
-        if self._is_chosen != (goal_of(state) == self.goal):
-            self._is_chosen = not self._is_chosen
+        is_chosen = goal_of(state) == self.goal
+        if self._is_chosen != is_chosen:
+            self._is_chosen = is_chosen
             self.refresh()
 
     def render(self) -> RenderResult:
@@ -173,41 +155,18 @@ class GoalRow(Kept, PartRow):
     def press(self) -> None:
         self.post_message(self.Pressed(self.goal))
 
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.focus(scroll_visible=False)
-        self.press()
-
-
-class GroupTitle(Kept, Static):
-    """The heading of a group of fields; it goes when none of them is shown."""
-
-    def __init__(self, text: str, *, is_first: bool) -> None:
-        super().__init__(tr(text), classes="group -first" if is_first else "group", markup=False)
-
 
 class FieldButton(ActionButton):
-    """What can be done with a field beside changing its value."""
-
-    def __init__(self, spec: Setting, action: FieldAction) -> None:
-        super().__init__(tr(action.label), f"{spec.id}-{action.id}")
-        self.spec = spec
-        self.does = action
-
-
-class FieldButtons(Horizontal):
-    """The line beneath a row with its button."""
+    """What can be done with a field beside changing its value; beneath its row."""
 
     DEFAULT_CSS = """
-    FieldButtons { height: 1; padding: 0 0 0 4; }
+    FieldButton { margin: 0 0 0 4; }
     """
 
-    def __init__(self, spec: Setting, action: FieldAction) -> None:
-        super().__init__(FieldButton(spec, action))
-        self._spec = spec
-
-    def show(self, state: PlanState) -> None:
-        self.display = applies(self._spec, state.plan)
+    def __init__(self, spec: Setting) -> None:
+        label, _ = FIELD_ACTIONS[spec.id]
+        super().__init__(tr(label), spec.id)
+        self.spec = spec
 
 
 class StepForm(Vertical):
@@ -225,6 +184,7 @@ class StepForm(Vertical):
         self.step = step
         self.more = more
         self.has_parts = False
+        self._titles: dict[str, Static] = {}
         self._marks = marks
 
     def compose(self) -> ComposeResult:
@@ -236,13 +196,15 @@ class StepForm(Vertical):
         for spec in specs:
             if spec.group != group:
                 group = spec.group
-                yield GroupTitle(spec.group, is_first=spec.group == first)
+                classes = "group -first" if group == first else "group"
+                self._titles[group] = Static(tr(group), classes=classes, markup=False)
+                yield self._titles[group]
             if spec.id == GOAL:
                 yield from (GoalRow(goal, self._marks) for goal in spec.choices)
                 continue
             yield FieldRow(spec, self._marks)
             if spec.id in FIELD_ACTIONS:
-                yield FieldButtons(spec, FIELD_ACTIONS[spec.id])
+                yield FieldButton(spec)
         yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
 
     async def add_parts(self) -> None:
@@ -258,41 +220,35 @@ class StepForm(Vertical):
             if spec.id in beneath:
                 row = self.query_one(f"#field-{spec.id}")
                 place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
-                await self.mount_all([part(self.step, self._marks) for part in beneath[spec.id]], after=place)
+                await self.mount_all([part(self._marks) for part in beneath[spec.id]], after=place)
         if last is not None:
-            await self.mount(last(self.step, self._marks))
+            await self.mount(last(self._marks))
 
     def show(self, state: PlanState) -> None:
-        title: GroupTitle | None = None
-        is_used = False
+        used = set[str]()
         for child in self.children:
             if isinstance(child, FieldRow):
                 child.display = applies(child.spec, state.plan) or child.editing
                 child.show(field_view(state, child.spec, self._marks, typing=child.editing))
-                is_used = is_used or child.display
-            elif isinstance(child, GroupTitle):
-                # A heading is shown where one of the rows below it is.
-                _use(title, is_used)
-                title, is_used = child, False
+                used |= {child.spec.group} if child.display else set()
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
+            elif isinstance(child, FieldButton):
+                child.display = applies(child.spec, state.plan)
             elif isinstance(child, GoalRow):
+                used.add(FIELD_BY_ID[GOAL].group)
                 child.show(state)
-                is_used = True
-            elif isinstance(child, FieldButtons) or (isinstance(child, StepPart) and child.is_mounted):
+            elif isinstance(child, StepPart) and child.is_mounted:
                 # A plan may come while a part is made: it is drawn when it has what it is made of.
                 child.show(state)
-        _use(title, is_used)
+        # A heading is shown where one of the rows below it is.
+        for group, title in self._titles.items():
+            title.display = group in used
 
     def visit(self, shown: bool) -> None:
         """The step came onto the screen or left it."""
         for part in self.query(StepPart):
             part.visit(shown)
-
-
-def _use(title: GroupTitle | None, is_used: bool) -> None:
-    if title is not None:
-        title.display = is_used
 
 
 # Forms: the forms of the steps that were seen, one of them shown.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual import events, on
-from textual.binding import BindingType
-from textual.containers import VerticalScroll
-from textual.geometry import Region
+from textual.app import RenderResult
+from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import bindings
 from trainwiz.tui.theme import Marks
 
 if TYPE_CHECKING:
@@ -25,51 +25,37 @@ if TYPE_CHECKING:
     """How a request becomes the next one; given to what the request is by then."""
     Answer = str | Change | None
     """What a dialog is dismissed with: a text as if it were typed into the field, a change, or nothing."""
+    Draw = Callable[[PlanState, int, Marks, bool], Iterable[Content]]
+    """Lines for (state, width in cells, marks, whether the screen is small)."""
 
 
 class StepPart(Widget):
-    """A widget of a step that draws a PlanState. Subclasses are made with (step, marks)."""
+    """A widget of a step that draws a PlanState. Made with the marks alone."""
 
     DEFAULT_CSS = """
     StepPart { height: auto; width: 1fr; }
     """
 
+    @dataclass
     class Changed(Message):
         """The user chose something in the part: the screen plans for `change(request)`."""
 
-        def __init__(self, change: Change) -> None:
-            super().__init__()
-            self.change = change
+        change: Change
 
-    class FieldSet(Message):
-        """The user chose a text for a field: the same as typing it there."""
-
-        def __init__(self, field_id: str, text: str) -> None:
-            super().__init__()
-            self.field_id = field_id
-            self.text = text
-
+    @dataclass
     class FieldWanted(Message):
         """The user wants to see a field, on whichever step it is."""
 
-        def __init__(self, field_id: str) -> None:
-            super().__init__()
-            self.field_id = field_id
+        field_id: str
 
-    def __init__(self, step: int, marks: Marks, *, id: str | None = None) -> None:
+    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.step = step
         self.marks = marks
+        self._state: PlanState | None = None
         self._said = ""
 
     def show(self, state: PlanState) -> None:
         """Draw a state; called for every change while the step is on the screen. Must be quick."""
-
-    def redraw(self) -> None:
-        """Draw anew, for a part that draws itself. The screen is laid out only where the height changes: that costs most."""
-        width, size = self.content_size.width, self.app.size
-        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
-        self.refresh(layout=not is_as_high)
 
     def visit(self, shown: bool) -> None:
         """The step came onto the screen or left it: what polls begins and ends here."""
@@ -92,6 +78,44 @@ def unforeseen_words(error: BaseException) -> str:
     return tr("trainwiz failed where it should not: {kind}: {reason}.", kind=type(error).__name__, reason=error)
 
 
+class LinesPart(StepPart):
+    """The lines that a pure function makes of the state."""
+
+    def __init__(self, draw: Draw, marks: Marks) -> None:
+        super().__init__(marks)
+        self.draw = draw
+
+    def show(self, state: PlanState) -> None:
+        before, self._state = self._state, state
+        if before is not None and drawn_of(before) == drawn_of(state):
+            return
+        # The screen is laid out only where the height changes: that costs most.
+        width, size = self.content_size.width, self.app.size
+        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
+        self.refresh(layout=not is_as_high)
+
+    def _lines(self, width: int) -> list[Content]:
+        if self._state is None:
+            return []
+        return list(self.draw(self._state, width, self.marks, is_small(self)))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines(width))
+
+    def render(self) -> RenderResult:
+        return Content("\n").join(self._lines(self.content_size.width))
+
+
+def drawn_of(state: PlanState) -> tuple[object, ...]:
+    """What the lines of a part follow from; equal where they cannot have changed."""
+    return id(state.reading), state.updating, state.slow, state.invalid
+
+
+def is_small(widget: Widget) -> bool:
+    """The screen has no room for what can be done without."""
+    return any(widget.screen.has_class(name) for name in ("-low", "-short", "-slim"))
+
+
 class PartRow(Widget, can_focus=True):
     """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
 
@@ -103,60 +127,7 @@ class PartRow(Widget, can_focus=True):
     def press(self) -> None:
         """Space, or a click."""
 
-
-# CursorList: lines with a cursor that up and down move; beyond the first and the last the focus leaves it.
-
-
-class CursorList(PartRow):
-    """Subclasses draw `size_of_list` lines, each one line high."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("files")]
-    DEFAULT_CSS = """
-    CursorList { height: auto; padding: 0; }
-    CursorList:focus { background: $panel; }
-    """
-
-    def __init__(self, marks: Marks, *, id: str) -> None:
-        super().__init__(id=id)
-        self.marks = marks
-        self.cursor = 0
-
-    @property
-    def size_of_list(self) -> int:
-        """How many lines the cursor can be on."""
-        raise NotImplementedError
-
-    def moved(self) -> None:
-        """The cursor is on another line."""
-
-    def keep_cursor(self) -> None:
-        """After the list became another one."""
-        self.cursor = min(self.cursor, max(0, self.size_of_list - 1))
-        self.refresh(layout=True)
-
-    def set_cursor(self, cursor: int) -> None:
-        self.cursor = cursor
-        self.refresh()
-        holder = next((node for node in self.ancestors if isinstance(node, VerticalScroll)), None)
-        if holder is not None:
-            # The list may be higher than the screen.
-            line = self.region.y - holder.region.y + round(holder.scroll_y) + cursor
-            holder.scroll_to_region(Region(0, line, 1, 1), animate=False)
-        self.moved()
-
-    def action_move_file(self, by: int) -> None:
-        cursor = self.cursor + by
-        if 0 <= cursor < self.size_of_list:
-            self.set_cursor(cursor)
-        elif by > 0:
-            self.screen.focus_next()
-        else:
-            self.screen.focus_previous()
-
-    def action_scroll_file(self, pages: int) -> None:
-        """Only a list of files has something beside it that scrolls."""
-
     def on_click(self, event: events.Click) -> None:
+        event.stop()
         self.focus(scroll_visible=False)
-        if event.y < self.size_of_list:
-            self.set_cursor(event.y)
+        self.press()

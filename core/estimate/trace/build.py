@@ -9,7 +9,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.request import ProblemCode, TraceProblem, TraceRequest
+from trainwiz.core.tracing.request import ProblemCode, TraceRequest
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
 from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
 from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, AutoModelForSequenceClassification, Trainer
@@ -24,10 +24,6 @@ class CannotTrace(Exception):
         self.code: ProblemCode = code
         self.message = message
 
-    @property
-    def problem(self) -> TraceProblem:
-        return TraceProblem(self.code, self.message)
-
 
 # The model of a request as training builds it, without weights.
 
@@ -40,7 +36,8 @@ def build_traced_model(request: TraceRequest) -> Any:
     architecture = _architecture(_values(request.model_config))
     try:
         with no_init_weights():
-            base: Any = _class_of(request.task).from_config(architecture, **loading_options(config))
+            kind: Any = MODEL_CLASSES.get(request.task, AutoModelForSequenceClassification)
+            base = kind.from_config(architecture, **loading_options(config))
         # Left out with the rest.
         base.tie_weights()
         model: Any = with_adapters(base, config, None) if request.lora_rank else base
@@ -113,10 +110,6 @@ def said_by(error: Exception) -> str:
     return (telling or type(error).__name__).rstrip(".:")
 
 
-def _class_of(task: str) -> Any:
-    return AutoModelForSequenceClassification if task == "sequence-classification" else MODEL_CLASSES[task]
-
-
 def _values(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
@@ -164,7 +157,10 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
     mask, which they leave out where nothing is. A single row never is, nor are joined texts.
     """
     token = plain_token(model.config)
-    batch = {"input_ids": _whole(rows, request.length, token), "attention_mask": mask_of(request, rows, request.length)}
+    batch = {
+        "input_ids": torch.full((rows, request.length), token),
+        "attention_mask": mask_of(request, rows, request.length),
+    }
     if request.task == "sequence-classification":
         batch["labels"] = torch.zeros(rows, dtype=torch.int64)
         end = model.config.get_text_config().eos_token_id
@@ -172,7 +168,7 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
             # Where a text ends is what is classified.
             batch["input_ids"][:, -1] = end
     else:
-        batch["labels"] = _whole(rows, request.target_length or request.length, token)
+        batch["labels"] = torch.full((rows, request.target_length or request.length), token)
     return INPUTS.get(request.task, batch_alone)(batch, model)
 
 
@@ -185,7 +181,7 @@ def plain_token(config: Any) -> int:
 
 def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False) -> torch.Tensor:
     """(rows, length) int64, with one position of padding where rows are padded."""
-    mask = _whole(rows, length, 1)
+    mask = torch.ones(rows, length, dtype=torch.int64)
     if request.padded and rows > 1 and length > 1:
         mask[-1, 0 if left else -1] = 0
     return mask
@@ -194,10 +190,6 @@ def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False
 def every_position(labels: torch.Tensor) -> torch.Tensor:
     """(n,) int64: all are taken to be labelled, for no batch has more."""
     return torch.arange(labels.numel(), device=labels.device)
-
-
-def _whole(rows: int, length: int, value: int) -> torch.Tensor:
-    return torch.full((rows, length), value, dtype=torch.int64)
 
 
 # The optimizer of a request, with the states and temporaries that it has on a GPU.

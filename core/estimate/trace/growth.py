@@ -34,16 +34,6 @@ class Part:
 Parts = dict[Place, Part]
 
 
-class _Nothing(list[Any]):
-    """The layered tier replays no allocator."""
-
-    def append(self, item: Any) -> None:
-        return
-
-    def extend(self, items: Any) -> None:
-        return
-
-
 class PeaksLedger(Ledger):
     """Keeps every local peak of every part of a step.
 
@@ -52,8 +42,7 @@ class PeaksLedger(Ledger):
     """
 
     def __init__(self, rounding: int) -> None:
-        super().__init__(rounding)
-        self.events = _Nothing()
+        super().__init__(rounding, replayed=False)
         self.depths: dict[str, int] = {}
         """Layers of each stack of the model."""
         self.sections: list[Parts] = []
@@ -82,13 +71,6 @@ class PeaksLedger(Ledger):
     def forget_phases(self) -> None:
         self.sections.append(self.take())
         super().forget_phases()
-
-    def taken(self) -> Any:
-        return super().taken(), self.take()
-
-    def give(self, taken: Any) -> None:
-        fullest, self._parts = taken
-        super().give(fullest)
 
     def take(self) -> Parts:
         """What was kept, and a new beginning."""

@@ -218,11 +218,11 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
     started = time.perf_counter()
     shallow = _shallow(request)
     if shallow is None:
-        return _all_layers(request, started, forks)
+        return _all_layers(request, started)
     versions, *requests = shallow
-    first, second = _both(*requests) if forks else (_traced(requests[0], forks), _traced(requests[1], forks))
+    first, second = _both(*requests) if forks else (_traced(requests[0]), _traced(requests[1]))
     if first is None or second is None or second.result.kernels <= first.result.kernels:
-        return _all_layers(request, started, forks)
+        return _all_layers(request, started)
     one, other = first.result, second.result
     growth = Growth(first.depths, second.depths, _periods(versions, first.depths, second.depths), versions.times)
 
@@ -234,7 +234,6 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
         tier="layers",
         training=growth.moments(first.training, second.training),
         evaluation=growth.moments(first.evaluation, second.evaluation),
-        reserved_bytes=None,
         parameters=round(number("parameters")),
         trainable_parameters=round(number("trainable_parameters")),
         flops=number("flops"),
@@ -272,11 +271,11 @@ def _shallow(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceReques
         return None
 
 
-def _traced(request: TraceRequest, forks: bool) -> _Shallow | None:
+def _traced(request: TraceRequest) -> _Shallow | None:
     """None where the layers of the model are not found, or a version of it cannot be traced by itself."""
     ledger = PeaksLedger(rounding_of(request))
     try:
-        result = trace_into(ledger, request, ledger.watch, forks=forks)
+        result = trace_into(ledger, request, ledger.watch)
     except CannotTrace:
         return None
     return _Shallow(result, ledger.depths, ledger.sections[-1], ledger.take()) if ledger.depths else None
@@ -284,10 +283,10 @@ def _traced(request: TraceRequest, forks: bool) -> _Shallow | None:
 
 def _both(first: TraceRequest, second: TraceRequest) -> tuple[_Shallow | None, _Shallow | None]:
     try:
-        aside = Aside(lambda: _traced(first, True))
+        aside = Aside(lambda: _traced(first))
     except OSError:
-        return _traced(first, True), _traced(second, True)
-    deeper = _traced(second, True)
+        return _traced(first), _traced(second)
+    deeper = _traced(second)
     return aside.result(), deeper
 
 
@@ -299,7 +298,6 @@ def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) 
     return {name: of_depths.get((depth, second[name]), 1) for name, depth in first.items() if name in second}
 
 
-def _all_layers(request: TraceRequest, started: float, forks: bool) -> TraceResult:
-    seconds = time.perf_counter() - started
-    result = trace_into(Ledger(rounding_of(request)), request, forks=forks)
-    return replace(result, tier="layers", reserved_bytes=None, note=ALL_TRACED, seconds=result.seconds + seconds)
+def _all_layers(request: TraceRequest, started: float) -> TraceResult:
+    result = trace_into(Ledger(rounding_of(request), replayed=False), request)
+    return replace(result, tier="layers", note=ALL_TRACED, seconds=time.perf_counter() - started)

@@ -115,18 +115,16 @@ Event = tuple[int, int]
 """(number of the block, bytes): allocated where the number is positive, freed where it is negative."""
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """A part of a segment."""
 
-    __slots__ = ("free", "next", "number", "previous", "size", "small")
-
-    def __init__(self, size: int, number: int, small: bool) -> None:
-        self.size = size
-        self.number = number
-        self.small = small
-        self.free = False
-        self.previous: Block | None = None
-        self.next: Block | None = None
+    size: int
+    number: int
+    small: bool
+    free: bool = False
+    previous: Block | None = None
+    next: Block | None = None
 
 
 class CachingAllocator:
@@ -230,28 +228,25 @@ class Ledger:
     `rounding`: sizes are rounded up to a multiple of it, as the device's allocator does (bytes).
     """
 
-    def __init__(self, rounding: int) -> None:
+    def __init__(self, rounding: int, *, replayed: bool = True) -> None:
+        self.replayed = replayed
+        """Whether the allocator is replayed over the events."""
         self.total = 0
         self.by_kind = dict.fromkeys(KINDS, 0)
         self.events: list[Event] = []
         """All allocations and frees, for the allocator."""
         self.fullest: dict[str, dict[str, int]] = {}
         """Bytes by kind at the fullest point of each phase, in the order of their beginning."""
-        self._peaks: dict[str, int] = {}
-        self._phase = ""
+        self.phase = ""
         self._peak = 0
         self._rounding = rounding
         self._live: dict[int, Entry] = {}
         self._count = 0
 
-    @property
-    def phase(self) -> str:
-        return self._phase
-
     def enter(self, phase: str) -> None:
         """What follows belongs to `phase`. Without a name, nothing is noted."""
-        self._phase = phase
-        self._peak = self._peaks.get(phase, 0)
+        self.phase = phase
+        self._peak = sum(self.fullest.get(phase, {}).values())
         self._note()
 
     def pass_over(self, since: int) -> None:
@@ -263,7 +258,6 @@ class Ledger:
 
     def forget_phases(self) -> None:
         self.fullest.clear()
-        self._peaks.clear()
         self._peak = 0
 
     def add(self, tensor: torch.Tensor, kind: str) -> None:
@@ -304,14 +298,6 @@ class Ledger:
         storage = _storage(tensor)
         return None if storage is None else self._live.get(storage._cdata)
 
-    def taken(self) -> Any:
-        """What was noted since the phases were forgotten, for `give` in another process."""
-        return dict(self.fullest)
-
-    def give(self, taken: Any) -> None:
-        """As if what was taken elsewhere had been noted here."""
-        self.fullest = dict(taken)
-
     def moments(self) -> tuple[Moment, ...]:
         return tuple(Moment(phase, dict(parts)) for phase, parts in self.fullest.items() if phase)
 
@@ -326,8 +312,8 @@ class Ledger:
 
     def _note(self) -> None:
         if self.total > self._peak:
-            self._peak = self._peaks[self._phase] = self.total
-            self.fullest[self._phase] = dict(self.by_kind)
+            self._peak = self.total
+            self.fullest[self.phase] = dict(self.by_kind)
 
     def _gone(self, key: int, number: int) -> None:
         entry = self._live.get(key)

@@ -14,6 +14,7 @@ from accelerate.utils import convert_outputs_to_fp32
 from torch._subclasses.fake_tensor import FakeTensorMode
 from trainwiz.core.errors import UsageError
 from trainwiz.core.estimate.trace.build import (
+    HALF_FORMATS,
     CannotTrace,
     build_traced_model,
     every_position,
@@ -36,7 +37,7 @@ from trainwiz.core.estimate.trace.ledger import (
     Ledger,
     marked,
 )
-from trainwiz.core.estimate.trace.tracker import Aside, Tracker
+from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
@@ -49,20 +50,12 @@ SMOOTHING = 0.1
 """Any value above 0 costs the same memory."""
 
 
-def half_format(request: TraceRequest) -> torch.dtype | None:
-    """The format that autocast computes in; None without autocast."""
-    if request.precision not in ("bf16", "fp16") or is_all_half(request):
-        return None
-    return torch.bfloat16 if request.precision == "bf16" else torch.float16
-
-
 def prepare(model: Any, request: TraceRequest) -> None:
     """RunTrainer's changes of the model, then Accelerator.prepare_model: autocast, and outputs in fp32."""
     if request.task != "sequence-classification":
         let_logits_be_read(model, request.loss_chunk)
-    half = half_format(request)
-    if half is not None:
-        forward = torch.autocast("cpu", dtype=half)(model.forward.__func__)
+    if request.precision in ("bf16", "fp16") and not is_all_half(request):
+        forward = torch.autocast("cpu", dtype=HALF_FORMATS[request.precision])(model.forward.__func__)
         model.forward = MethodType(convert_outputs_to_fp32(forward), model)
 
 
@@ -110,14 +103,14 @@ def training_loss(model: Any, request: TraceRequest, between: Callable[[], None]
 
 def make_states(model: Any, optimizer: Any, tracker: Tracker) -> None:
     """One optimizer step with gradients that nothing computed, after which its states exist."""
-    tracker.kind = "gradients"
-    give_gradients(model)
+    give_gradients(model, tracker)
     tracker.kind = "optimizer"
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
 
-def give_gradients(model: Any) -> None:
+def give_gradients(model: Any, tracker: Tracker) -> None:
+    tracker.kind = "gradients"
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
@@ -210,8 +203,6 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
 
 # trace_full: one process of a request, traced from its first weight to its evaluation.
 
-ROUNDING = {"cuda": 512}
-"""Bytes that the allocator of a device rounds up to; 64 elsewhere."""
 TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 
 
@@ -221,16 +212,12 @@ def trace_full(request: TraceRequest) -> TraceResult:
 
 
 def rounding_of(request: TraceRequest) -> int:
-    return ROUNDING.get(request.device, 64)
+    """Bytes that the allocator of the device rounds up to."""
+    return 512 if request.device == "cuda" else 64
 
 
-def trace_into(
-    ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None, *, forks: bool = False
-) -> TraceResult:
-    """The same into a ledger of one's own; `watch` gets the model before anything is computed.
-
-    With `forks` evaluation is traced beside the training (aside.py), and not replayed: no `reserved_bytes`.
-    """
+def trace_into(ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None) -> TraceResult:
+    """The same into a ledger of one's own; `watch` gets the model before anything is computed."""
     started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
     tracker = Tracker(ledger)
@@ -239,7 +226,7 @@ def trace_into(
         watch(model)
         try:
             with attention_of(model, tracker):
-                return trace_model(model, request, tracker, started, forks=forks)
+                return trace_model(model, request, tracker, started)
         except UsageError as error:
             raise CannotTrace("unsupported", error.findings[0].message) from error
         except Exception as error:
@@ -247,9 +234,7 @@ def trace_into(
             raise CannotTrace("unsupported", message) from error
 
 
-def trace_model(
-    model: Any, request: TraceRequest, tracker: Tracker, started: float, *, forks: bool = False
-) -> TraceResult:
+def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: float) -> TraceResult:
     """Training and evaluation of a model that is built, fake or real."""
     ledger = tracker.ledger
     parameters = list(model.parameters())
@@ -258,35 +243,29 @@ def trace_model(
         ledger.add(tensor, "weights")
     for parameter in trained:
         parameter.register_post_accumulate_grad_hook(lambda tensor: ledger.mark(tensor.grad, "gradients"))
-    tracker.vocabulary = _vocabulary(model)
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    tracker.vocabulary = 0 if head is None else int(head.weight.shape[0])
     prepare(model, request)
     optimizer = make_optimizer(request.optimizer, model)
     built = len(ledger.events)
     with tracker:
         make_states(model, optimizer, tracker)
         if request.accumulation > 1:
-            tracker.kind = "gradients"
-            give_gradients(model)
+            give_gradients(model, tracker)
         ledger.forget_phases()
         tracker.forget_work()
-        aside = _evaluation_aside(model, request, tracker) if forks else None
         stated = len(ledger.events)
         trace_training(model, optimizer, request, tracker)
         step = slice(stated, len(ledger.events))
         training = ledger.moments()
         work = tracker.flops, tracker.moved_bytes, tracker.kernels
         ledger.forget_phases()
-        evaluated = None if aside is None else aside.result()
-        if evaluated is None:
-            # Here too where it failed beside: this one says why.
-            trace_evaluation(model, request, tracker)
-        else:
-            ledger.give(evaluated)
+        trace_evaluation(model, request, tracker)
     return TraceResult(
         tier="full",
         training=training,
         evaluation=ledger.moments(),
-        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and not forks else None,
+        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and ledger.replayed else None,
         parameters=sum(parameter.numel() for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
         flops=work[0],
@@ -297,26 +276,6 @@ def trace_model(
     )
 
 
-def _evaluation_aside(model: Any, request: TraceRequest, tracker: Tracker) -> Aside[Any] | None:
-    """None where nothing is evaluated, or there is no process to be had.
-
-    An evaluation meets the same tensors before a step as after it: the weights and what the optimizer holds.
-    """
-    if not (request.eval_micro_batch or request.generation_length):
-        return None
-
-    def evaluated() -> Any:
-        if request.accumulation > 1:
-            model.zero_grad(set_to_none=True)
-        trace_evaluation(model, request, tracker)
-        return tracker.ledger.taken()
-
-    try:
-        return Aside(evaluated)
-    except OSError:
-        return None
-
-
 def _reserved(events: list[Event], built: int, step: slice) -> int:
     """Bytes, with the first step done before states exist: the segments that it leaves are cut up by what comes after.
 
@@ -325,8 +284,3 @@ def _reserved(events: list[Event], built: int, step: slice) -> int:
     again = len(events)
     first = [(number + again if number > 0 else number - again, size) for number, size in events[step]]
     return CachingAllocator().replay([*events[:built], *first, *events[built:]])
-
-
-def _vocabulary(model: Any) -> int:
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    return int(head.weight.shape[0]) if head is not None else 0

@@ -15,20 +15,14 @@ from tests.each import each
 @each(
     ("name", "memory_gib", "expected"),
     [
-        ("NVIDIA GeForce RTX 3080", 9.8, "RTX 3080 10GB"), ("NVIDIA GeForce RTX 3080", 10.0, "RTX 3080 10GB"),
-        ("NVIDIA GeForce RTX 3080", 12.0, "RTX 3080 12GB"), ("NVIDIA GeForce RTX 3080", 20.0, "RTX 3080 20GB"),
+        ("NVIDIA GeForce RTX 3080", 9.8, "RTX 3080 10GB"), ("NVIDIA GeForce RTX 3080", 12.0, "RTX 3080 12GB"),
         ("NVIDIA GeForce RTX 3080", 16.0, None), ("NVIDIA GeForce RTX 3080", None, None),
         ("NVIDIA GeForce RTX 3080 Laptop GPU", 10.0, None), ("NVIDIA GeForce RTX 3080 Ti", 12.0, None),
-        ("NVIDIA GeForce RTX 3090 Ti", 24.0, None), ("NVIDIA GeForce RTX 4090 D", 24.0, None),
         ("NVIDIA GeForce RTX 4060 Ti", 8.0, None), ("NVIDIA GeForce RTX 4060 Ti", 16.0, "RTX 4060 Ti 16GB"),
         ("GeForce RTX 2080 SUPER", 7.8, "RTX 2080 Super"),
         ("NVIDIA GeForce RTX 2080 Super with Max-Q Design", 8.0, None),
-        ("Tesla V100-SXM2-32GB", 31.7, "V100 SXM2 32GB"), ("Tesla V100-PCIE-16GB", 15.8, "V100 PCIe 16GB"),
         ("NVIDIA A100-SXM4-40GB", 39.6, "A100 40GB SXM"), ("NVIDIA A100 80GB PCIe", 80.0, "A100 80GB PCIe"),
-        ("NVIDIA H100 80GB HBM3", 79.65, "H100 SXM"), ("NVIDIA H100 PCIe", 79.65, "H100 PCIe"),
-        ("NVIDIA H100 NVL", 93.6, None), ("NVIDIA H200", 140.4, "H200 SXM"), ("Tesla T4", 15.0, "T4"),
-        ("NVIDIA A10", 22.5, "A10"), ("NVIDIA A10G", 22.5, None), ("NVIDIA RTX A6000", 48.0, "RTX A6000"),
-        ("NVIDIA RTX 6000 Ada Generation", 48.0, None), ("Quadro RTX 6000", 24.0, None),
+        ("NVIDIA H100 NVL", 93.6, None), ("NVIDIA A10", 22.5, "A10"), ("NVIDIA A10G", 22.5, None),
         ("Apple M2 Max", None, "Apple M2 Max"),
     ],
 )  # fmt: skip
@@ -40,10 +34,8 @@ def test_a_driver_name_finds_its_own_card_only(name: str, memory_gib: float | No
 @each(
     ("typed", "expected"),
     [
-        ("RTX 3080 10GB", "RTX 3080 10GB"), ("rtx3080-10g", "RTX 3080 10GB"), ("3080 20 gb", "RTX 3080 20GB"),
-        ("2080 super", "RTX 2080 Super"), ("3090", "RTX 3090"), ("A100 40GB", "A100 40GB SXM"),
-        ("a100 80g", "A100 80GB SXM"), ("V100 32GB", "V100 SXM2 32GB"), ("h100", "H100 SXM"),
-        ("A6000", "RTX A6000"),
+        ("rtx3080-10g", "RTX 3080 10GB"), ("3080 20 gb", "RTX 3080 20GB"), ("3090", "RTX 3090"),
+        ("a100 80g", "A100 80GB SXM"), ("h100", "H100 SXM"),
     ],
 )  # fmt: skip
 def test_what_people_type_is_found(typed: str, expected: str) -> None:

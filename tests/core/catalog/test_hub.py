@@ -8,78 +8,102 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.catalog import hub as hub_api
-from trainwiz.core.catalog.hub import ask, hub_token, is_closed, sizes_of
+from trainwiz.core.catalog.hub import ask, hub_token, sizes_of
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import Finding, UsageError
 
-from tests.core.catalog.hub_stand_in import Hub, hub_stand_in
 from tests.each import each
+
+
+@dataclass
+class Hub:
+    """What the stand-in has, and what it was asked."""
+
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hub id -> the API's document of the model."""
+    configs: dict[str, object] = field(default_factory=dict)
+    """Hub id -> its config.json, as an object or as raw text."""
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    """(path, Authorization header) of each question."""
+    endpoint: str = ""
+    redirect: str = ""
+    """Where questions are sent on to."""
+
+    def add(self, hub_id: str, files: dict[str, int], config: object = None, gated: str | bool = False) -> None:
+        siblings = [{"rfilename": name, "size": size} for name, size in files.items()]
+        self.models[hub_id] = {"id": hub_id, "gated": gated, "siblings": siblings}
+        if config is not None:
+            self.configs[hub_id] = config
+
+
+@contextmanager
+def hub_stand_in() -> Iterator[Hub]:
+    hub = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            hub.asked.append((self.path, self.headers.get("Authorization")))
+            path = self.path.partition("?")[0]
+            found: object = hub.models.get(path.removeprefix("/api/models/"))
+            if path.endswith("/resolve/main/config.json"):
+                found = hub.configs.get(path.removesuffix("/resolve/main/config.json").strip("/"))
+            self.send_response(307 if hub.redirect else 404 if found is None else 200)
+            if hub.redirect:
+                self.send_header("Location", hub.redirect + self.path)
+            self.end_headers()
+            self.wfile.write((found if isinstance(found, str) else json.dumps(found)).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    hub.endpoint = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+
 
 DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
 
 
-@contextmanager
-def server(redirect: str | None = None) -> Iterator[tuple[str, list[str | None]]]:
-    """(address, Authorization header of each question); answers DOCUMENT, or sends on to `redirect`."""
-    asked: list[str | None] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.headers.get("Authorization"))
-            self.send_response(307 if redirect else 200)
-            if redirect:
-                self.send_header("Location", redirect + self.path)
-            self.end_headers()
-            self.wfile.write(json.dumps(DOCUMENT).encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}", asked
-        running.shutdown()
-
-
 def test_the_token_is_not_sent_along_to_where_the_hub_redirects(tmp_path: Path) -> None:
-    with server() as (elsewhere, asked_elsewhere), server(redirect=elsewhere) as (hub, asked):
-        environment = {"HF_ENDPOINT": hub, "HF_TOKEN": "hf_mine", "HF_HUB_CACHE": str(tmp_path)}
+    with hub_stand_in() as elsewhere, hub_stand_in() as hub:
+        hub.redirect = elsewhere.endpoint
+        elsewhere.models["/api/datasets/some/gated"] = DOCUMENT
+        environment = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": "hf_mine", "HF_HUB_CACHE": str(tmp_path)}
         with pytest.raises(UsageError, match="downloaded when the run starts"):
             hub_files(HubSplit("some/gated"), environment)
-    assert (asked, asked_elsewhere) == (["Bearer hf_mine"], [None])
+    assert [token for _, token in (*hub.asked, *elsewhere.asked)] == ["Bearer hf_mine", None]
 
 
-def test_who_has_logged_in_may_read_a_gated_data_set(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("hf_kept\n")
-    with server() as (hub, asked):
-        environment = {"HF_ENDPOINT": hub, "HF_HUB_CACHE": str(tmp_path), "HF_TOKEN_PATH": str(tmp_path / "none")}
+def test_who_is_asked_and_what_a_document_says(tmp_path: Path) -> None:
+    nobody = {"HF_HUB_CACHE": str(tmp_path), "HF_TOKEN_PATH": str(tmp_path / "token")}
+    with hub_stand_in() as hub:
+        hub.models["/api/datasets/some/gated"] = DOCUMENT
+        environment = nobody | {"HF_ENDPOINT": hub.endpoint}
+        assert ask("/api/datasets/some/gated", environment | {"HF_HUB_OFFLINE": "1"}) == (0, None)
+        assert hub.asked == []
         with pytest.raises(UsageError, match="is gated"):
             hub_files(HubSplit("some/gated"), environment)
+        (tmp_path / "token").write_text("hf_kept\n")
         with pytest.raises(UsageError, match="downloaded when the run starts"):
-            hub_files(HubSplit("some/gated"), environment | {"HF_TOKEN_PATH": str(tmp_path / "token")})
-    assert asked == [None, "Bearer hf_kept"]
-
-
-def test_offline_nobody_is_asked() -> None:
-    with server() as (hub, asked):
-        assert ask("/api/models/a/b", {"HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "1"}) == (0, None)
-        assert asked == []
-        status, document = ask("/api/models/a/b", {"HF_ENDPOINT": hub})
-    assert status == 200 and document == DOCUMENT and len(asked) == 1
-
-
-def test_what_a_document_says() -> None:
+            hub_files(HubSplit("some/gated"), environment)
+    assert [token for _, token in hub.asked] == [None, "Bearer hf_kept"]
     assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
     assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
-    assert not is_closed({"gated": False}, {"HF_TOKEN_PATH": "/nowhere"})
-    assert is_closed({"gated": "manual"}, {"HF_TOKEN_PATH": "/nowhere"})
 
 
 @contextmanager
@@ -156,14 +180,6 @@ def test_the_hub_is_asked_once_for_many_plans_and_only_online(hub: Hub) -> None:
     section = ModelSection(name="qwen2.5-7b", init="pretrained")
     assert [finding.code for finding in resolve_model(section)[1]] == ["missing_model"]
     assert len(hub.asked) == 1
-
-
-def test_nothing_is_asked_for_a_model_from_scratch(hub: Hub) -> None:
-    assert [finding.severity for finding in findings("gpt2-medium", init="scratch")] == ["note"]
-    made = one("t5-chat-0.2b", init="scratch")
-    assert (made.code, made.severity) == ("tokenizer_made", "note") and "29,298 entries" in made.message
-    assert findings("esm2-650m", init="scratch") == findings("gpt2-tiny") == []
-    assert hub.asked == []
 
 
 def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

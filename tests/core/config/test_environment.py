@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
-from trainwiz.core.config.keys import flatten, is_settable
+from trainwiz.core.config.keys import is_settable
 from trainwiz.core.errors import UsageError
 from trainwiz.core.profile.read import read_profile_file
 
@@ -15,13 +15,14 @@ from tests.each import each
 
 
 def test_one_variable_from_the_command_line_is_text() -> None:
-    config = build_config(None, {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_DEBUG": "INFO"})
-    assert config.engine.environment == {"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}
+    may = ("NCCL_P2P_DISABLE", "NCCL_DEBUG", "HF_HUB_OFFLINE", "NCCL_TOPO_FILE", "TOKENIZERS_PARALLELISM")
+    config = build_config(None, {f"engine.environment.{name}": "1" for name in may})
+    assert config.engine.environment == dict.fromkeys(may, "1")
     assert config.origin("engine.environment.NCCL_DEBUG").origin == "you"
     assert is_settable("engine.environment.NCCL_DEBUG") and not is_settable("engine.environment.A.B")
 
 
-@each("text", ["true", "null", "1e3", "[a]", "no", "0x10", "a: b", ""])
+@each("text", ["null", "1e3", "[a]", ""])
 def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
     config = build_config(None, {"engine.environment.NCCL_DEBUG": text})
     assert config.engine.environment == {"NCCL_DEBUG": text}
@@ -48,15 +49,7 @@ def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
     assert "hush-hush" not in finding.message
 
 
-@each("name", [
-    "NCCL_IB_DISABLE", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "HF_HUB_OFFLINE", "NCCL_TOPO_FILE",
-    "CUDA_MODULE_LOADING", "TOKENIZERS_PARALLELISM",
-])  # fmt: skip
-def test_variables_that_a_run_may_set(name: str) -> None:
-    assert build_config(None, {f"engine.environment.{name}": "1"}).engine.environment == {name: "1"}
-
-
-@pytest.mark.parametrize("value", ["a\nexport PATH=x", "a\0b", "\x1b[2J", "x" * 5000])
+@each("value", ["a\nexport PATH=x", "a\0b", "\x1b[2J", "x" * 5000])
 def test_values_are_one_printable_line(value: str) -> None:
     with pytest.raises(UsageError):
         build_config(None, {"engine.environment.NCCL_DEBUG": value})
@@ -80,8 +73,3 @@ def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
     file = read_profile_file(path, "user")
     assert file.values == {"engine.environment.NCCL_P2P_DISABLE": "1"}
     assert file.reasons == {"engine.environment.NCCL_P2P_DISABLE": "no NVLink"}
-
-
-def test_flatten_takes_the_environment_apart_and_leaves_other_mappings() -> None:
-    nested = {"engine": {"environment": {"A": "1"}}, "model": {"architecture_overrides": {"b": 2}}}
-    assert flatten(nested) == {"engine.environment.A": "1", "model.architecture_overrides": {"b": 2}}

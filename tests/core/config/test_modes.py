@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
-from trainwiz.core.config.modes import OVERFIT_STEPS, SMOKE_STEPS, apply_mode, smoke_sample
+from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode, smoke_sample
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.profile import list_profiles, load_profile
 
@@ -17,22 +18,6 @@ def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | N
     config = build_config(load_profile(profile), overrides or {})
     model, _ = resolve_model(config.model)
     return apply_mode(config, request, model)
-
-
-@pytest.mark.parametrize("profile", ["2080super", "2080super-guide", "3080-10g", "3080-12g-guide"])
-def test_smoke_keeps_the_engine_and_changes_its_load(profile: str) -> None:
-    before = build_config(load_profile(profile), {})
-    config = in_mode(profile, PlanRequest(mode="smoke"))
-    for key in ("engine.strategy", "engine.offload", "engine.checkpointing", "engine.optimizer", "task"):
-        assert config.value(key) == before.value(key), key
-    assert config.model.name == "esm2-tiny" and config.model.init == "scratch"
-    assert [source.name for source in config.data.sources] == ["sample-proteins"]
-    assert config.training.max_steps == SMOKE_STEPS and config.batch.sequence_length <= 64
-    assert config.batch.gradient_accumulation_steps == 2
-    assert config.mode.kind == "smoke"
-    # This machine decides how it computes.
-    assert config.engine.precision is None and config.engine.device is None
-    assert "engine.precision" not in config.origins
 
 
 EVERY = [profile.name for profile in list_profiles() if not profile.variants]
@@ -74,56 +59,33 @@ def test_smoke_data_of_a_causal_model() -> None:
     assert (chat["text_column"], chat["target_column"]) == ("prompt", "response")
 
 
-def test_smoke_of_another_model_takes_its_task() -> None:
-    config = in_mode("cpu-demo", PlanRequest(mode="smoke"), {"model.name": "t5-chat-0.2b"})
-    assert (config.task, config.model.name) == ("seq2seq", "t5-chat-tiny")
-    assert config.data.sources[0].name == "sample-pairs"
-
-
-def test_smoke_without_a_known_model_takes_the_smallest_of_the_task() -> None:
-    config = build_config(load_profile("4080s"), {"model.name": "nobody/nothing"})
-    assert apply_mode(config, PlanRequest(mode="smoke"), None).model.name == "t5-chat-tiny"
-
-
 def test_smoke_keeps_values_of_the_users() -> None:
     config = in_mode("2080super", PlanRequest(mode="smoke"), {"training.max_steps": 3, "engine.precision": "fp32"})
     assert config.training.max_steps == 3 and config.engine.precision == "fp32"
     assert config.origin("training.max_steps").origin == "you"
 
 
-def test_smoke_of_a_model_without_a_sibling_is_shallow() -> None:
-    from trainwiz.core.catalog.model_config import ModelSpec
-
+def test_smoke_of_other_models() -> None:
+    config = in_mode("cpu-demo", PlanRequest(mode="smoke"), {"model.name": "t5-chat-0.2b"})
+    assert (config.task, config.model.name, config.data.sources[0].name) == ("seq2seq", "t5-chat-tiny", "sample-pairs")
+    # Of a model that is not known the smallest of the task; one without a sibling is shallow.
+    config = build_config(load_profile("4080s"), {"model.name": "nobody/nothing"})
+    assert apply_mode(config, PlanRequest(mode="smoke"), None).model.name == "t5-chat-tiny"
     model = ModelSpec("mine", {"model_type": "gpt_neox", "num_hidden_layers": 12}, "causal-lm", source="config")
     config = apply_mode(build_config(None, {"model.name": "mine"}), PlanRequest(mode="smoke"), model)
     assert config.model.name == "mine" and config.model.architecture_overrides == {"num_hidden_layers": 2}
 
 
-def test_smoke_of_the_smallest_model_is_itself() -> None:
-    assert in_mode("cpu-demo", PlanRequest(mode="smoke")).model.name == "esm2-tiny"
-
-
 def test_dev_run_has_the_real_model_and_data() -> None:
-    config = in_mode("2080super", PlanRequest(mode="dev-run"))
+    config = in_mode("2080super", PlanRequest(mode="dev-run", trace_steps=4))
     assert config.model.name == "esm2-650m" and config.data.sources[0].name == "agemagician/uniref50"
     assert config.training.max_steps == 5 and config.batch.gradient_accumulation_steps == 2
     assert config.batch.micro_batch_size == 6 and config.batch.target_tokens is None
-    assert config.engine.precision == "fp16"
-
-
-def test_dev_run_generates_a_little() -> None:
+    assert config.engine.precision == "fp16" and config.mode.trace_steps == 4
     config = in_mode("4080s", PlanRequest(mode="dev-run"))
     assert config.evaluation.generate and config.evaluation.generation_rows == 16
-    assert config.training.learning_rate == 8e-5 and config.model.name == "nllb-600m"
-    assert (
-        in_mode("4080s", PlanRequest(mode="dev-run"), {"evaluation.generation_rows": 3}).evaluation.generation_rows == 3
-    )
-
-
-def test_overfit_measures_nothing_apart() -> None:
-    config = in_mode("3x3080-20g", PlanRequest(mode="overfit", overfit_batches=2))
-    assert not config.evaluation.generate and not config.checkpoint.keep_best and not config.evaluation.every_epoch
-    assert config.data.validation_sources == [] and config.training.label_smoothing == 0
+    plain = build_config(load_profile("2080super"), {})
+    assert apply_mode(plain, PlanRequest(), load_models()["esm2-650m"]) is plain
 
 
 def test_overfit() -> None:
@@ -132,14 +94,8 @@ def test_overfit() -> None:
     assert config.batch.micro_batch_size == 8 and config.batch.gradient_accumulation_steps == 1
     assert in_mode("2080super", PlanRequest(mode="overfit", overfit_batches=1)).batch.micro_batch_size == 6
     assert config.data.validation_rows == 0 and config.training.max_steps == OVERFIT_STEPS
+    other = in_mode("3x3080-20g", PlanRequest(mode="overfit", overfit_batches=2))
+    assert not (other.evaluation.generate or other.checkpoint.keep_best or other.evaluation.every_epoch)
+    assert other.data.validation_sources == [] and other.training.label_smoothing == 0
     assert config.training.schedule == "constant" and config.training.weight_decay == 0
     assert config.origin("training.weight_decay").reason.startswith("overfitting a few batches")
-
-
-def test_train_changes_nothing() -> None:
-    config = build_config(load_profile("2080super"), {})
-    assert apply_mode(config, PlanRequest(), load_models()["esm2-650m"]) is config
-
-
-def test_tracing_is_noted() -> None:
-    assert in_mode("cpu-demo", PlanRequest(trace_steps=4)).mode.trace_steps == 4

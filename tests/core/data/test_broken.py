@@ -197,6 +197,11 @@ def test_parquet_of_texts(tmp_path: Path, column: pa.Array, words: str) -> None:
         ("a.txt", "\n \n", "holds no rows"),
         ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
         ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not txt"),
+        (
+            "a.tar",
+            b"a.txt".ljust(257, b"\0") + b"ustar",
+            "a tar archive, not a format that can be read; unpack or convert it first",
+        ),
         ("a.txt", bytes(600), "line 1: the text holds zero bytes"),
         # A row that would fill the memory.
         ("a.txt", "a\n" + HUGE, "line 2"),

@@ -14,8 +14,6 @@ from trainwiz.core.estimate.peak import (
     CONTEXT_BYTES,
     CONTEXT_SPREAD_BYTES,
     KNOWN_CONTEXT_SPREAD_BYTES,
-    NCCL_BYTES,
-    overheads,
 )
 from trainwiz.core.estimate.traced import Evidence, with_measured_context
 from trainwiz.core.history.measurement import Measurement
@@ -52,10 +50,6 @@ def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval()
     assert stated.needed_bytes == usual.needed_bytes + more
     assert stated.breakdown["context"] == 1343 * MIB
     assert stated.basis == "formulas; context as stated"
-
-
-def test_buffers_of_nccl_come_on_top_of_it() -> None:
-    assert overheads(replace(STATED, world_size=2, strategy="ddp")).context == 1343 * MIB + NCCL_BYTES
 
 
 @each("device", ["cpu", "mps"])
@@ -101,7 +95,7 @@ def test_on_a_cpu_it_is_said_that_it_is_not_used() -> None:
     assert "context_not_used" not in codes(made(planning__context_bytes="700M"))
 
 
-@each("value", ["lots", "0", "-5", "1M", "90G", "true", "[1]", "1.5", "nan", "1e99"])
+@each("value", ["lots", "0", "90G", "[1]", "nan"])
 def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
     with pytest.raises(UsageError) as caught:
         build_config(None, {"planning.context_bytes": value})

@@ -43,6 +43,7 @@ def test_an_evaluation(model: str, rows: int, length: int, precision: str, gib: 
 
 def test_eager_scores_can_be_the_fullest_of_an_evaluation() -> None:
     """Two fp32 tensors of rows x heads x length x length, where the fused kernel has none."""
+    assert estimate_evaluation(evaluating("esm650", 8, 512, "bf16", eval_micro_batch=0)) is None, "nothing held out"
     plain, eager = (
         evaluation_parts(evaluating("tinyllama", 1, 4096, "bf16-true", attention=name)) for name in ("sdpa", "eager")
     )
@@ -61,13 +62,6 @@ def test_fsdp_evaluates_without_copies_of_autocast() -> None:
     assert peaks[0].allocated_bytes > peaks[1].allocated_bytes  # type: ignore[union-attr]
 
 
-def test_adapters_alone_are_copied_by_autocast() -> None:
-    whole = evaluating("llama1b", 2, 512, "bf16")
-    adapted = replace(whole, lora_rank=8, lora_targets=("q_proj", "v_proj"))
-    assert weight_copies(whole) == 2 * whole.architecture.linear_parameters
-    assert weight_copies(adapted) == 2 * adapted.adapter_parameters > 0
-
-
 def test_copies_of_the_encoder_are_gone_when_text_is_generated() -> None:
     work = evaluating("nllb600", 1, 16, "bf16", generation_length=4)
     encoder = next(block for block in work.architecture.blocks if not block.causal)
@@ -76,37 +70,16 @@ def test_copies_of_the_encoder_are_gone_when_text_is_generated() -> None:
     assert copies == weight_copies(work) - 2 * encoder.layers * encoder.cast_parameters > 0
 
 
-def test_nothing_held_out_needs_nothing() -> None:
-    work = replace(evaluating("esm650", 8, 512, "bf16"), eval_micro_batch=0)
-    assert evaluation_peak(work) is None
-    assert estimate_evaluation(work) is None
-
-
-def test_keys_and_values_of_a_causal_model() -> None:
-    """TinyLlama: 22 layers of 4 key heads of 64 in half precision, for prompt and answer."""
-    work = evaluating("tinyllama", 1, 100, "bf16-true", generation_length=28)
-    assert cache_bytes_per_row(work) == 2 * 22 * (4 * 64) * (100 + 28) * 2
-
-
-def test_keys_and_values_of_an_encoder_decoder() -> None:
-    """NLLB-600M: 12 decoder layers of width 1024, for the text itself and for the source; and the source's states."""
-    work = evaluating("nllb600", 1, 200, "bf16-true", generation_length=50)
-    assert cache_bytes_per_row(work) == 2 * 12 * 1024 * (50 + 200) * 2 + 200 * 1024 * 2
-
-
-def test_generation_can_be_the_fuller_moment() -> None:
-    peak = evaluation_peak(evaluating("tinyllama", 64, 64, "bf16-true", generation_length=2048, beams=8))
-    assert peak is not None
-    assert "generating" in peak.moment.name
-
-
-def test_the_worse_of_two_verdicts() -> None:
-    assert worse_verdict("fits", "tight") == "tight"
-    assert worse_verdict("does_not_fit", "fits") == "does_not_fit"
-    assert worse_verdict(None, "fits") is None
-
-
-def test_beams_multiply_what_generation_needs() -> None:
+def test_keys_and_values_of_every_beam() -> None:
+    """TinyLlama: 22 layers of 4 key heads of 64 in half precision, for prompt and answer. NLLB-600M: 12 decoder layers of
+    width 1024, for the text itself and for the source; and the source's states."""
+    causal = evaluating("tinyllama", 1, 100, "bf16-true", generation_length=28)
+    assert cache_bytes_per_row(causal) == 2 * 22 * (4 * 64) * (100 + 28) * 2
+    pair = evaluating("nllb600", 1, 200, "bf16-true", generation_length=50)
+    assert cache_bytes_per_row(pair) == 2 * 12 * 1024 * (50 + 200) * 2 + 200 * 1024 * 2
+    fuller = evaluation_peak(evaluating("tinyllama", 64, 64, "bf16-true", generation_length=2048, beams=8))
+    assert fuller is not None and "generating" in fuller.moment.name
+    assert [worse_verdict(one, "tight") for one in ("fits", "does_not_fit", None)] == ["tight", "does_not_fit", None]
     one = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256))
     four = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256, beams=4))
     assert four["activations"] == 4 * one["activations"]

@@ -34,17 +34,14 @@ def test_the_likely_length_is_the_quick_end_alone() -> None:
     short, unknown = generation_time(WORK, RATE, 480, 32), generation_time(WORK, RATE, 480)
     assert short.low < unknown.low
     assert short.high == unknown.high
+    assert generation_time(WORK, RATE, 480, 10_000) == generation_time(WORK, RATE, 480, 256), "beyond the limit"
+    assert generation_time(WORK, RATE, 0) == Range(0.0, 0.0)
 
 
 def test_batches_and_processes_divide_the_rows() -> None:
     one = generation_time(WORK, RATE, 960)
     assert generation_time(replace(WORK, world_size=4), RATE, 960).low == one.low / 4
     assert generation_time(WORK, RATE, 1).low == one.low / 20
-
-
-def test_nothing_to_generate_takes_no_time() -> None:
-    assert generation_time(WORK, RATE, 0) == Range(0.0, 0.0)
-    assert generation_time(replace(WORK, generation_length=0), RATE, 100) == Range(0.0, 0.0)
 
 
 def test_every_beam_reads_its_own_keys_and_values() -> None:
@@ -63,7 +60,3 @@ def test_a_cpu_launches_no_kernels() -> None:
     cpu = generation_time(replace(WORK, device="cpu"), endless, 48, 256)
     assert cpu.low == pytest.approx(256 * SEARCH_FAST_S, rel=1e-3)
     assert gpu.low == pytest.approx(256 * (SEARCH_FAST_S + KERNELS_A_LAYER * 12 * LAUNCH_FAST_S), rel=1e-3)
-
-
-def test_a_likely_length_beyond_the_limit_changes_nothing() -> None:
-    assert generation_time(WORK, RATE, 48, 10_000) == generation_time(WORK, RATE, 48, 256)

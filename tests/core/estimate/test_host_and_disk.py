@@ -2,26 +2,14 @@
 
 from dataclasses import replace
 
-from trainwiz.core.estimate.host import BYTES_PER_ROW, GIB, HostNeeds, disk_needs, host_ram, most_while_training
-from trainwiz.core.plan.words import PARTS
+from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram
 
 from tests.core.estimate.test_peak import esm650
 
 NEEDS = HostNeeds(
-    processes=1,
-    on_gpu=True,
-    workers=4,
-    prefetch=2,
-    pin_memory=True,
-    micro_batch=24,
-    length=256,
-    target_length=256,
-    data_bytes=GIB,
-    window_bytes=0,
-    weights_bytes=GIB,
-    offloaded_bytes=0,
-    saved_bytes=GIB,
-)
+    processes=1, on_gpu=True, workers=4, prefetch=2, pin_memory=True, micro_batch=24, length=256, target_length=256,
+    data_bytes=GIB, window_bytes=0, weights_bytes=GIB, offloaded_bytes=0, saved_bytes=GIB,
+)  # fmt: skip
 
 
 def test_host_memory_follows_workers_and_data_not_the_batch() -> None:
@@ -34,19 +22,13 @@ def test_host_memory_follows_workers_and_data_not_the_batch() -> None:
     assert streamed == GIB
 
 
-def test_a_checkpoint_of_full_training_is_12_bytes_a_parameter() -> None:
-    work = esm650()
-    assert (
-        12 * work.architecture.parameters < disk_needs(work, 2).checkpoint_bytes < 12.2 * work.architecture.parameters
-    )
-
-
 def test_one_more_than_is_kept_exists_while_it_is_written() -> None:
     work = esm650()
     two, three = disk_needs(work, 2), disk_needs(work, 3)
     assert three.total_bytes - two.total_bytes == two.checkpoint_bytes
     assert disk_needs(work, 2, rows_bytes=3 * GIB).total_bytes == two.total_bytes + 3 * GIB, "streamed rows beside it"
     assert two.total_bytes > 3 * two.checkpoint_bytes
+    assert 12 < two.checkpoint_bytes / work.architecture.parameters < 12.2, "weights and two moments"
 
 
 def test_fsdp_writes_the_weights_of_a_checkpoint_twice_and_the_final_ones_once() -> None:
@@ -57,20 +39,12 @@ def test_fsdp_writes_the_weights_of_a_checkpoint_twice_and_the_final_ones_once()
     assert shared.final_bytes == alone.final_bytes
 
 
-def test_an_adapter_is_small() -> None:
-    assert disk_needs(esm650(lora_rank=8, lora_targets=("query", "value")), 2).total_bytes < 0.1 * GIB
-
-
 def test_pinned_batches_are_rounded_up_to_powers_of_two() -> None:
     batch = NEEDS.micro_batch * (NEEDS.length + NEEDS.target_length) * 24
     size = host_ram(NEEDS).parts["pinned"]
     waiting = NEEDS.workers * NEEDS.prefetch + 1
     assert batch * waiting < size < 2 * batch * waiting
     assert (size // waiting).bit_count() == 1
-
-
-def test_every_part_has_a_word_that_can_be_translated() -> None:
-    assert set(host_ram(replace(NEEDS, offloaded_bytes=GIB)).parts) <= set(PARTS)
 
 
 def test_large_models_are_fullest_while_they_are_loaded_small_ones_while_they_train() -> None:
@@ -90,12 +64,6 @@ def test_the_range_holds_the_figure_and_is_wide_where_cuda_is_only_predicted() -
         assert ram.low_bytes < ram.total_bytes < ram.high_bytes
     with_cuda, without = host_ram(replace(NEEDS, workers=0)), host_ram(replace(NEEDS, workers=0, cuda=False))
     assert with_cuda.high_bytes - with_cuda.low_bytes > without.high_bytes - without.low_bytes + 0.7 * GIB
-
-
-def test_numbers_of_rows_take_room_in_every_process() -> None:
-    rows = 10_000_000
-    more = replace(NEEDS, processes=2, rows=rows)
-    assert most_while_training(more) - most_while_training(replace(more, rows=0)) == 2 * rows * BYTES_PER_ROW
 
 
 def test_on_a_cpu_the_device_memory_is_the_process() -> None:

@@ -51,21 +51,6 @@ def test_a_replay_is_no_promise() -> None:
         assert estimate.safe_bytes == pytest.approx(above * min(1 + beyond, CACHED.high) + outside)
 
 
-def test_blocks_that_torch_would_give_back_are_shown_but_decide_nothing() -> None:
-    """Reserved is half as much again: nvidia-smi shows it, and it still fits where a usual cache fits."""
-    estimate = estimate_memory(WORK, known(WORK, reserved=1.5))
-    outside, above = BESIDE.context + BESIDE.spread, estimate.allocated_bytes * (1 + FULL_TRACE_SPREAD)
-    assert estimate.high_bytes == pytest.approx(above * 1.5 * (1 + BESIDE.beyond) + outside)
-    assert estimate.safe_bytes == pytest.approx(above * CACHED.high + outside)
-    assert estimate.verdict(estimate.safe_bytes) == "fits"
-
-
-def test_a_replay_without_waste_lowers_the_whole_interval() -> None:
-    none, usual = (estimate_memory(WORK, known(WORK, reserved=reserved)) for reserved in (1.0, CACHED.likely))
-    assert none.reserved_bytes == none.allocated_bytes
-    assert none.low_bytes < usual.low_bytes and none.high_bytes < usual.high_bytes
-
-
 @pytest.mark.parametrize(("reserved", "evaluated", "factor"), [(0.9, 0, 1.0), (2.4, 20 * GIB, 1.2)])
 def test_reserved_memory_is_that_of_the_fullest_moment_and_never_less(
     reserved: float, evaluated: int, factor: float

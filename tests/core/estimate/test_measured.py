@@ -77,15 +77,6 @@ def test_another_batch_is_scaled_by_the_formula_and_wider(work: Workload) -> Non
     assert further.step.high / further.step.low > found.step.high / found.step.low
 
 
-def test_the_nearest_measurement_is_scaled(work: Workload) -> None:
-    far = steady(work, micro_batch=64, step_s=5.0, step_high_s=5.0)
-    near = steady(work, micro_batch=8, step_s=3.0, step_high_s=3.0)
-    other = steady(work, micro_batch=4, checkpointing=True)
-    found = measured_step(work, work, (far, other, near), RATE)
-    assert found is not None
-    assert found.text.startswith("scaled from 8 x ")
-
-
 def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
     one = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
     found = measured_step(work, work, (one,), RATE)

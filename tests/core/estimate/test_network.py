@@ -40,18 +40,13 @@ def test_a_step_over_a_slow_network_takes_as_much_longer() -> None:
 
 
 def test_the_plan_of_several_machines() -> None:
-    one = plan(machine(), config(engine__strategy="ddp"))
-    assert one.time.network_bytes is None
     two = plan(machine(), config(engine__strategy="ddp", engine__nodes=2))
-    assert two.batch.world_size == 2 * one.batch.world_size
-    assert two.time.network_assumed
-    assert two.time.network_gbit_s == 10.0
+    assert (two.time.network_assumed, two.time.network_gbit_s) == (True, 10.0)
     assert two.time.network_high_s is not None and two.time.step_high_s is not None
     assert 0 < two.time.network_high_s < two.time.step_high_s
     fast = plan(machine(), config(engine__strategy="ddp", engine__nodes=2, planning__network_gbit_s=100.0))
     assert not fast.time.network_assumed
     assert fast.time.network_high_s == pytest.approx(two.time.network_high_s / 10)
-    assert "nodes_not_supported" not in {finding.code for finding in two.findings}
 
 
 def test_a_card_that_waits_for_the_network_is_told_so_and_no_larger_micro_batch() -> None:

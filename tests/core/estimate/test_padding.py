@@ -14,7 +14,7 @@ LIMIT = 512
 def drawn(rows: list[int], micro_batch: int, groups: int) -> tuple[float, float, float]:
     """(real, padded, arranged) tokens of a step, the mean over many steps of random rows."""
     generator, size = random.Random(3), micro_batch * groups
-    steps = [[min(LIMIT, row) for row in generator.choices(rows, k=size)] for _ in range(max(100, 60_000 // size))]
+    steps = [[min(LIMIT, row) for row in generator.choices(rows, k=size)] for _ in range(max(100, 30_000 // size))]
 
     def padded(step: list[int]) -> int:
         return sum(micro_batch * max(step[at : at + micro_batch]) for at in range(0, size, micro_batch))
@@ -34,7 +34,7 @@ def rows_of(kind: str) -> list[int]:
 
 
 @each("kind", ["even", "skewed", "two lengths", "one length"])
-@each(("micro_batch", "groups"), [(1, 8), (2, 2), (4, 16), (16, 1), (8, 6), (6, 100)])
+@each(("micro_batch", "groups"), [(1, 8), (4, 16), (16, 1), (6, 100)])
 def test_against_drawn_batches(kind: str, micro_batch: int, groups: int) -> None:
     rows = rows_of(kind)
     real, padded, arranged = drawn(rows, micro_batch, groups)
@@ -51,8 +51,3 @@ def test_more_micro_batches_than_are_looked_at() -> None:
     found = padding_of(LengthCounts.of(sorted(rows_of("skewed"))), LIMIT, 6, 651)
     assert found.waste > 0.3
     assert 0 < found.arranged_waste == pytest.approx(1 - real / arranged, abs=0.002)
-
-
-def test_rows_that_are_all_cut() -> None:
-    found = padding_of(LengthCounts.of([600, 700, 800]), LIMIT, 4, 2)
-    assert found.real == found.padded == found.arranged == 8 * LIMIT

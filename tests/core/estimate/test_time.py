@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.flops import Cost, cost_of, forward_flops, kernels, micro_batch_flops, moved_bytes
+from trainwiz.core.estimate.flops import cost_of, forward_flops, kernels, micro_batch_flops, moved_bytes
 from trainwiz.core.estimate.time import (
     HOST_ADAM_FAST,
     PCIE_FAST,
     PCIE_SLOW,
-    cpu_rate,
     evaluation_time,
     gpu_rate,
     share_of_peak,
@@ -34,13 +33,6 @@ def test_flops_equal_the_traced_ones() -> None:
     assert micro_batch_flops(esm650()) / 1e12 == pytest.approx(8.613, rel=0.02)
 
 
-def test_checkpointing_computes_the_blocks_again_and_not_the_head() -> None:
-    work = esm650()
-    again = micro_batch_flops(esm650(checkpointing=True)) - micro_batch_flops(work)
-    head = 2 * work.tokens * (work.architecture.vocabulary * 1280 + 1280**2)
-    assert again == pytest.approx(forward_flops(work) - head)
-
-
 def test_the_guides_step_on_a_2080_super() -> None:
     """6 x 651 sequences of 512 with checkpointing: 11,100 TFLOP at 20 to 65 % of 44.6 TFLOP/s."""
     work = esm650(micro_batch=6, accumulation=651, checkpointing=True, strategy="zero2", offload="optimizer")
@@ -53,29 +45,13 @@ def test_the_guides_step_on_a_2080_super() -> None:
 @each(("share", "word"), [(1.2, "impossible"), (0.7, "implausible"), (0.35, "plausible"), (0.05, "idle")])
 def test_verdicts(share: float, word: str) -> None:
     assert verdict_of(share) == word
+    # The peak of a CPU is a guess by the number of its cores.
+    assert verdict_of(share, on_cpu=True) == ("impossible" if share > 1 else "plausible")
 
 
 def test_a_claimed_pace_as_a_share_of_the_peak() -> None:
     """900 tokens/s of a 651M model are about 3.8 TFLOP/s."""
     assert share_of_peak(esm650(), rate(), 900) == pytest.approx(3.8 / 44.6, rel=0.05)
-
-
-def test_a_format_that_the_card_lacks_runs_at_its_fp32_rate() -> None:
-    assert rate(precision="bf16").flops == rate(precision="fp32").flops == pytest.approx(11.2e12, rel=0.01)
-
-
-def test_a_tiny_batch_on_a_large_card_idles() -> None:
-    trace = next(one for one in DOCUMENT["traces"] if one["model"] == "esm2_t6_8M")
-    work = workload(trace).with_micro_batch(1)
-    assert step_time(work, rate("H100 SXM", "bf16")).verdict == "idle"
-
-
-def test_more_cpu_threads_are_quicker_but_not_in_proportion() -> None:
-    trace = next(one for one in DOCUMENT["traces"] if one["model"] == "esm2_t6_8M")
-    work = replace(workload(trace), device="cpu", precision="fp32", micro_batch=2)
-    one, four = (step_time(work, cpu_rate(threads)).step for threads in (1, 4))
-    assert one.low / 4 < four.low < one.low
-    assert one.high / 2.1 < four.high < one.high
 
 
 def test_moved_bytes_and_kernels_against_a_trace() -> None:
@@ -97,15 +73,6 @@ def test_a_small_model_is_held_by_its_memory_traffic() -> None:
     assert time.fraction_of_peak < 0.15
 
 
-def test_counts_of_one_length_at_another() -> None:
-    full, short = cost_of(esm650()), cost_of(replace(esm650(), length=256))
-    traced = Cost(1.1 * full.flops, 0.9 * full.moved_bytes, 700)
-    scaled = traced.scaled(short, full)
-    assert scaled.flops == pytest.approx(1.1 * short.flops)
-    assert scaled.moved_bytes == pytest.approx(0.9 * short.moved_bytes)
-    assert scaled.kernels == pytest.approx(700)
-
-
 def test_offload_moves_the_gradients_as_deepspeed_does() -> None:
     """Accumulated: once out, then in and out for each further micro-batch; always fp32 out at the end, new weights in."""
     one, two, three = (
@@ -116,14 +83,6 @@ def test_offload_moves_the_gradients_as_deepspeed_does() -> None:
     trip = 2 * esm650().trainable_parameters / PCIE_SLOW
     assert two - one == pytest.approx(3 * trip, rel=0.01)
     assert three - two == pytest.approx(2 * trip, rel=0.01)
-
-
-def test_offloaded_weights_are_fetched_for_each_pass() -> None:
-    times = [
-        step_time(esm650(accumulation=4, strategy="zero3", offload=offload), rate()).step.high
-        for offload in ("optimizer", "all")
-    ]
-    assert times[1] - times[0] == pytest.approx(2 * 4 * 2 * esm650().architecture.parameters / PCIE_SLOW, rel=0.01)
 
 
 def test_a_token_meets_only_its_own_experts() -> None:
@@ -177,39 +136,8 @@ def test_the_new_weights_come_back_from_the_host() -> None:
     assert away - kept + on_the_card == pytest.approx((4 + 2) * parameters / PCIE_FAST + adam, rel=0.01)
 
 
-def test_a_cpu_is_never_implausible_or_idle() -> None:
-    """Its peak is a guess by the number of cores."""
-    assert [verdict_of(share, on_cpu=True) for share in (0.01, 0.9, 1.2)] == ["plausible", "plausible", "impossible"]
-
-
 def test_rows_are_evaluated_in_whole_batches_of_their_own_size() -> None:
     work = replace(esm650(), micro_batch=2, eval_micro_batch=8)
     one, two = (evaluation_time(work, rate(), rows).low for rows in (8, 9))
     assert two == pytest.approx(2 * one)
     assert one == pytest.approx(evaluation_time(replace(work, eval_micro_batch=0, micro_batch=8), rate(), 8).low)
-
-
-def test_offload_costs_time() -> None:
-    kept = step_time(esm650(accumulation=100), rate())
-    away = step_time(esm650(accumulation=100, strategy="zero2", offload="optimizer"), rate())
-    assert away.step.low > kept.step.low
-    assert away.step.high > 1.05 * kept.step.high
-
-
-def test_evaluation_is_cheaper_than_training() -> None:
-    work = esm650()
-    assert evaluation_time(work, rate(), 4).low < step_time(work, rate()).step.low / 2
-    assert evaluation_time(work, rate(), 0).high == 0
-
-
-def test_what_a_trace_counted_takes_the_place_of_the_formulas() -> None:
-    work = esm650()
-    own = step_time(work, rate())
-    twice = step_time(work, rate(), Cost(2 * micro_batch_flops(work), moved_bytes(work), kernels(work)))
-    assert twice.step.low > 1.5 * own.step.low
-
-
-def test_nvlink_is_quicker_than_pcie() -> None:
-    work = esm650(strategy="fsdp", world_size=8, precision="bf16")
-    sxm, pcie = (step_time(work, rate(f"A100 80GB {kind}", "bf16")).step for kind in ("SXM", "PCIe"))
-    assert sxm.low == pytest.approx(pcie.low, rel=0.1) and sxm.high < pcie.high / 2

@@ -79,21 +79,14 @@ def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
     assert "8 where the run has 3 (batch.gradient_accumulation_steps)" in found[1].message
 
 
-def test_a_file_of_autos_fits_every_run(tmp_path: Path) -> None:
+def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp_path: Path) -> None:
     for precision in ("fp32", "fp16", "bf16"):
         document = changed(data_types={"grad_accum_dtype": "fp32"})
         assert said(tmp_path, document, engine__precision=precision, batch__micro_batch_size=7) == []
-
-
-def test_sums_in_half_precision_are_named(tmp_path: Path) -> None:
-    for document, precision, named in (
-        (AUTO, "bf16", True),
-        (changed(data_types={"grad_accum_dtype": "bf16"}), "bf16", True),
-        (AUTO, "fp32", False),
-    ):
-        found = deepspeed_file_findings(config_for(write(tmp_path, document), engine__precision=precision))
-        assert [(one.code, one.severity) for one in found] == [("half_precision_accumulation", "warning")] * named
-        assert not named or '"data_types": {"grad_accum_dtype": "fp32"}' in found[0].message
+    for document in (AUTO, changed(data_types={"grad_accum_dtype": "bf16"})):
+        [found] = deepspeed_file_findings(config_for(write(tmp_path, document), engine__precision="bf16"))
+        assert (found.code, found.severity) == ("half_precision_accumulation", "warning")
+        assert '"data_types": {"grad_accum_dtype": "fp32"}' in found.message
     alone = config_for(write(tmp_path, AUTO), engine__precision="bf16", batch__gradient_accumulation_steps=1)
     assert deepspeed_file_findings(alone) == ()
 
@@ -104,7 +97,6 @@ def test_sums_in_half_precision_are_named(tmp_path: Path) -> None:
     ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
     ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
     ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
-    ({"optimizer": {"type": "AdamW"}}, {"engine__optimizer": "sgd"}, "where the run has 'sgd'"),
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}}, {},
      "total_num_steps 99 where the run has 10"),
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
@@ -133,7 +125,6 @@ def test_what_contradicts_nothing_or_is_a_warning_only(tmp_path: Path) -> None:
 @each(("document", "words"), [
     ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
     ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
-    ({"zero_optimization": {"stage": "2"}}, "has stage '2'"),
     ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
     ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
     ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
@@ -150,9 +141,8 @@ def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str,
 
 
 @each(("zero", "meaning"), [
-    ({"stage": 1}, ("zero1", "none")), ({"stage": 2}, ("zero2", "none")),
+    ({"stage": 1}, ("zero1", "none")),
     ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, ("zero2", "optimizer")),
-    ({"stage": 2, "offload_optimizer": {"device": "none"}}, ("zero2", "none")),
     ({"stage": 2, "offload_param": {"device": "cpu"}}, ("zero2", "none")),
     ({"stage": 2, "cpu_offload": True}, ("zero2", "optimizer")),
     ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, ("zero3", "optimizer")),

@@ -15,7 +15,6 @@ from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.export.training_arguments import training_arguments
 
 from tests.core.export.solved_config import solved_config
-from tests.each import each
 
 
 def read_back(config: RunConfig, folder: Path) -> Any:
@@ -35,15 +34,6 @@ def test_processes_on_a_cpu(tmp_path: Path) -> None:
     loaded = read_back(solved_config("cpu-demo", engine__processes=2, engine__strategy="ddp"), tmp_path)
     assert (loaded.distributed_type.value, loaded.num_processes, loaded.use_cpu) == ("MULTI_GPU", 2, True)
     assert accelerate_config(solved_config("cpu-demo", engine__strategy="zero2"))["use_cpu"] is False
-
-
-@each(("precision", "mixed"), [("fp16", "fp16"), ("bf16", "bf16"), ("tf32", "no"), ("bf16-true", "no")])
-def test_mixed_precision_is_that_of_training_arguments(tmp_path: Path, precision: str, mixed: str) -> None:
-    config = solved_config(engine__device="cuda", engine__precision=precision)
-    loaded = read_back(config, tmp_path)
-    assert loaded.mixed_precision == mixed and not loaded.use_cpu
-    kwargs = training_arguments(config)
-    assert kwargs["fp16"] == (mixed == "fp16") and kwargs["bf16"] == (mixed == "bf16")
 
 
 def test_fsdp_is_read_by_the_plugin_of_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

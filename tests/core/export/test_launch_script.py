@@ -57,15 +57,19 @@ def test_runs_the_exact_command_in_its_own_folder(tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert any(line.endswith("a run with spaces; $(touch pwned)") for line in lines)
     assert "order:PCI_BUS_ID logs:logs ds:" in lines
-    assert not list(tmp_path.rglob("pwned"))
-
-
-def test_each_of_several_machines_says_which_it_is(tmp_path: Path) -> None:
+    # Each of several machines says which it is; the keeper of the run is on one of them.
     text = launch_script(solved_config("cpu-demo", engine__nodes=2, engine__strategy="ddp"))
-    assert "--node 1 --main" in text
-    assert "without supervisor" not in text, "the keeper of the run is on one of them"
+    assert "--node 1 --main" in text and "without supervisor" not in text
     result = run_script(tmp_path, text, "--node", "1", "--main", "a:4000")
     assert words_of(result) == ["runs", "join", ".", "--node", "1", "--main", "a:4000"]
+    # What the run reads and is missing is said before anything starts.
+    script = launch_script(solved_config("cpu-demo"), [("data.sources.0.name", "../my data; $(touch pwned).csv")])
+    missing = run_script(tmp_path, script)
+    assert missing.returncode == 2 and missing.stdout == ""
+    assert "../my data; $(touch pwned).csv is not here (data.sources.0.name in run.yaml)" in missing.stderr
+    (tmp_path / "my data; $(touch pwned).csv").write_text("a")
+    assert run_script(tmp_path, script).returncode == 0
+    assert not list(tmp_path.rglob("pwned"))
 
 
 def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each() -> None:
@@ -170,16 +174,6 @@ def test_an_exported_cdpath_leads_nowhere_else(tmp_path: Path) -> None:
     variables = {**os.environ, "CDPATH": str(tmp_path / "elsewhere")}
     result = shell(["/bin/sh", "runs/one/launch.sh"], tmp_path / "here", **variables)
     assert result.stdout == f"{here}\n", result.stderr
-
-
-def test_what_is_missing_is_said_before_anything_starts(tmp_path: Path) -> None:
-    script = launch_script(solved_config("cpu-demo"), [("data.sources.0.name", "../my data; $(touch pwned).csv")])
-    missing = run_script(tmp_path, script)
-    assert missing.returncode == 2 and missing.stdout == ""
-    assert "../my data; $(touch pwned).csv is not here (data.sources.0.name in run.yaml)" in missing.stderr
-    (tmp_path / "my data; $(touch pwned).csv").write_text("a")
-    assert run_script(tmp_path, script).returncode == 0
-    assert not list(tmp_path.rglob("pwned"))
 
 
 def test_the_script_is_plain_posix_sh(tmp_path: Path) -> None:

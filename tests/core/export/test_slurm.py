@@ -59,26 +59,28 @@ def test_the_signal_leaves_time_for_a_long_step(tmp_path: Path) -> None:
 
 
 @each(("text", "seconds"), [
-    ("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-0", 172800), ("1-02:03", 93780), ("1-02:03:04", 93784),
+    ("90", 5400), ("90:30", 5430), ("2-0", 172800), ("1-02:03:04", 93784),
+    *((text, None) for text in ("", "abc", "1:2:3:4", "-5", "1-", "infinite")),
 ])  # fmt: skip
-def test_times_as_sbatch_reads_them(text: str, seconds: int) -> None:
-    assert seconds_of(text) == seconds
+def test_times_as_sbatch_reads_them(text: str, seconds: int | None) -> None:
+    if seconds is None:
+        with pytest.raises(UsageError, match="--time"):
+            seconds_of(text)
+    else:
+        assert seconds_of(text) == seconds
 
 
-@each("text", ["", "abc", "1:2:3:4", "-5", "1-", "infinite", "5m"])
-def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(UsageError, match="--time"):
-        seconds_of(text)
+def test_words_that_would_be_something_else_are_refused(tmp_path: Path) -> None:
+    for word in ("bio lab", "bio\n#SBATCH --wrap=x", "$(id)", "", "-x"):
+        with pytest.raises(UsageError, match="no name that Slurm knows"):
+            script(tmp_path, order=SlurmOrder(account=word))
+    with pytest.raises(UsageError, match="line break"):
+        script(tmp_path / "run\n#SBATCH --uid=0")
+    text = script(tmp_path / "lr 50%j")
+    assert f'#SBATCH --output="{tmp_path}/lr 50%%j/slurm-%j.log"' in text.splitlines()
 
 
-@each("word", ["bio lab", "bio\n#SBATCH --wrap=x", "$(id)", "", "-x"])
-def test_words_that_would_be_something_else_are_refused(tmp_path: Path, word: str) -> None:
-    with pytest.raises(UsageError, match="no name that Slurm knows"):
-        script(tmp_path, order=SlurmOrder(account=word))
-
-
-@each("name", ["plain", "a run; $(touch pwned) 'x'"])
-@each("nodes", [1, 2])
+@each(("name", "nodes"), [("plain", 1), ("a run; $(touch pwned) 'x'", 2)])
 def test_a_shell_reads_it(tmp_path: Path, name: str, nodes: int) -> None:
     text = script(tmp_path / name, engine__nodes=nodes, engine__processes=2)
     read = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
@@ -105,23 +107,17 @@ def parsers(folder: Path) -> list[Callable[[str], str]]:
     return [lambda text: "\n".join(complaints(text)), *own]
 
 
-@each("nodes", [1, 2])
-def test_the_parser_of_slurm_takes_every_option(tmp_path: Path, nodes: int) -> None:
+def test_the_parser_of_slurm_takes_every_option_and_would_say_what_is_wrong(tmp_path: Path) -> None:
     order = SlurmOrder(account="bio", partition="gpu,long", qos="high", time="1-02:03:04")
-    values = {"engine__nodes": nodes, "engine__processes": 2, "engine__device": "cuda"}
-    text = script(tmp_path / "a run; with 'quotes'", order=order, **values)
-    assert [parser(text) for parser in parsers(tmp_path)] == [""] * len(parsers(tmp_path))
-    assert directives(text).keys() == OPTIONS.keys()
-
-
-WRONG = ["nodez=2", "time=abc", "signal=NO", "mem=much", "open-mode=both", "cpus-per-task=x", "ntasks-per-node="]
-
-
-@each("wrong", WRONG)
-def test_the_parser_of_slurm_would_say_so(tmp_path: Path, wrong: str) -> None:
-    option = "nodes" if wrong.startswith("nodez") else wrong.partition("=")[0]
-    text = re.sub(rf"^#SBATCH --{option}=.*$", f"#SBATCH --{wrong}", script(tmp_path), flags=re.MULTILINE)
-    assert all(parser(text) for parser in parsers(tmp_path))
+    for nodes in (1, 2):
+        values = {"engine__nodes": nodes, "engine__processes": 2, "engine__device": "cuda"}
+        text = script(tmp_path / "a run; with 'quotes'", order=order, **values)
+        assert [parser(text) for parser in parsers(tmp_path)] == [""] * len(parsers(tmp_path))
+        assert directives(text).keys() == OPTIONS.keys()
+    for wrong in ("nodez=2", "time=abc", "mem=much", "open-mode=both", "ntasks-per-node="):
+        option = "nodes" if wrong.startswith("nodez") else wrong.partition("=")[0]
+        text = re.sub(rf"^#SBATCH --{option}=.*$", f"#SBATCH --{wrong}", script(tmp_path), flags=re.MULTILINE)
+        assert all(parser(text) for parser in parsers(tmp_path)), wrong
 
 
 def _refused(said: str) -> str:
@@ -192,24 +188,14 @@ def _after_the_signal(tmp_path: Path, **environment: str) -> str:
     return log.read_text()
 
 
-def test_before_the_limit_the_run_is_stopped_and_the_job_requeued(tmp_path: Path) -> None:
-    said = _after_the_signal(tmp_path)
-    assert "--main node-a:28014" in said
-    assert f"trainwiz runs stop {tmp_path / 'run'}" in said
-    assert "scontrol requeue 10007" in said
-    assert said.index("trainwiz runs stop") < said.index("scontrol requeue")
-
-
-def test_a_run_that_ends_with_the_step_of_the_signal_is_not_requeued(tmp_path: Path) -> None:
-    said = _after_the_signal(tmp_path, CODE="0")
-    assert "trainwiz runs stop" in said and "scontrol requeue" not in said
-
-
-def test_names_of_folders(tmp_path: Path) -> None:
-    text = script(tmp_path / "lr 50%j")
-    assert f'#SBATCH --output="{tmp_path}/lr 50%%j/slurm-%j.log"' in text.splitlines()
-    with pytest.raises(UsageError, match="line break"):
-        script(tmp_path / "run\n#SBATCH --uid=0")
+def test_before_the_limit_the_run_is_stopped_and_the_job_requeued_unless_it_ended(tmp_path: Path) -> None:
+    for code, requeued in (("130", True), ("0", False)):
+        folder = tmp_path / code
+        folder.mkdir()
+        said = _after_the_signal(folder, CODE=code)
+        assert "--main node-a:28014" in said
+        assert f"trainwiz runs stop {folder / 'run'}" in said
+        assert ("scontrol requeue 10007" in said.partition("trainwiz runs stop")[2]) is requeued
 
 
 @each("code", ["0", "1"])

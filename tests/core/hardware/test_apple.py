@@ -15,13 +15,6 @@ def test_an_m2_max() -> None:
     assert (gpu.memory_total_bytes, gpu.memory_free_bytes) == (48 * GIB, 40 * GIB)
 
 
-def test_a_chip_that_the_catalogue_does_not_know() -> None:
-    gpu, _ = apple_gpu("arm64", "15.0", None, 18 * GIB, 18 * GIB)
-    assert gpu is not None
-    assert gpu.catalogue_name is None
-    assert gpu.memory_total_bytes == 12 * GIB
-
-
 def test_what_has_no_mps_says_why() -> None:
     intel, rosetta = apple_gpu("x86_64", "14.5", "Intel(R) Core(TM) i9", 32 * GIB, 16 * GIB)
     assert intel is None

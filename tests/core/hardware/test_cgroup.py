@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.host import Limits, read_limits
 
@@ -103,27 +102,3 @@ def test_ram_and_cores_respect_the_limits(tmp_path: Path) -> None:
     )
     assert host.read_memory(root) == host.Memory(limit, 40 * MIB, limited=True)
     assert host.count_cores(root) == 1
-
-
-def test_a_limit_above_the_machine_changes_nothing(tmp_path: Path) -> None:
-    root = v2(tmp_path, {"user.slice/job/memory.max": 1 << 50, "user.slice/job/cpu.max": "99900000 100000"})
-    memory = host.read_memory(root)
-    assert memory.total_bytes == psutil.virtual_memory().total
-    assert not memory.limited
-    assert host.count_cores(root) == host.count_cores(tmp_path / "nothing")
-
-
-def test_wsl_is_seen_by_its_kernel(tmp_path: Path) -> None:
-    release = tmp_path / "proc/sys/kernel/osrelease"
-    release.parent.mkdir(parents=True)
-    release.write_text("5.15.153.1-microsoft-standard-WSL2\n")
-    assert host.is_wsl(tmp_path)
-    release.write_text("6.8.0-45-generic\n")
-    assert not host.is_wsl(tmp_path)
-    assert not host.is_wsl(tmp_path / "nothing")
-
-
-def test_cpu_model_is_the_first_processor(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text("processor : 0\nmodel name\t: AMD Ryzen 9 5900X\nmodel name\t: other\n")
-    assert host.cpu_model(tmp_path) == "AMD Ryzen 9 5900X"

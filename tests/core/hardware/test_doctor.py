@@ -18,17 +18,9 @@ ALL = Libraries(dict.fromkeys((*NEEDED, "deepspeed", "flash_attn"), "2.13.0"))
 TOOLS = Tools(1, "/usr/bin/g++", "/usr/bin/ninja", "/usr/local/cuda/bin/nvcc", True, "ubuntu")
 GOOD = Machine(
     gpus=(Gpu(0, uuid="GPU-a", name="NVIDIA GeForce RTX 3090", compute_capability="8.6", driver="580.65.06"),),
-    cpu_cores=12,
-    ram_total_bytes=64 * GIB,
-    ram_available_bytes=60 * GIB,
-    disk_free_bytes=500 * GIB,
-    disk_path="/data",
-    accelerator="cuda",
-    shared_memory_bytes=32 * GIB,
-    cuda_driver_version="13.0",
-    torch_cuda="13.0",
-    libraries=ALL,
-)
+    cpu_cores=12, ram_total_bytes=64 * GIB, ram_available_bytes=60 * GIB, disk_free_bytes=500 * GIB, disk_path="/data",
+    accelerator="cuda", shared_memory_bytes=32 * GIB, cuda_driver_version="13.0", torch_cuda="13.0", libraries=ALL,
+)  # fmt: skip
 NO_CARD = replace(
     GOOD, gpus=(), accelerator="cpu", torch_cuda=None, cuda_driver_version=None,
     unavailable={"gpus": NO_LIBRARY, "torch_cuda": "torch 2.13.0+cpu is built for the CPU only"},
@@ -49,14 +41,9 @@ def test_a_good_machine_lacks_nothing() -> None:
     assert {"driver", "torch_cuda", "tf32", "bf16", "flash_attention", "deepspeed", "deepspeed_compiler",
             "shared_memory", "disk", "ram"} <= {one.feature for one in checks}  # fmt: skip
     assert can_train(checks)
-
-
-def test_what_is_missing_says_why_and_what_to_do() -> None:
-    poor = replace(NO_CARD, libraries=Libraries(dict.fromkeys(NEEDED, "1")), shared_memory_bytes=64 * 1024**2)
-    for one in check_machine(poor, replace(TOOLS, nvidia_cards=0)):
-        assert one.reason
-        if one.status != "ok":
-            assert one.remedy or one.command, one.feature
+    poor = replace(GOOD, libraries=Libraries({"torch": "2.13.0"}))
+    command = "python3 -m pip install transformers accelerate datasets tokenizers safetensors"
+    assert check(poor, "libraries").command == command and not can_train(check_machine(poor, TOOLS))
 
 
 @each(
@@ -81,13 +68,10 @@ def test_the_driver_is_cured_by_its_own_command(reason: str, tools: Tools, comma
     ("capability", "torch", "cuda", "driver", "status", "command"),
     [
         ("8.6", "2.13.0", "13.0", "13.0", "ok", None),
-        ("8.6", "2.13.0", "12.8", "12.4", "ok", None),
         ("8.6", "2.13.0", "13.0", "12.4", "missing", "cu126"),
-        ("7.0", "2.13.0", "13.0", "13.0", "missing", "cu126"),
         ("7.0", "2.13.0", "12.8", "12.8", "missing", "cu126"),
         ("7.0", "2.10.0", "12.8", "12.8", "ok", None),
         ("6.0", "2.10.0", "12.8", "12.8", "missing", "cu126"),
-        ("7.0", "2.13.0", "12.6", "13.0", "ok", None),
         ("12.0", "2.6.0", "12.4", "13.0", "missing", "torch==2.6.0"),
     ],
 )
@@ -136,13 +120,6 @@ def test_each_finding(machine: Machine, tools: Tools, feature: str, status: str,
     assert found.status == status
     assert said in f"{found.reason} {found.remedy} {found.command}"
     assert can_train(check_machine(machine, tools)) is (feature != "disk" or status != "missing")
-
-
-def test_missing_libraries_stop_everything() -> None:
-    machine = replace(GOOD, libraries=Libraries({"torch": "2.13.0"}))
-    found = check(machine, "libraries")
-    assert found.command == "python3 -m pip install transformers accelerate datasets tokenizers safetensors"
-    assert not can_train(check_machine(machine, TOOLS))
 
 
 def test_tools_of_a_bare_computer(tmp_path: Path) -> None:

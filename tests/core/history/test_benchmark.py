@@ -15,7 +15,6 @@ from trainwiz.core.profile import load_profile
 from trainwiz.core.run.folder import RunFolder
 
 from tests.core.training.runs import metrics, start, stop_at, tiny_config, train, write_run
-from tests.each import each
 
 PLAN = {
     "time": {"step_s": 0.3, "step_low_s": 0.2, "step_high_s": 0.5, "tokens_per_s": 4000.0, "basis": "roofline"},
@@ -49,13 +48,11 @@ def test_the_first_steps_are_not_measured(tmp_path: Path) -> None:
     assert (found.planned_step_s, found.planned_step_high_s, found.planned_tokens_per_s) == (0.3, 0.5, 4000.0)
     assert (found.planned_allocated_bytes, found.planned_host_ram_bytes) == (700, 1000)
     assert set(found.to_json()) == set(type(found).__slots__)
-
-
-@each("plan", [{}, {"time": None, "memory": 3}, {"time": {"step_s": "soon"}, "memory": {}}, []])
-def test_a_plan_that_says_nothing_leaves_its_figures_open(plan: Any, tmp_path: Path) -> None:
-    found = benchmark_of(folder_of(tmp_path, [line(step, 0.1) for step in range(1, 6)], [], plan))
-    assert found is not None and found.planned_step_s is None and found.planned_basis is None
-    assert found.data_wait_share is None
+    # A plan that says nothing leaves its figures open.
+    for plan in ({"time": None, "memory": 3}, {"time": {"step_s": "soon"}, "memory": {}}, []):
+        found = benchmark_of(folder_of(tmp_path, [line(step, 0.1) for step in range(1, 6)], [], plan))
+        assert found is not None and found.planned_step_s is None and found.planned_basis is None
+        assert found.data_wait_share is None
 
 
 def test_the_mode_changes_what_is_saved_and_measured_and_not_the_steps() -> None:
@@ -92,6 +89,7 @@ def test_a_benchmark_leaves_no_checkpoint_and_no_model(tmp_path: Path) -> None:
     assert last["step"] == 12 and not any("eval_loss" in one for one in metrics(folder))
 
 
+@pytest.mark.all
 @pytest.mark.real
 @pytest.mark.timeout(1200)
 def test_a_benchmark_that_is_stopped_saves_nothing(tmp_path: Path) -> None:

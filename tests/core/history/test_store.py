@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.history import store as lines
 from trainwiz.core.history.measurement import gpu_key
 from trainwiz.core.history.store import append, history_path, load
+from trainwiz.core.run.lost import LOCK_FILE
 
 from tests.core.history.measurements import HERE, measurement
 
@@ -48,13 +47,11 @@ BROKEN: list[dict[str, Any]] = [
     {"step_s": 1e999},
     # Whole numbers of JSON have no end; a float of them overflows.
     {"step_high_s": 10**400},
-    {"micro_batch": 10**400},
     {"host_rss_bytes": 10**400},
     {"target_length": -5},
     {"usual_length": 0.5},
     {"checkpointing": "no"},
     {"lora_targets": [1]},
-    {"model_name": "x" * lines.LONGEST_LINE},
     {"measured_at": "yesterday"},
     {"measured_at": "20261121\x1b10"},
 ]
@@ -71,37 +68,24 @@ def test_a_broken_line_is_left_out() -> None:
             file.write(text)
         append(measurement(micro_batch=9))
         assert sorted(one.micro_batch for one in load(HERE)) == [8, 9], text[:200]
-
-
-def test_keys_of_a_newer_version_are_no_hindrance() -> None:
-    history_path().parent.mkdir(parents=True)
+    # Keys of a newer version are no hindrance.
     history_path().write_text(json.dumps({**measurement().to_json(), "colour": "blue"}) + "\n")
     assert load(HERE) == (measurement(),)
 
 
 def test_the_history_stays_small_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_LINES", 10)
+    monkeypatch.setattr(lines, "MOST_BYTES", 10_000)
     for number in range(1, 26):
         append(measurement(steps=number))
     kept = [json.loads(line)["steps"] for line in history_path().read_text().splitlines()]
-    assert len(kept) <= 10
+    assert 5 <= len(kept) <= 12
     assert kept == list(range(kept[0], 26))
-
-
-def test_several_programs_write_at_once() -> None:
-    code = (
-        "from trainwiz.core.history.store import append; from tests.core.history.measurements import measurement\n"
-        "for number in range(20): append(measurement())"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
-    assert [writer.wait() for writer in writers] == [0, 0]
-    assert len(load(HERE)) == 40
 
 
 def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each alone may shorten the history; a shared lock keeps only those out that want it for themselves."""
     append(measurement())
-    with history_path().with_suffix(".lock").open("rb") as held:
+    with (history_path().parent / LOCK_FILE).open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         monkeypatch.setattr(lines, "LOCK_WAIT_S", 0.05)
         append(measurement(micro_batch=9))
@@ -113,10 +97,6 @@ def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pyt
         assert writer.is_alive() and len(load(HERE)) == 2
     writer.join(250)
     assert len(load(HERE)) == 3
-
-
-def test_tests_leave_the_home_of_the_developer_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert history_path().is_relative_to(tmp_path_factory.getbasetemp().parent)
 
 
 def test_a_folder_that_cannot_be_read_is_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
 from trainwiz.core.importing import accelerate
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, names
 from tests.each import each
@@ -32,59 +31,36 @@ ZERO = {
 }  # fmt: skip
 
 
-@each(
-    ("settings", "values"),
-    [
-        ({"distributed_type": "NO", "num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
-        ({"num_processes": 4}, {"engine.strategy": "ddp", "engine.processes": 4}),
-        ({"num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
-        ({"distributed_type": "multi_gpu"}, {"engine.strategy": "ddp"}),
-        ({"distributed_type": "DistributedType.MULTI_GPU"}, {"engine.strategy": "ddp"}),
-        ({"distributed_type": "FSDP"}, {"engine.strategy": "fsdp"}),
-        ({"distributed_type": "DEEPSPEED"}, {"engine.strategy": "zero2"}),
-        ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
-        ({"mixed_precision": "no"}, {"engine.strategy": "ddp", "engine.precision": "fp32"}),
-        ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
-        ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
-        ({"fp16": False}, {"engine.strategy": "ddp", "engine.precision": "fp32"}),
-        ({"fp16": "True"}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
-        ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
-        ({"gpu_ids": 0}, {"engine.strategy": "ddp", "engine.gpus": ["0"]}),
-        ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
-        ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
-        ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
-        (
-            {"num_processes": 16, "num_machines": 2, "machine_rank": 1, "rdzv_backend": "c10d"},
-            {"engine.strategy": "ddp", "engine.processes": 8, "engine.nodes": 2},
-        ),
-        (
-            deepspeed(**ZERO),
-            {"engine.strategy": "zero3", "engine.offload": "all", "batch.gradient_accumulation_steps": 8,
-             "training.max_grad_norm": 0.5},
-        ),
-        (
-            deepspeed(gradient_accumulation_steps="auto", offload_optimizer_device="none", zero_stage=1),
-            {"engine.strategy": "zero1"},
-        ),
-        ({"deepspeed_config": ZERO}, {"engine.strategy": "ddp"}),
-        (
-            fsdp(fsdp_sharding_strategy=1, fsdp_offload_params=True),
-            {"engine.strategy": "fsdp", "engine.offload": "all"},
-        ),
-        (
-            fsdp(fsdp_version=2, fsdp_reshard_after_forward=True, fsdp_activation_checkpointing=True),
-            {"engine.strategy": "fsdp", "engine.checkpointing": True},
-        ),
-        # The first files had no prefix.
-        (fsdp(min_num_params=2000, offload_params=False, sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
-        (
-            {"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}},
-            {"engine.strategy": "ddp", "engine.compile": True},
-        ),
-        ({"dynamo_config": {"backend": "inductor"}}, {"engine.strategy": "ddp", "engine.compile": True}),
-        ({"dynamo_backend": "NO"}, {"engine.strategy": "ddp", "engine.compile": False}),
-    ],
-)  # fmt: skip
+@each(("settings", "values"), [
+    ({"distributed_type": "NO", "num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
+    ({"num_processes": 4}, {"engine.strategy": "ddp", "engine.processes": 4}),
+    ({"distributed_type": "DistributedType.MULTI_GPU"}, {"engine.strategy": "ddp"}),
+    ({"distributed_type": "FSDP"}, {"engine.strategy": "fsdp"}),
+    ({"distributed_type": "DEEPSPEED"}, {"engine.strategy": "zero2"}),
+    ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
+    ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
+    ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
+    ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
+    ({"gpu_ids": 0}, {"engine.strategy": "ddp", "engine.gpus": ["0"]}),
+    ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
+    ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
+    ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
+    ({"num_processes": 16, "num_machines": 2, "machine_rank": 1, "rdzv_backend": "c10d"},
+     {"engine.strategy": "ddp", "engine.processes": 8, "engine.nodes": 2}),
+    (deepspeed(**ZERO), {"engine.strategy": "zero3", "engine.offload": "all", "batch.gradient_accumulation_steps": 8,
+                         "training.max_grad_norm": 0.5}),
+    (deepspeed(gradient_accumulation_steps="auto", offload_optimizer_device="none", zero_stage=1),
+     {"engine.strategy": "zero1"}),
+    ({"deepspeed_config": ZERO}, {"engine.strategy": "ddp"}),
+    (fsdp(fsdp_sharding_strategy=1, fsdp_offload_params=True), {"engine.strategy": "fsdp", "engine.offload": "all"}),
+    (fsdp(fsdp_version=2, fsdp_reshard_after_forward=True, fsdp_activation_checkpointing=True),
+     {"engine.strategy": "fsdp", "engine.checkpointing": True}),
+    # The first files had no prefix.
+    (fsdp(min_num_params=2000, offload_params=False, sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
+    ({"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}},
+     {"engine.strategy": "ddp", "engine.compile": True}),
+    ({"dynamo_backend": "NO"}, {"engine.strategy": "ddp", "engine.compile": False}),
+])  # fmt: skip
 def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) -> None:
     imported = read(**settings)
     assert imported.values == values
@@ -103,7 +79,6 @@ def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) 
     (deepspeed(deepspeed_config_file="ds.json", zero_stage=2), "contradiction", "engine.strategy", None),
     (deepspeed(zero_stage=3, overlap_comm=True), "misplaced", "engine.strategy", "zero3"),
     (fsdp(fsdp_sharding_strategy="SHARD_GRAD_OP"), "not_offered", "engine.strategy", "fsdp"),
-    (fsdp(fsdp_sharding_strategy=2), "not_offered", "engine.strategy", "fsdp"),
     (fsdp(fsdp_reshard_after_forward=False), "not_offered", "engine.strategy", "fsdp"),
     ({"parallelism_config": {"parallelism_config_tp_size": 2}}, "not_offered", "engine.strategy", "ddp"),
     ({"distributed_type": "MEGATRON_LM", "megatron_lm_config": {"a": 2}}, "not_offered", "engine.strategy", None),
@@ -145,16 +120,3 @@ def test_words_and_lines_of_yaml_and_json() -> None:
     assert imported.values["engine.processes"] == 4 and set(codes(imported)) == {"contradiction"}
     text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true}'
     assert accelerate.read(text, "default_config.json").values["engine.precision"] == "fp16"
-
-
-@each("text", [
-    "compute_environment: LOCAL_MACHINE\nnum_machines: 1\n",
-    "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: ml.p3.2xlarge\n",
-    "distributed_type: HOROVOD\n", "distributed_type: [", "",
-])  # fmt: skip
-def test_what_is_refused_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(NotImportable) as caught:
-        accelerate.read(text, "a.yaml")
-    (finding,) = caught.value.findings
-    assert finding.message.startswith("a.yaml")
-    assert "\n" not in finding.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,12 @@ from trainwiz.core.importing import command_line
 from trainwiz.core.importing.accelerate import engine_values
 from trainwiz.core.importing.engine_names import ANY_VALUES, FLAGS
 from trainwiz.core.importing.engine_names import VALUES as OPTIONS_WITH_VALUES
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, unknown
 from tests.each import each
 
 TRAIN = "train.py --learning_rate 1e-4"
-# Of Slurm and MPI, whose cluster starts processes and machines.
-JOB = """#!/bin/bash
-#SBATCH --job-name=x
-#SBATCH -N 2                # machines
-#SBATCH --ntasks-per-node=4
-##SBATCH --ntasks-per-node=9
-#SBATCH --gres=gpu:a100:4
-#SBATCH -c 8 --time 24:00:00
-module load cuda
-"""
 
 
 def read(command: str) -> Imported:
@@ -37,11 +28,9 @@ def read(command: str) -> Imported:
 
 @each(("command", "launcher", "engine"), [
     ("python TRAIN", "python", {}),
-    ("python3.11 -u -X dev TRAIN", "python", {}),
     ("/opt/v/bin/python -m pkg.train --learning_rate 1e-4", "python", {}),
-    ("torchrun --nproc_per_node=8 TRAIN", "torchrun", {"engine.processes": 8, "engine.strategy": "ddp"}),
+    ("torchrun --nproc=8 TRAIN", "torchrun", {"engine.processes": 8, "engine.strategy": "ddp"}),
     ("torchrun TRAIN", "torchrun", {"engine.processes": 1, "engine.strategy": "single"}),
-    ("torchrun --nproc 2 TRAIN", "torchrun", {"engine.processes": 2}),
     ("torchrun --nnodes 2 --nproc-per-node 4 TRAIN", "torchrun", {"engine.nodes": 2, "engine.processes": 4}),
     ("torchrun --standalone --nproc_per_node=gpu TRAIN", "torchrun", {}),
     ("python -m torch.distributed.launch --nproc_per_node 2 --use_env TRAIN", "torchrun", {"engine.processes": 2}),
@@ -69,14 +58,13 @@ def test_launchers(command: str, launcher: str, engine: dict[str, Any]) -> None:
     assert unknown(imported) == {}
 
 
-@each("prefix", [
+@each("command", [f"{prefix}torchrun --nproc_per_node 2 {TRAIN} --seed 7{suffix}" for prefix, suffix in zip([
     "", "nohup ", "env ", "time nice -n 5 ", "cd /work && source venv/bin/activate && ", "srun --gres=gpu:4 -N 1 ",
     "sudo -E ", "timeout 3600 ", "uv run ", "poetry run ", "conda run -n env ", "docker run --gpus all --rm image ",
     "singularity exec --nv image.sif ", "$ ", "!", "if true; then ", "echo start; ",
-])  # fmt: skip
-@each("suffix", ["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"])
-def test_what_stands_around_a_command_does_not_change_it(prefix: str, suffix: str) -> None:
-    imported = read(f"{prefix}torchrun --nproc_per_node 2 {TRAIN} --seed 7{suffix}")
+], itertools.cycle(["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"]))])  # fmt: skip
+def test_what_stands_around_a_command_does_not_change_it(command: str) -> None:
+    imported = read(command)
     assert imported.setup["num_processes"] == 2
     assert imported.values["training.seed"] == 7
     assert unknown(imported) == {}
@@ -161,17 +149,6 @@ def test_old_ways_wrong_options_and_other_commands_are_told() -> None:
     assert "cut_off" in codes(read(f"python {TRAIN} --run_name 'x"))
 
 
-@each("command", [
-    "ls -l", "pip install torch", "python -c 'print(1)'", "accelerate config", "python --version", "echo python",
-    "torchrun", "accelerate launch --config_file x.yaml", "", "# accelerate launch train.py", "python -m pip install x",
-    "llamafactory-cli chat a.yaml", "axolotl preprocess a.yml", "swift export --ckpt x", "fairseq-train",
-])  # fmt: skip
-def test_what_starts_no_training_is_refused_in_a_sentence(command: str) -> None:
-    with pytest.raises(NotImportable) as refused:
-        read(command)
-    assert len(refused.value.findings) == 1
-
-
 def test_wild_commands_are_read(shared_data: Path) -> None:
     for command in json.loads((shared_data / "wild" / "launch_commands.json").read_text(encoding="utf-8")):
         imported = read(command)
@@ -211,8 +188,7 @@ def test_options_are_those_of_the_installed_launchers(package: str, file: str, p
 @each(("command", "expected"), [
     ("FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train a.yaml",
      {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"}),
-    ("NPROC_PER_NODE=1 swift sft --model m", {"engine.processes": 1, "engine.strategy": "single"}),
-    ("CUDA_VISIBLE_DEVICES=0,1 fairseq-train data --lr 1",
+    ("CUDA_VISIBLE_DEVICES=0,1 axolotl train a.yaml",
      {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]}),
     ("NNODES=$N llamafactory-cli train a.yaml", {}),
     ("NNODES=2 axolotl train a.yaml", {}),
@@ -222,31 +198,17 @@ def test_processes_of_programs_that_start_them_by_themselves(command: str, expec
 
 
 def test_what_other_programs_call_their_settings() -> None:
-    imported = read(
-        "fairseq-train d --lr 5e-4 --update-freq 2 --max-epoch 10 --clip-norm 0.1 --warmup-updates 4000 "
-        "--tokens-per-sample 256 --log-interval 100 --save-interval-updates 500 --label-smoothing 0.1 --max-sentences 8"
-    )
-    assert imported.values == {
-        "training.learning_rate": 5e-4, "batch.gradient_accumulation_steps": 2, "training.epochs": 10.0,
-        "training.max_grad_norm": 0.1, "training.warmup": 4000.0, "batch.sequence_length": 256, "logging.every_steps":
-        100, "checkpoint.every_steps": 500, "training.label_smoothing": 0.1, "batch.micro_batch_size": 8,
-    }  # fmt: skip
-    assert imported.defaults == {}
     axolotl = read("axolotl train c.yml --learning-rate 1e-4 --micro-batch-size 2 --sequence-len 512")
     assert [one.path for one in axolotl.references] == ["c.yml"]
     assert axolotl.values["batch.micro_batch_size"] == 2 and axolotl.values["batch.sequence_length"] == 512
-    assert read("swift sft --train_type lora --lora_rank 8").values["peft.method"] == "lora"
 
 
-@each("command", [
-    "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft --lora_r 16",
-    "python trl/scripts/sft.py --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft "
-    "--lora_r 16 --lora_alpha 32",
-    "accelerate launch sft.py --model_name_or_path=Qwen/Qwen2.5-0.5B --dataset_name=trl-lib/Capybara "
-    "--use_peft=true --lora_r=16",
-])  # fmt: skip
+@each("command", ["trl sft", "accelerate launch trl/scripts/sft.py"])
 def test_supervised_tuning_by_trl(command: str) -> None:
-    imported = read(f"{command} --max_length 2048 --packing --gradient_checkpointing --eval_strategy no")
+    imported = read(
+        f"{command} --model_name_or_path=Qwen/Qwen2.5-0.5B --dataset_name trl-lib/Capybara --use_peft --lora_r 16 "
+        "--max_length 2048 --packing --gradient_checkpointing --eval_strategy no"
+    )
     expected = {
         "task": "causal-lm", "model.name": "Qwen/Qwen2.5-0.5B", "data.sources.0.name": "trl-lib/Capybara",
         "data.packing": True, "batch.sequence_length": 2048, "peft.method": "lora", "peft.rank": 16,
@@ -257,17 +219,19 @@ def test_supervised_tuning_by_trl(command: str) -> None:
     assert unknown(imported) == {}
 
 
-def test_the_header_of_a_job_says_what_its_variables_are() -> None:
-    imported = read(JOB + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
-    decided = engine_values(imported.setup)
-    assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
-
-
 @each("command", [
-    "srun python train.py", JOB + "srun python train.py", "mpirun -np 8 -H a:4,b:4 python train.py",
-    "mpirun python train.py", "#SBATCH --nodes=2-4\nsrun python train.py", "mpirun -np $N python t.py",
+    "srun python train.py", "mpirun -np 8 -H a:4,b:4 python train.py", "#SBATCH --nodes=2-4\nsrun python train.py",
 ])  # fmt: skip
 def test_what_nobody_can_know_is_said_and_not_guessed(command: str) -> None:
     imported = read(command)
     assert engine_values(imported.setup) == {}
     assert "processes_unknown" in codes(imported)
+
+
+def test_the_header_of_a_job_says_what_its_variables_are() -> None:
+    header = (
+        "#!/bin/bash\n#SBATCH -N 2    # machines\n##SBATCH --gres=gpu:9\n#SBATCH --gres=gpu:a100:4\nmodule load cuda\n"
+    )
+    imported = read(header + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
+    decided = engine_values(imported.setup)
+    assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)

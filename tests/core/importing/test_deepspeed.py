@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from trainwiz.core.importing import deepspeed
-from trainwiz.core.importing.report import Imported, NotImportable
+from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, names
 from tests.each import each
@@ -31,10 +30,8 @@ CPU = {"device": "cpu", "pin_memory": True}
     (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
     (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
     (zero(stage=3, offload_optimizer=CPU, offload_param=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
-    (zero(stage=3, offload_param=CPU, offload_optimizer=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
     (zero(stage=3, cpu_offload_params=True, cpu_offload=True), {"engine.strategy": "zero3", "engine.offload": "all"}),
     (zero(stage=2, cpu_offload=False), {"engine.strategy": "zero2"}),
-    (zero(stage=2, offload_optimizer={"device": "none"}), {"engine.strategy": "zero2"}),
     (zero(stage=2, offload_optimizer={"device": "nvme", "nvme_path": "/x"}), {"engine.strategy": "zero2"}),
     (zero(stage=1, offload_param=CPU), {"engine.strategy": "zero1"}),
     ({"fp16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
@@ -123,11 +120,13 @@ def test_what_is_said(settings: dict[str, Any], code: str | None) -> None:
 
 
 def test_what_is_no_number_or_no_key_is_kept_as_unknown() -> None:
-    imported = read(gradient_clipping="high", train_batch_size=2.5)
-    assert {"gradient_clipping", "train_batch_size"} == names(imported.unknown)
-    assert codes(imported, "warning")[0] == "bad_value"
-    imported = read(zero_optimization={"stage": 1, "surprise": 1}, max_grad_norm=1.0, fp16={"what": 2})
-    assert {"zero_optimization.surprise", "max_grad_norm", "fp16.what"} == names(imported.unknown)
+    zero = {"stage": 1, "surprise": 1, "offload_optimizer": {"device": "cuda"}}
+    imported = read(gradient_clipping="high", zero_optimization=zero, max_grad_norm=1.0, fp16={"what": 2})
+    assert {
+        "gradient_clipping", "zero_optimization.surprise", "max_grad_norm", "fp16.what",
+        "zero_optimization.offload_optimizer.device",
+    } == names(imported.unknown)  # fmt: skip
+    assert "bad_value" in codes(imported, "warning")
 
 
 COMMENTED = """{
@@ -156,16 +155,3 @@ def test_comments_and_idle_commas() -> None:
     imported = deepspeed.read(text, "ds.json")
     assert imported.values["training.max_grad_norm"] == 2.0
     assert codes(imported, "warning") == ["contradiction"]
-
-
-@each(("text", "place"), [
-    (COMMENTED[: COMMENTED.index("braces")], "line 9"), ('{"zero_optimization": {"stage": 2', "line 1"),
-    ('{\n"zero_optimization": {"stage": two}\n}', "line 2"), ('{"a":' * 100_000, "nested"), ("[1]", "settings"),
-    ('{"name": "package"}', "DeepSpeed"),
-])  # fmt: skip
-def test_what_is_refused_is_refused_in_one_sentence(text: str, place: str) -> None:
-    with pytest.raises(NotImportable) as caught:
-        deepspeed.read(text, "ds.json")
-    (finding,) = caught.value.findings
-    assert place in finding.message
-    assert "\n" not in finding.message

@@ -27,7 +27,7 @@ ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nn
 
 
 @each(("text", "kind"), [
-    (ACCELERATE, "accelerate"), ("\ufeff" + ACCELERATE, "accelerate"), ('{"distributed_type": "NO"}', "accelerate"),
+    ("\ufeff" + ACCELERATE, "accelerate"), ('{"distributed_type": "NO"}', "accelerate"),
     ('// mine\n{"zero_optimization": {"stage": 1}}', "deepspeed"),
     ('{"train_batch_size": 8, "fp16": {"enabled": true}}', "deepspeed"),
     ("learning_rate: 2.0e-5\nper_device_train_batch_size: 4\nfp16: true\n", "training_arguments"),
@@ -41,43 +41,65 @@ def test_by_what_it_holds(text: str, kind: str) -> None:
     assert gather.read(text, "file").kind == kind
 
 
-@each(("text", "hint"), [
-    ("", "empty"), ("   \n", "empty"), ("hello world", "settings"),
-    ('{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
-    ('{"log_history": [], "global_step": 4}', "trainwiz monitor"),
-    ('{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
-    ("name: x\nvalues:\n  task: causal-lm\n", "--profile"), ("[1, 2]", "settings"),
-])  # fmt: skip
-def test_what_is_something_else_is_refused_in_one_sentence(text: str, hint: str) -> None:
+REFUSED = [
+    ("a.yaml", "", "is empty"), ("a.yaml", "hello world", "holds no settings"), ("a.yaml", "[1, 2]", "holds no settings"),
+    ("a.yaml", "color: red\n", "none of the kinds"), ("a.yaml", "a: [1", "line 1: this is not valid YAML"),
+    ("a.yaml", "name: x\nvalues:\n  task: causal-lm\n", "--profile"),
+    ("a.yaml", "num_machines: 1\nnum_processes: 2\n", "no `distributed_type`"),
+    ("a.yaml", "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: x\n", "SageMaker"),
+    ("a.yaml", "distributed_type: HOROVOD\n", "no distributed_type HOROVOD"),
+    ("a.json", '{"name": "left-pad", "version": "1.0.0"}', "none of the kinds"),
+    ("a.json", '{"log_history": [], "global_step": 4}', "trainwiz monitor"),
+    ("a.json", '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
+    ("ds.json", '{"zero_optimization": {"stage": 2', "ends before its JSON does (line 1)"),
+    ("ds.json", '{\n// "a" {\n"zero_optimization": {"stage": two}\n}', "line 3, column 32"),
+    ("ds.json", '{"a":' * 100_000, "nested too deeply"),
+    ("x.py", "print('hello')", "calls neither TrainingArguments"), ("x.py", "def f(:\n", "line 1: this is not valid"),
+    ("x.py", "p = HfArgumentParser((A, B))\n", "from the command line (line 1)"),
+    ("x.py", "x = " + "(" * 5000, "too many nested"), ("x.py", "x = " + "-" * 100_000 + "1", "cannot be parsed"),
+    ("pasted", "args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
+    *((COMMAND, command, "starts no training") for command in (
+        "python -c 'print(1)'", "python --version", "echo python", "torchrun", "# accelerate launch train.py",
+        "python -m pip install x", "llamafactory-cli chat a.yaml", "axolotl preprocess a.yml",
+    )),
+    (COMMAND, "accelerate launch --config_file x.yaml", "line 1 names no script"),
+    *((COMMAND, command, "none of the kinds") for command in ("ls -l", "pip install torch", "accelerate config")),
+    # What only holds or names a command.
+    ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "none of the kinds"),
+    ("notes.txt", 'python = "^3.9"\n', "starts no training"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "none of the"),
+    ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "starts no training"),
+    ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "starts no training"),
+    ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "among other text"),
+    ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "among other text"),
+    ("run.sh", "cat <<EOF > ds.json\n{}\nEOF\ndeepspeed train.py\n", "among other text"),
+]  # fmt: skip
+
+
+@each(("file", "text", "said"), REFUSED)
+def test_what_cannot_be_imported_is_refused_in_one_sentence(file: str, text: str, said: str) -> None:
     with pytest.raises(NotImportable) as caught:
-        gather.read(text, "file.yaml")
+        gather.read(text, file)
     (finding,) = caught.value.findings
-    assert hint in finding.message
-    assert "\n" not in finding.message
+    assert said in finding.message and "\n" not in finding.message
+    assert finding.message.startswith(file)
 
 
-def test_nothing_of_a_yaml_file_is_built_or_run(tmp_path: pytest.TempPathFactory) -> None:
+def test_nothing_of_a_yaml_file_is_built_or_run_and_aliases_that_stand_for_billions_are_refused() -> None:
     evil = 'distributed_type: NO\nx: !!python/object/apply:os.system ["exit 1"]\n'
     with pytest.raises(NotImportable, match="line 2"):
         gather.read(evil, "a.yaml")
-
-
-def test_aliases_that_stand_for_billions_are_refused() -> None:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in zip("abcdefgh", "bcdefghi", strict=True)]
     with pytest.raises(NotImportable, match="aliases"):
         gather.read("\n".join(lines), "a.yaml")
 
 
-def test_files_as_windows_writes_them() -> None:
+def test_files_as_windows_writes_them_and_what_is_no_text() -> None:
     assert decoded(ACCELERATE.encode("utf-16"), "a.yaml") == ACCELERATE
     assert decoded(ACCELERATE.encode("utf-8-sig"), "a.yaml") == ACCELERATE
-
-
-@pytest.mark.parametrize("data", [b"\xff\x00\x80", b"a\0b", b"x" * (2**20 + 1)])
-def test_what_is_no_text_is_refused(data: bytes) -> None:
-    with pytest.raises(NotImportable, match=r"^a\.yaml "):
-        decoded(data, "a.yaml")
+    for data in (b"\xff\x00\x80", b"a\0b", b"x" * (2**20 + 1)):
+        with pytest.raises(NotImportable, match=r"^a\.yaml "):
+            decoded(data, "a.yaml")
 
 
 @each("argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"])
@@ -91,20 +113,6 @@ def test_every_refusal_of_several_files_is_said() -> None:
     with pytest.raises(NotImportable) as caught:
         import_together([Text("a", "", Path()), Text("b", "hello", Path()), Text("c", ACCELERATE, Path())])
     assert [finding.where for finding in caught.value.findings] == ["a", "b"]
-
-
-@each(("text", "file"), [
-    ('[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "pyproject.toml"),
-    ('python = "^3.9"\n', "notes.txt"), ("torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "requirements.txt"),
-    ("FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "Dockerfile"),
-    ("[deepspeed]\nzero = 2\n", "setup.cfg"), ("train:\n\ttorchrun --nproc_per_node=2 train.py\n", "sub/Makefile"),
-    ("Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "README.md"),
-])  # fmt: skip
-def test_what_only_holds_or_names_a_command_is_refused_in_one_sentence(text: str, file: str) -> None:
-    with pytest.raises(NotImportable) as caught:
-        gather.read(text, file)
-    assert len(caught.value.findings) == 1
-    assert caught.value.findings[0].message.startswith(file)
 
 
 # What is typed or pasted into a box: paths first, then a text.
@@ -126,22 +134,13 @@ def refused(text: str) -> str:
     return finding.message
 
 
-@pytest.mark.parametrize("text", ["", " \n\t\n", "\x07\x1b[31m"])
-def test_nothing_is_nothing(text: str) -> None:
-    assert texts_of_pasted(pasted_text(text)) == []
-
-
-@each("line", ["a.yaml", "  a.yaml ", "./a.yaml", "'a.yaml'", "two words.json", "'two words.json'", "two\\ words.json"])
 @pytest.mark.usefixtures("here")
-def test_a_line_that_names_a_file(line: str) -> None:
-    (text,) = texts_of_pasted(line)
-    assert text.text == Path(text.name).read_text()
-
-
-@pytest.mark.usefixtures("here")
-def test_the_address_that_a_file_manager_gives(tmp_path: Path) -> None:
-    (text,) = texts_of_pasted((tmp_path / "two words.json").as_uri())
-    assert "zero_optimization" in text.text
+def test_lines_that_name_files(tmp_path: Path) -> None:
+    for line in ("  a.yaml ", "'a.yaml'", "two words.json", "two\\ words.json", (tmp_path / "two words.json").as_uri()):
+        (text,) = texts_of_pasted(line)
+        assert text.text == Path("a.yaml" if "a.yaml" in line else "two words.json").read_text(), line
+    for nothing in ("", " \n\t\n", "\x07\x1b[31m"):
+        assert texts_of_pasted(pasted_text(nothing)) == []
 
 
 @pytest.mark.usefixtures("here")
@@ -155,56 +154,22 @@ def test_files_first_then_a_text_that_keeps_its_lines() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_text_is_read_as_the_same_text_in_a_file_is() -> None:
-    (text,) = texts_of_pasted(pasted_text(YAML))
-    assert dict(import_together([text]).values) == dict(import_together(texts_of_pasted("a.yaml")).values)
-
-
-@pytest.mark.usefixtures("here")
 def test_code_may_be_indented_as_a_whole() -> None:
     merged = import_together(texts_of_pasted("\n    args = TrainingArguments(\n        learning_rate=3e-4,\n    )\n"))
     assert merged.values["training.learning_rate"] == 3e-4
     assert merged.place_of("training.learning_rate") == f"{PASTED}:3"
 
 
-def test_lines_of_a_terminal_end_in_carriage_returns() -> None:
+def test_lines_of_a_terminal_end_in_carriage_returns_and_what_hides_goes() -> None:
     assert pasted_text("a: 1\rb: 2\r\nc: 3\n\td") == "a: 1\nb: 2\nc: 3\n\td"
-
-
-def test_what_hides_or_moves_the_cursor_goes() -> None:
     assert pasted_text("\ufeffa\u202eb\x9b31mc\x07") == "abc"
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [("torchrun --nproc_per_node 2 fine_tune.py", "fine_tune"), ("accelerate launch \\\n  fine_tune.py", "fine_tune")],
-)
 @pytest.mark.usefixtures("here")
-def test_a_command_gives_its_script_as_a_name(line: str, name: str) -> None:
-    texts = texts_of_pasted(line)
-    assert texts[-1].name in (COMMAND, PASTED)
-    assert name_after(import_together(texts)) == name
-
-
-@pytest.mark.usefixtures("here")
-def test_a_pasted_file_has_no_name() -> None:
-    assert name_after(import_together(texts_of_pasted(YAML))) == "imported"
-
-
-@each(("text", "said"), [
-    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), ("one\ntwo\nthree", "none of the kinds"),
-    (YAML[:20], "no distributed_type"), ('{"zero_optimization": {"stage": 2', "ends before its JSON does"),
-    ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
-    ("args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
-    ("a\0b: 1", "zero bytes"), ("a" * (2**20 + 1), "more than 1 MiB"),
-])  # fmt: skip
-@pytest.mark.usefixtures("here")
-def test_refusals_are_one_sentence(text: str, said: str) -> None:
-    assert said in refused(text)
-
-
-@pytest.mark.usefixtures("here")
-def test_a_paste_is_named_in_the_language_and_its_profile_is_not() -> None:
+def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> None:
+    for line in ("torchrun --nproc_per_node 2 fine_tune.py", "accelerate launch \\\n  fine_tune.py"):
+        texts = texts_of_pasted(line)
+        assert texts[-1].name in (COMMAND, PASTED) and name_after(import_together(texts)) == "fine_tune"
     use_language("zh")
     try:
         merged = import_together(texts_of_pasted(YAML))
@@ -212,3 +177,13 @@ def test_a_paste_is_named_in_the_language_and_its_profile_is_not() -> None:
         assert name_after(merged) == FALLBACK
     finally:
         use_language("en")
+
+
+@each(("text", "said"), [
+    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), (YAML[:20], "no distributed_type"),
+    ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
+    ("a\0b: 1", "zero bytes"), ("a" * (2**20 + 1), "more than 1 MiB"),
+])  # fmt: skip
+@pytest.mark.usefixtures("here")
+def test_refusals_are_one_sentence(text: str, said: str) -> None:
+    assert said in refused(text)

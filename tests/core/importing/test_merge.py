@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainwiz.core.importing.gather import Text, import_together
 from trainwiz.core.importing.report import Imported
+
+from tests.each import each
 
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -67,44 +68,36 @@ def test_the_trainer_decides_the_batch_and_deepspeed_the_stage(tmp_path: Path) -
     assert merged.values["batch.gradient_accumulation_steps"] == 8
     assert merged.values["batch.target_samples"] == 4 * 8 * 4
     assert len(found(merged, "contradiction")) == 1
+    # A launcher that names no stage says nothing against the file.
+    launcher = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
+    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+    merged = together(tmp_path, ("a.yaml", launcher), ("ds.json", stage))
+    assert merged.values["engine.strategy"] == "zero3" and found(merged, "contradiction") == []
 
 
-@pytest.mark.parametrize("total", [64, 128])
-def test_the_batch_of_deepspeed_must_be_that_of_the_processes(total: int, tmp_path: Path) -> None:
-    (tmp_path / "ds.json").write_text(DEEPSPEED.replace("}, ", f'}}, "train_batch_size": {total}, ', 1))
-    merged = together(tmp_path, ("a.yaml", ZERO.replace("4", "8")))
-    assert merged.values["batch.target_samples"] == 64
-    assert bool(found(merged, "contradiction")) is (total != 64)
+def test_the_batch_of_deepspeed_must_be_that_of_the_processes(tmp_path: Path) -> None:
+    for total in (64, 128):
+        text = DEEPSPEED.replace("}, ", f'}}, "train_batch_size": {total}, ', 1)
+        (tmp_path / "ds.json").write_text(text)
+        merged = together(tmp_path, ("a.yaml", ZERO.replace("4", "8")))
+        assert merged.values["batch.target_samples"] == 64
+        assert bool(found(merged, "contradiction")) is (total != 64)
+    # Alone it says how many there are.
+    assert together(tmp_path, ("ds.json", text)).values["engine.processes"] == 16
 
 
-def test_the_processes_that_a_deepspeed_batch_needs(tmp_path: Path) -> None:
-    text = DEEPSPEED.replace("}, ", '}, "train_batch_size": 48, ', 1)
-    assert together(tmp_path, ("ds.json", text)).values["engine.processes"] == 6
-
-
-def test_a_file_that_is_not_here_is_told_and_nothing_is_guessed(tmp_path: Path) -> None:
+def test_files_that_are_named_and_are_not_here_broken_or_read_already(tmp_path: Path) -> None:
     merged = together(tmp_path, ("a.yaml", ZERO))
-    assert "engine.strategy" not in merged.values
-    assert found(merged, "missing_file")
-
-
-def test_a_file_that_names_itself_is_read_once(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(ZERO.replace("ds.json", "a.yaml"))
-    merged = together(tmp_path, ("a.yaml", (tmp_path / "a.yaml").read_text()))
-    assert len(merged.parts) == 1
-
-
-def test_a_broken_file_that_is_named_does_not_end_the_import(tmp_path: Path) -> None:
+    assert "engine.strategy" not in merged.values and found(merged, "missing_file")
     (tmp_path / "ds.json").write_text('{"zero_optimization": {')
     merged = together(tmp_path, ("a.yaml", ZERO))
     assert merged.values["engine.processes"] == 4
     assert "ds.json" in found(merged, "broken_file")[0][1]
+    (tmp_path / "a.yaml").write_text(ZERO.replace("ds.json", "a.yaml"))
+    assert len(together(tmp_path, ("a.yaml", (tmp_path / "a.yaml").read_text())).parts) == 1
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("train_micro_batch_size_per_gpu", -4), ("gradient_clipping", -1), ("gradient_accumulation_steps", 10**9)],
-)
+@each(("key", "value"), [("train_micro_batch_size_per_gpu", -4), ("gradient_accumulation_steps", 10**9)])
 def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, tmp_path: Path) -> None:
     merged = together(tmp_path, ("ds.json", f'{{"zero_optimization": {{"stage": 2}}, "{key}": {value}}}'))
     assert merged.values == {"engine.strategy": "zero2"}
@@ -112,15 +105,7 @@ def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, t
     assert [severity for severity, _ in found(merged, "bad_value")] == ["warning"]
 
 
-def test_a_launcher_that_names_no_stage_says_nothing_against_the_file(tmp_path: Path) -> None:
-    launcher = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
-    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
-    merged = together(tmp_path, ("a.yaml", launcher), ("ds.json", stage))
-    assert merged.values["engine.strategy"] == "zero3"
-    assert found(merged, "contradiction") == []
-
-
-@pytest.mark.parametrize(("command", "said"), [
+@each(("command", "said"), [
     ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", "8 x 3 = 24"), ("python {}", "16 with 4"),
     ("CUDA_VISIBLE_DEVICES=1 python {}", None), ("CUDA_VISIBLE_DEVICES='' python {}", None),
     ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {}", None), ("accelerate launch {}", None),

@@ -41,23 +41,14 @@ def change(run: RunFolder, **changes: Any) -> None:
     write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
 
 
-@each("engine", [{}, {"engine__strategy": "zero2", "engine__processes": 2}])
-def test_without_a_change_all_files_stay_as_prepared(
-    engine: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = prepared(tmp_path / "one", monkeypatch, **engine)
-    before = texts(run)
-    answer = prepare_again(run)
-    assert texts(run) == before
-    assert not (run.path / "attempts").exists()
-    assert Setup.from_json(answer["setup"]) == setup_of(read_run_config(run))
-
-
 def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = prepared(tmp_path / "one", monkeypatch, engine__strategy="zero2", engine__processes=2)
     before = texts(run)
+    answer = prepare_again(run)
+    assert texts(run) == before and not (run.path / "attempts").exists(), "without a change all stays as prepared"
+    assert Setup.from_json(answer["setup"]) == setup_of(read_run_config(run))
     change(run, **HALF)
     answer = prepare_again(run)
     assert texts(run) == before
@@ -98,8 +89,11 @@ def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
         assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text()
     assert json.loads(run.file("deepspeed.json").read_text()) == expected
     if numbers == (6, 8):
+        # recovery.json is written first: a start finds its own files, whatever a killed keeper has left.
         change(run, **{"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 48})
-        prepare_again(run)
+        monkeypatch.setattr(start, "start_keeper", lambda folder, order: {})
+        with pytest.raises(CannotRunError):
+            start.start_run(run, resume="auto")
         assert json.loads(run.file("deepspeed.json").read_text())["train_micro_batch_size_per_gpu"] == 1
         assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text(), "the first one"
 
@@ -118,7 +112,7 @@ def test_the_child_answers_with_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert "run.yaml is broken at line" in json.loads(done.stdout)["error"]
 
 
-@each("changes", [{"batch.micro_batch_size": "many"}, {"batch.no_such_key": 3}, {"no.such.section": 3}])
+@each("changes", [{"batch.micro_batch_size": "many"}, {"no.such.section": 3}])
 def test_changes_that_are_nonsense_are_refused_in_a_sentence(
     changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,24 +122,6 @@ def test_changes_that_are_nonsense_are_refused_in_a_sentence(
         prepare_again(run)
     (finding,) = caught.value.findings
     assert RECOVERY_JSON in finding.message and "\n" not in finding.message
-
-
-def test_a_start_finds_the_files_of_its_own_settings_whatever_a_killed_keeper_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = {"engine__strategy": "zero2", "engine__processes": 2}
-    file = own_file(tmp_path / "mine.json", 6, 8)
-    run = prepared(tmp_path / "one", monkeypatch, **engine, engine__deepspeed_file=str(file))
-    # recovery.json is written first; the keeper was killed before the files.
-    change(run, **HALF)
-    seen = []
-    monkeypatch.setattr(
-        start, "start_keeper", lambda folder, order: seen.append(run.file("deepspeed.json").read_text()) or {}
-    )
-    with pytest.raises(CannotRunError):
-        start.start_run(run, resume="auto")
-    assert json.loads(seen[0])["train_micro_batch_size_per_gpu"] == 3
-    assert (run.path / "attempts" / "planned" / "deepspeed.json").read_text() == file.read_text()
 
 
 def test_other_processes_that_were_accepted_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,8 @@ MODULES = ("json", "torch", "accelerate", "transformers", "trainwiz", "sitecusto
 
 @pytest.mark.real
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("by_hand", [False, pytest.param(True, marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("by_hand", [False, True])
 def test_modules_in_the_run_folder_are_not_imported(tmp_path: Path, by_hand: bool) -> None:
     config = tiny_config(training__max_steps=1)
     folder = write_run(tmp_path / "run", config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from trainwiz.core.launch.prepare import needed, prepare_run, relative_to_folder
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 
-from tests.core.launch.plans import plan_for, small_plan
+from tests.core.launch.plans import small_plan
 
 
 @pytest.fixture
@@ -29,6 +28,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (project / "data" / "p.fasta").write_text(">a\nMKV\n")
     monkeypatch.chdir(project)
     return project
+
+
+def moved(source: str, folder: Path) -> str:
+    return relative_to_folder(small_plan(data__sources=[{"name": source}]).config, folder).data.sources[0].name
 
 
 def test_all_local_paths_are_relative_to_the_folder(project: Path) -> None:
@@ -45,25 +48,17 @@ def test_all_local_paths_are_relative_to_the_folder(project: Path) -> None:
     assert config.data.validation_sources[0].name == f"{up}/data"
     assert (config.model.name, config.model.tokenizer) == (f"{up}/weights", f"{up}/words")
     assert plan.config.model.name == "weights"
-
-
-def test_a_place_that_shares_only_the_root_stays_absolute() -> None:
-    config = relative_to_folder(small_plan(data__sources=[{"name": "/etc/hosts"}]).config, Path("/var/runs/one"))
-    assert config.data.sources[0].name == "/etc/hosts"
-
-
-def test_a_file_that_is_yet_to_come_is_one(project: Path) -> None:
-    """The row of the chat model reads a file that only the GPU host has."""
-    run = prepare_run(small_plan(data__sources=[{"name": "data/train.parquet"}]), Path("runs/one"))
-    assert yaml.safe_load(run.run_yaml.read_text())["data"]["sources"][0]["name"] == "../../data/train.parquet"
-    assert "../../data/train.parquet is not here (data.sources.0.name in run.yaml)" in run.file("launch.sh").read_text()
-
-
-def test_names_are_no_paths(project: Path) -> None:
-    config = small_plan(model__tokenizer="train", data__sources=[{"name": "sample-proteins"}]).config
-    assert relative_to_folder(config, project / "runs" / "one") == config
-    assert needed(config, project / "runs" / "one") == ()
-    assert travel_notes(config, project / "runs" / "one") == ()
+    # What shares only the root stays absolute, a link to itself is a path, and names are none.
+    assert moved("/etc/hosts", Path("/var/runs/one")) == "/etc/hosts"
+    Path("loop.jsonl").symlink_to("loop.jsonl")
+    assert moved("loop.jsonl", folder) == f"{up}/loop.jsonl"
+    named = small_plan(model__tokenizer="train", data__sources=[{"name": "sample-proteins"}]).config
+    assert relative_to_folder(named, folder) == named
+    assert needed(named, folder) == travel_notes(named, folder) == ()
+    # The architecture of a config.json stands in run.yaml.
+    Path("weights/config.json").write_text("{}")
+    config = relative_to_folder(small_plan(model__name="weights/config.json").config, project / folder)
+    assert needed(config, project / folder) == ()
 
 
 def test_what_the_folder_does_not_hold_is_named(project: Path) -> None:
@@ -95,30 +90,14 @@ def test_what_the_folder_does_not_hold_is_named(project: Path) -> None:
     assert read_state(RunFolder(moved)).status == "prepared"
 
 
-def test_a_model_of_a_config_json_needs_nothing_and_a_link_to_itself_stays_a_path(project: Path) -> None:
-    """Its architecture stands in run.yaml."""
-    loop = project / "loop.jsonl"
-    loop.symlink_to(loop)
-    config = RunConfig.model_validate({"data": {"sources": [{"name": "loop.jsonl"}]}})
-    assert relative_to_folder(config, project / "runs" / "one").data.sources[0].name.endswith("loop.jsonl")
-    (project / "weights" / "config.json").write_text("{}")
-    config = relative_to_folder(small_plan(model__name="weights/config.json").config, project / "runs" / "one")
-    assert needed(config, project / "runs" / "one") == ()
-
-
 def test_a_deepspeed_file_travels_with_the_folder(project: Path) -> None:
-    (project / "mine.json").write_text(json.dumps(DEEPSPEED, indent=5))
+    auto = ", ".join(f'"{key}":  "auto"' for key in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps"))
+    (project / "mine.json").write_text(f'{{"zero_optimization":  {{"stage": 1}}, {auto}}}')
     plan = small_plan(engine__strategy="zero1", engine__deepspeed_file="mine.json")
     run = prepare_run(plan, Path("runs/one"))
     assert run.file("deepspeed.json").read_bytes() == (project / "mine.json").read_bytes()
     assert yaml.safe_load(run.run_yaml.read_text())["engine"]["deepspeed_file"] == "deepspeed.json"
     assert "mine.json" not in run.file("launch.sh").read_text()
-
-
-DEEPSPEED = {
-    "zero_optimization": {"stage": 1},
-    **dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"), "auto"),
-}
 
 
 def other_environment(place: Path) -> Path:
@@ -167,33 +146,3 @@ def test_a_folder_prepared_here_starts_elsewhere(project: Path) -> None:
     state = read_state(RunFolder(moved))
     assert state.status == "finished" and state.engine["actual"] == state.engine["planned"] == "single"
     assert (moved / "final_model" / "model.safetensors").is_file()
-
-
-@pytest.mark.real
-@pytest.mark.timeout(1200)
-@pytest.mark.all
-def test_a_file_without_an_optimizer_trains_with_a_rate_that_ends_above_zero(project: Path) -> None:
-    """As most wild ones are: the Trainer's optimizer under ZeRO, whose wrapper hides the peak from the scheduler."""
-    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
-    (project / "mine.json").write_text(json.dumps(DEEPSPEED))
-    plan = small_plan(
-        engine__strategy="zero1",
-        engine__deepspeed_file="mine.json",
-        training__max_steps=3,
-        training__learning_rate=1e-3,
-        training__final_learning_rate=1e-4,
-    )
-    run = prepare_run(plan_for(plan.config), project / "runs" / "one")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    started = subprocess.run(
-        [str(run.path / "launch.sh")],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert started.returncode == 0, started.stderr[-3000:]
-    rows = [json.loads(line) for line in run.metrics_jsonl.read_text().splitlines()]
-    rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
-    assert rates == pytest.approx([1e-3, 7e-4, 4e-4])
-    assert read_state(run).engine["actual"] == "zero1"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,10 @@ def address() -> Address:
     return Address("127.0.0.1", free_port_pair())
 
 
+SOURCE = "data.sources.0"
+DATA = {SOURCE: {"files": 1, "bytes": 9, "sample": "6f1c", "changed_s": 1.0, "name": "x.txt"}}
+
+
 def nothing() -> None:
     """Nobody asks for a stop."""
 
@@ -40,11 +42,17 @@ def host(
 
 
 def meet(
-    folder: Path, address: Address, guests: list[Handshake], folders: dict[int, Path] | None = None, s: float = 100.0
+    folder: Path,
+    address: Address,
+    guests: list[Handshake],
+    folders: dict[int, Path] | None = None,
+    s: float = 100.0,
+    data: dict[str, Any] | None = None,
+    nodes: int | None = None,
 ) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:
     """Futures of node 0 and of the guests, all of them done."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
-        first = pool.submit(host, folder, address, guests[0].nodes if guests else 2, s)
+        first = pool.submit(host, folder, address, nodes or guests[0].nodes, s, data)
         others = [
             pool.submit(attend, (folders or {}).get(number, folder), guest, address, s, nothing)
             for number, guest in enumerate(guests)
@@ -53,7 +61,9 @@ def meet(
 
 
 def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address: Address) -> None:
-    first, others = meet(tmp_path, address, [introduce(2, 3, 1), introduce(1, 3, 1)])
+    # Data that is alike but for its time and place is the same.
+    copy = {SOURCE: {**DATA[SOURCE], "changed_s": 2.0, "name": "/elsewhere/x.txt"}}
+    first, others = meet(tmp_path, address, [introduce(2, 3, 1, DATA), introduce(1, 3, 1, copy)], data=DATA)
     members = first.result()
     assert [member.who.node for member in members] == [1, 2]
     assert [one.result()[1] for one in others] == [["--resume", "checkpoint-5"]] * 2
@@ -64,14 +74,6 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
         with pytest.raises(ChannelClosed):
             while True:  # What a slow machine had to say before is heard first.
                 member.channel.receive(wait_s=30.0)
-
-
-def test_a_node_that_comes_later_is_waited_for(tmp_path: Path, address: Address) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        guest = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing)
-        time.sleep(0.5)
-        pool.submit(host, tmp_path, address, 2).result()
-    assert guest.result()[1]
 
 
 def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_path: Path, address: Address) -> None:
@@ -85,20 +87,6 @@ def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_
     assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
 
 
-def test_another_program_at_the_port_is_no_node_0(tmp_path: Path, address: Address) -> None:
-    def answer(server: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                with server.accept()[0] as connection:
-                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    with socket.create_server(("127.0.0.1", address.meeting_port)) as server:
-        threading.Thread(target=answer, args=(server,), daemon=True).start()
-        with pytest.raises(NodeProblem, match="could not be reached"):
-            attend(tmp_path, introduce(1, 2, 1), address, 2.0, nothing)
-        server.shutdown(socket.SHUT_RDWR)
-
-
 @each("taken", ["rendezvous", "meeting"])
 def test_a_port_in_use_is_named_with_its_process(tmp_path: Path, address: Address, taken: str) -> None:
     port = address.port if taken == "rendezvous" else address.meeting_port
@@ -108,8 +96,6 @@ def test_a_port_in_use_is_named_with_its_process(tmp_path: Path, address: Addres
     assert "python" in caught.value.message
 
 
-SOURCE = "data.sources.0"
-DATA = {SOURCE: {"files": 1, "bytes": 9, "sample": "6f1c", "changed_s": 1.0, "name": "x.txt"}}
 Change = Callable[[Handshake], Handshake]
 
 
@@ -117,7 +103,6 @@ Change = Callable[[Handshake], Handshake]
     ("change", "said"),
     [
         (lambda who: replace(who, nodes=3), "node 1 of 3; this run has 2"),
-        (lambda who: replace(who, node=0), "node 0 of 2"),
         (lambda who: replace(who, node=2), "node 2 of 2"),
         (lambda who: replace(who, processes=4), "starts 4 processes and node 0 starts 1"),
         (lambda who: replace(who, versions={**who.versions, "torch": "1.0"}), "torch 1.0 ≠"),
@@ -128,22 +113,12 @@ Change = Callable[[Handshake], Handshake]
 )
 def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, change: Change, said: str) -> None:
     address = Address("127.0.0.1", free_port_pair())
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(host, tmp_path, address, 2, data=DATA)
-        other = pool.submit(attend, tmp_path, change(introduce(1, 2, 1, DATA)), address, 100.0, nothing)
-    for future in (first, other):
+    first, others = meet(tmp_path, address, [change(introduce(1, 2, 1, DATA))], data=DATA, nodes=2)
+    for future in (first, *others):
         with pytest.raises(NodeProblem) as caught:
             future.result()
         assert caught.value.code == "config_mismatch"
         assert said in caught.value.message
-
-
-def test_data_that_is_alike_but_for_its_time_and_place(tmp_path: Path, address: Address) -> None:
-    copy = {SOURCE: {**DATA[SOURCE], "changed_s": 2.0, "name": "/elsewhere/x.txt"}}
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(host, tmp_path, address, 2, data=DATA)
-        pool.submit(attend, tmp_path, introduce(1, 2, 1, copy), address, 100.0, nothing).result()[0].close()
-    assert first.result()[0].who.data == copy
 
 
 def test_the_data_as_a_machine_finds_it(tmp_path: Path) -> None:
@@ -158,11 +133,9 @@ def test_the_data_as_a_machine_finds_it(tmp_path: Path) -> None:
 
 def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
     first, others = meet(tmp_path, address, [introduce(1, 3, 1), introduce(1, 3, 1)])
-    with pytest.raises(NodeProblem, match="Two machines say that they are node 1"):
-        first.result()
-    for other in others:
-        with pytest.raises(NodeProblem):
-            other.result()
+    for future in (first, *others):
+        with pytest.raises(NodeProblem, match="Two machines say that they are node 1"):
+            future.result()
 
 
 def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,19 +47,16 @@ def workers(made: Plan) -> tuple[int | None, str]:
         (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
         (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, "waited 1 % of its time with as many"),
         (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
-        (ON_GPU, {"workers": 2, "data_wait_s": 0.5, "packed": True}, 5, "6 cores"),
         (
             ON_GPU,
             {"workers": 3, "loading_s": 0.002},
             1,
             "2 ms to make and 500 ms to compute (measured on 2026-11-21): 1",
         ),
-        (ON_GPU, {"workers": 3, "loading_s": 1.3}, 3, "1.3 s to make and 500 ms to compute"),
         # Of the 0.5 s of a micro-batch the process itself spent 0.2 on making it.
         (ON_CPU, {"workers": 0, "loading_s": 0.2}, 1, "200 ms to make and 300 ms to compute"),
         (ON_CPU, {"workers": 0, "loading_s": 0.01}, 0, "10 ms to make"),
         (ON_CPU, {"workers": 0, "data_wait_s": 1.2}, 2, "waited 60 % of its time with 0: 2 would"),
-        (ON_CPU, {"workers": 2, "data_wait_s": 0.01}, 2, "with as many"),
         (ON_CPU, {"workers": 0, "data_wait_s": 0.01}, 0, "with as many"),
     ],
 )

@@ -31,12 +31,6 @@ def by_formula(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
     return traced(tier, 1.0 + 0.5 * request.micro_batch)
 
 
-def test_without_a_worker_there_are_formulas() -> None:
-    seen: list[Plan] = []
-    plan = Refiner().improve(gathered(config("esm2-150m", **SMALL)), seen.append)
-    assert plan.memory.tier == "analytic" and not plan.memory.waiting and not seen
-
-
 def test_each_better_tier_is_shown_and_kept() -> None:
     tracer, seen = ScriptedTracer(by_formula), []
     refiner, what = Refiner(tracer), gathered(config("esm2-150m", batch__micro_batch_size=8))
@@ -45,6 +39,10 @@ def test_each_better_tier_is_shown_and_kept() -> None:
     assert [one.memory.waiting for one in seen[:1]] == ["tracing layer by layer…"]
     assert tracer.tiers[:2] == ["layers", "full"]
     assert before.memory.tier == "analytic"
+    quick = ScriptedTracer(by_formula)
+    assert Refiner(quick).improve(what, seen.append, "analytic").memory == before.memory and not quick.asked
+    Refiner(quick).improve(what, lambda _: None, "layers")
+    assert set(quick.tiers) == {"layers"}
     assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis and not plan.memory.waiting
     assert plan.memory.allocated_bytes == pytest.approx(5 * GIB + WORKSPACES, rel=1e-6)
     assert [one.memory.tier for one in seen].index("traced") > 0
@@ -52,15 +50,6 @@ def test_each_better_tier_is_shown_and_kept() -> None:
     count = len(tracer.asked)
     assert refiner.plan(what).memory == plan.memory
     assert refiner.improve(what, seen.append).memory == plan.memory and len(tracer.asked) == count
-
-
-def test_no_tier_beyond_the_one_that_is_asked_for() -> None:
-    tracer = ScriptedTracer(by_formula)
-    what = gathered(config("esm2-8m", batch__micro_batch_size=8, data__validation_rows=0))
-    assert Refiner(tracer).improve(what, lambda _: None, "analytic").memory.tier == "analytic"
-    assert not tracer.asked
-    Refiner(tracer).improve(what, lambda _: None, "layers")
-    assert set(tracer.tiers) == {"layers"}
 
 
 def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
@@ -93,24 +82,16 @@ def test_a_problem_is_said_and_remembered() -> None:
     assert len(tracer.asked) == 2
 
 
-def test_a_problem_is_forgotten_when_a_better_tier_has_none() -> None:
-    def only_in_full(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
-        return by_formula(request, tier) if tier == "full" else TraceProblem("unsupported", "Not by layers.")
+@pytest.mark.parametrize("works", ["layers", "full"])
+def test_a_trace_that_fails_beside_one_that_does_not(works: str) -> None:
+    """Of the full one it is said; one by layers is forgotten once the full one is there."""
 
-    plan = Refiner(ScriptedTracer(only_in_full)).improve(
-        gathered(config("esm2-8m", batch__micro_batch_size=8)), lambda _: None
-    )
-    assert plan.memory.tier == "traced" and not plan.memory.waiting
+    def one_alone(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        return by_formula(request, tier) if tier == works else TraceProblem("unsupported", "Not so.")
 
-
-def test_a_full_trace_that_fails_is_said_beside_the_one_by_layers() -> None:
-    def only_by_layers(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
-        return by_formula(request, tier) if tier == "layers" else TraceProblem("timeout", "Too long.")
-
-    plan = Refiner(ScriptedTracer(only_by_layers)).improve(
-        gathered(config("esm2-8m", batch__micro_batch_size=8)), lambda _: None
-    )
-    assert "by layers" in plan.memory.basis and plan.memory.waiting == "Too long."
+    what = gathered(config("esm2-8m", batch__micro_batch_size=8))
+    memory = Refiner(ScriptedTracer(one_alone)).improve(what, lambda _: None).memory
+    assert ("by layers" in memory.basis, memory.waiting) == ((True, "Not so.") if works == "layers" else (False, ""))
 
 
 def test_a_remedy_that_cannot_be_traced_says_nothing_of_the_plan() -> None:
@@ -204,6 +185,7 @@ def test_an_evaluation_that_a_trace_finds_too_large_is_cut() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.all
 def test_a_real_tracer() -> None:
     from trainwiz.core.tracing.worker import TraceWorker
 

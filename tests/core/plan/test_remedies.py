@@ -25,14 +25,11 @@ from tests.each import each
 FULL: dict[str, Any] = {"engine__checkpointing": False}
 CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
     "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}),
-    "given sizes, no target": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 24, "accumulation": 5, **FULL}),
-    "open micro-batch": ("RTX 3080 10GB", 1, "qwen2.5-0.5b", {"target": 64, "task": "causal-lm"}),
     "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}),
     "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}),
     "pretrained": ("RTX 4090", 1, "mistral-7b", {"target": 32, "task": "causal-lm", "model__init": "pretrained"}),
     "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
     "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
-    "eager": ("RTX 3090", 1, "esm2-150m", {"micro": 16, "target": 64, "engine__attention": "eager", "length": 2048}),
     "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 32, "task": "causal-lm", "peft__method": "lora"}),
 }
 SHORT = {
@@ -82,6 +79,11 @@ def check_fits(after: Plan, remedy: Remedy) -> None:
 def test_a_remedy_keeps_its_promise(name: str) -> None:
     request, made = case(name)
     gpu, count, _, _ = CASES[name]
+    if name == "pretrained":
+        # Adapters are offered for weights that are there alone.
+        scratch = plan(machine(gpu), request.with_values({"model.init": "scratch"}, "you"))
+        offered = [any("peft.method" in one.changes for one in too_large(each).remedies) for each in (made, scratch)]
+        assert offered == [True, False]
     found = too_large(made)
     assert 1 <= len(found.remedies) <= 4 and found.severity == ("error" if found.code == "does_not_fit" else "warning")
     # Another model has traces of its own.
@@ -99,20 +101,6 @@ def test_a_remedy_keeps_its_promise(name: str) -> None:
             or bool({"adafactor", "bf16-true"} & {str(value) for value in remedy.changes.values()})
         )
     assert learnt_otherwise == sorted(learnt_otherwise), "what changes the training comes last"
-
-
-def test_remedies_are_cheapest_first() -> None:
-    request = asked("esm2-650m", micro=20, target=3900, **FULL)
-    costs = []
-    for one in finding(plan(machine("RTX 3080 12GB"), request), "does_not_fit").remedies:
-        engine = [
-            key for key in one.changes
-            if key.startswith("engine.") and key not in ("engine.checkpointing", "engine.precision")
-        ]  # fmt: skip
-        learnt = any(value in ("bf16-true", "adafactor") for value in one.changes.values())
-        step = plan(machine("RTX 3080 12GB"), apply(request, one)).time.step_s or 0
-        costs.append((learnt or "batch.sequence_length" in one.changes, step * 1.25 ** len(engine)))
-    assert len(costs) > 1 and costs == sorted(costs)
 
 
 def test_where_nothing_fits_or_only_what_is_far_smaller() -> None:
@@ -134,19 +122,18 @@ def test_where_nothing_fits_or_only_what_is_far_smaller() -> None:
     assert bounded and all(one.changes.get("batch.sequence_length", 0) < 600 for one in bounded)
 
 
-def test_tight_is_a_warning() -> None:
+def test_tight_is_a_warning_and_processes_on_a_cpu_are_refused_with_what_all_of_them_need() -> None:
     base = asked("esm2-150m", micro=16, **FULL)
     need, here = plan(machine("H100 SXM"), base).memory, real(machine("RTX 3090"))
     between = (need.needed_bytes + need.needed_high_bytes) // 2
     made = plan(replace(here, gpus=(replace(here.gpus[0], memory_free_bytes=between),)), base)
     assert made.memory.verdict == "tight" and finding(made, "tight").severity == "warning"
-
-
-def test_adapters_are_offered_for_weights_that_are_there_alone() -> None:
-    request, made = case("pretrained")
-    scratch = plan(machine("RTX 4090"), request.with_values({"model.init": "scratch"}, "you"))
-    offered = [any("peft.method" in one.changes for one in too_large(each).remedies) for each in (made, scratch)]
-    assert offered == [True, False]
+    # They share one RAM: what one of them needs would be less than there is, and no reason to refuse.
+    made = plan(machine(None, ram_gib=24), asked("qwen2.5-0.5b", micro=8, engine__processes=8, task="causal-lm"))
+    said = re.search(r"at least ([\d.]+) GiB, .* has ([\d.]+) GiB", finding(made, "does_not_fit").message)
+    assert said is not None
+    needed, capacity = map(float, said.groups())
+    assert needed > capacity == pytest.approx((made.memory.capacity_bytes or 0) / 2**30, abs=0.1)
 
 
 def test_room() -> None:
@@ -168,52 +155,22 @@ def test_room() -> None:
     assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
 
 
-def test_every_catalogue_model_is_planned_without_a_wrong_promise() -> None:
-    offered = 0
-    for name, spec in load_models().items():
-        request = asked(name, task=spec.task, micro=96, target=192, **FULL)
-        made = plan(machine("RTX 2080 Super"), request)
-        for one in made.findings:
-            for remedy in one.remedies if one.code in ("does_not_fit", "tight") else ():
-                check_fits(plan(machine("RTX 2080 Super"), apply(request, remedy)), remedy)
-                offered += 1
-    assert offered > 10
-
-
-def test_several_processes_on_a_cpu_are_refused_with_what_all_of_them_need() -> None:
-    """They share one RAM: what one of them needs would be less than there is, and no reason to refuse."""
-    made = plan(machine(None, ram_gib=24), asked("qwen2.5-0.5b", micro=8, engine__processes=8, task="causal-lm"))
-    message = finding(made, "does_not_fit").message
-    needed, capacity, states = map(float, re.search(r"at least ([\d.]+) GiB, .* has ([\d.]+) GiB.*take ([\d.]+) GiB", message).groups())  # fmt: skip
-    assert needed > capacity == pytest.approx((made.memory.capacity_bytes or 0) / 2**30, abs=0.1)
-    assert sum(made.memory.breakdown[part] for part in ("weights", "gradients", "optimizer")) / 2**30 <= states + 0.1
-
-
 LORA: dict[str, Any] = {"peft__method": "lora", "task": "causal-lm", "model__init": "pretrained"}
 WIDE: dict[str, dict[str, Any]] = {
     "llama-2-13b": {"of": "llama-3.1-8b", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40,
                     "num_key_value_heads": 40, "intermediate_size": 13824, "vocab_size": 32000},
     "esm2-3b": {"of": "esm2-650m", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40,
                 "intermediate_size": 10240},
-    "nllb-3.3b": {"of": "nllb-600m", "d_model": 2048, "encoder_layers": 24, "decoder_layers": 24, "encoder_ffn_dim": 8192,
-                  "decoder_ffn_dim": 8192},
-    "gpt-oss-20b": {"of": "mistral-7b", "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
-                    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880,
-                    "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088},
 }  # fmt: skip
 """Models of no catalogue: what differs from one that is in it."""
 IN_RAM, SHARED = ("engine.offload", "all"), ("engine.strategy", "fsdp")
 JOBS: dict[str, tuple[str, int, int, str, dict[str, Any], set[tuple[str, Any]]]] = {
     "7B LoRA on a 4090, from a demo in fp32": ("RTX 4090", 1, 64, "mistral-7b", {**LORA, "engine__precision": "fp32", "micro": 32,
         "target": 64, "length": 64, "engine__checkpointing": False}, {("engine.precision", "bf16"), ("batch.micro_batch_size", 8)}),
-    "7B LoRA on a 3080": ("RTX 3080 10GB", 1, 64, "mistral-7b", {**LORA, "target": 64}, {IN_RAM}),
     "13B LoRA on two 3090": ("RTX 3090", 2, 64, "llama-2-13b", {**LORA, "target": 64}, {SHARED}),
-    "1.5B on a 3060": ("RTX 3060 12GB", 1, 64, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64}, {IN_RAM}),
     "1.5B in fp32, at 32 by hand": ("RTX 3060 12GB", 1, 24, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64, "micro": 32,
         "engine__precision": "fp32", "engine__checkpointing": False}, {("engine.precision", "bf16-true")}),
     "ESM-2 3B on a 2080": ("RTX 2080 Super", 1, 128, "esm2-3b", {"target": 64}, {IN_RAM}),
-    "NLLB 3.3B on two cards": ("RTX 3090", 2, 128, "nllb-3.3b", {"task": "seq2seq", "target": 96}, {("engine.strategy", "zero3")}),
-    "gpt-oss on a 4090": ("RTX 4090", 1, 128, "gpt-oss-20b", {**LORA, "target": 16}, {IN_RAM}),
     "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {"task": "causal-lm", "target": 64, "model__init": "pretrained"},
         {("peft.method", "lora"), ("model.name", "qwen2.5-1.5b")}),
 }  # fmt: skip
@@ -252,15 +209,6 @@ def test_settings_are_tried_together_before_it_is_said_that_none_will_do(name: s
             and engine.precision != "bf16-true" and engine.optimizer != "adafactor"
         )  # fmt: skip
     assert ("No engine setting makes it fit." in found.message) == (same == 0)
-    if name == KNOWN:
-        first = found.remedies[0]
-        after = planned(apply(request, first))
-        assert set(first.changes) == {"engine.precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps"}
-        assert after.batch.effective_samples == 64 and after.memory.verdict == "fits"
-        assert 17 * GIB < after.memory.device_used_bytes < 20 * GIB
-
-
-KNOWN = "7B LoRA on a 4090, from a demo in fp32"
 
 
 def test_years_come_with_what_would_end() -> None:
@@ -334,25 +282,17 @@ def test_a_remedy_brings_no_other_evil(name: str, gpu: str, count: int, ram_gib:
 
 
 def test_a_loss_in_slices() -> None:
-    """Offered where logits are most, and not where the micro-batch alone does as much."""
+    """Offered where logits are most."""
     crowded = asked("qwen2.5-0.5b", task="causal-lm", micro=32, target=512, engine__checkpointing=True)
     remedies = finding(plan(machine("RTX 3090"), crowded), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)
-    profile = load_profile("4080s-guide")
-    made = plan(machine("RTX 4080 Super"), build_config(profile, {}), profile=profile)
-    micro = {
-        one.changes.get("training.loss_chunk"): one.changes.get("batch.micro_batch_size")
-        for one in finding(made, "does_not_fit").remedies
-        if not any(key.startswith(("engine.", "peft.")) for key in one.changes)
-    }
-    assert None in micro and all(size > micro[None] for chunk, size in micro.items() if chunk is not None)
 
 
 def _offered(made: Plan) -> list[tuple[Finding, Remedy]]:
     return [(found, remedy) for found in made.findings for remedy in found.remedies if remedy.changes]
 
 
-@each("name", ["2080super", "2080super-guide", "3080-12g-guide", "a6000-guide", "3x3080-20g-guide"])
+@each("name", ["2080super-guide", "a6000-guide", "3x3080-20g-guide"])
 def test_a_remedy_brings_what_it_says_and_is_gone_when_it_is_applied(name: str) -> None:
     """Time of a whole run with evaluation and saving, memory with all that the other batch changes."""
     request = PlanRequest(profile=name)

@@ -11,53 +11,28 @@ def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Co
     return count_events(RunConfig().with_values(settings, "you"), steps, epochs)
 
 
+SAVED = {"checkpoint__every_steps": 25, "evaluation__generate": True}
+BLEU = {"checkpoint__keep_best": True, "evaluation__metric": "eval_bleu", "evaluation__generate_at": "end"}
+
+
 @each(
     ("values", "expected"),
     [
-        ({"checkpoint__every_steps": 25}, Counts(4, 4, 0)),
         ({"checkpoint__every_steps": 30}, Counts(4, 4, 0)),
         ({"checkpoint__every_steps": 50, "evaluation__every_steps": 10}, Counts(2, 10, 0)),
-        ({"checkpoint__every_steps": 50, "evaluation__every_epoch": True}, Counts(2, 4, 0)),
-        (
-            {"checkpoint__every_steps": 50, "evaluation__every_epoch": True, "evaluation__every_steps": 20},
-            Counts(2, 8, 0),
-        ),
-        (
-            {"checkpoint__every_steps": 20, "evaluation__every_epoch": True, "checkpoint__keep_best": True},
-            Counts(5, 8, 0),
-        ),
-        ({"checkpoint__every_steps": 25, "evaluation__generate": True}, Counts(4, 4, 4)),
-        (
-            {"checkpoint__every_steps": 25, "evaluation__generate": True, "evaluation__generate_at": "end"},
-            Counts(4, 4, 1),
-        ),
-        (
-            {"checkpoint__every_steps": 10, "evaluation__generate": True, "evaluation__generate_at": "epoch"},
-            Counts(10, 10, 4),
-        ),
-        (
-            {
-                "checkpoint__every_steps": 25,
-                "checkpoint__keep_best": True,
-                "evaluation__metric": "eval_bleu",
-                "evaluation__generate": True,
-                "evaluation__generate_at": "end",
-            },
-            Counts(4, 4, 4),
-        ),
+        (SAVED, Counts(4, 4, 4)),
+        ({**SAVED, "evaluation__generate_at": "end"}, Counts(4, 4, 1)),
+        ({**SAVED, "checkpoint__every_steps": 10, "evaluation__generate_at": "epoch"}, Counts(10, 10, 4)),
+        ({**SAVED, **BLEU}, Counts(4, 4, 4)),
     ],
 )
 def test_counts(values: dict[str, object], expected: Counts) -> None:
     assert counts(**values) == expected
 
 
-def test_without_known_epochs_there_is_one_at_least() -> None:
-    assert counts(epochs=None, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 1
-
-
-def test_an_epoch_that_the_run_does_not_finish_ends_with_it() -> None:
-    assert counts(100, 2.5, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 3
-    assert counts(100, 0.5, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == 1
+@each(("epochs", "expected"), [(2.5, 3), (0.5, 1), (None, 1)])
+def test_an_epoch_that_the_run_does_not_finish_ends_with_it(epochs: float | None, expected: int) -> None:
+    assert counts(100, epochs, checkpoint__every_steps=100, evaluation__every_epoch=True).evaluations == expected
 
 
 @each("every", [None, 7, 20])

@@ -1,7 +1,6 @@
 """What a plan settles where nobody chose, that what somebody chose stays, and that a plan is whole."""
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -57,19 +56,15 @@ ROWS = [
     # Several processes, and what a smoke run does without.
     settles(THREE, {"engine.strategy": "ddp", "batch.world_size": 3, "batch.effective_samples": 192},
             "3 processes, each with the whole model", batch__target_samples=192),
-    settles(FOUR, {"batch.world_size": 1}, engine__strategy="single"),
     settles(FOUR, {"batch.world_size": 2}, engine__gpus=["1", "3"]),
     settles(CPU, {"engine.strategy": "ddp", "batch.world_size": 2}, "2 processes, each with the whole model",
             engine__strategy="single", engine__processes=2),
     settles(TENS, {"engine.strategy": "zero2", "memory.verdict": "fits"}, "sharded it is", model="esm2-650m"),
     settles(real(TENS), {"engine.strategy": "ddp"}, model="esm2-650m"),
-    settles(real(TENS, deepspeed="0.19"), {"engine.strategy": "zero2"}, model="esm2-650m"),
     settles(TENS, {"engine.strategy": "ddp"}, model="esm2-650m", engine__strategy="ddp"),
     settles(real(CPU), {"engine.strategy": "single", "engine.offload": "none"}, "smoke run", model="esm2-tiny",
             **OFFLOAD, **ZERO2, **SMOKE),
-    settles(real(CPU, deepspeed="0.18"), {"engine.strategy": "zero2"}, model="esm2-tiny", **OFFLOAD, **ZERO2, **SMOKE),
     settles(CPU, {"engine.strategy": "ddp"}, "FSDP needs GPUs", engine__strategy="fsdp", engine__processes=2, **SMOKE),
-    settles(ONE, {"engine.process_timeout_s": None}),
     settles(TWO, {"engine.process_timeout_s": 1800}, "half an hour"),
     settles(TWO, {"engine.process_timeout_s": 77}, engine__process_timeout_s=77),
     # Rounding for tensor cores.
@@ -78,7 +73,6 @@ ROWS = [
     settles(machine("RTX 2080 Ti"), {"data.pad_to_multiple_of": 1}, "fp32", engine__precision="fp32"),
     settles(OLD, {"data.pad_to_multiple_of": 1}, "no tensor cores", engine__precision="fp16"),
     settles(CPU, {"data.pad_to_multiple_of": 1}, "only tensor cores"),
-    settles(ONE, {"data.pad_to_multiple_of": 64}, data__pad_to_multiple_of=64),
     *(settles(CPU, {"data.pad_to_multiple_of": n}, f"{lengths} of them", data=data, batch__sequence_length=limit, **HALF)
       for limit, data, n, lengths in (
           (512, DataSummary(9, True, (9, 4000)), 16, 32), (1024, DataSummary(9, True, (9, 4000)), 32, 32),
@@ -103,22 +97,18 @@ ROWS = [
     settles(machine("RTX 3090", 4, ram_gib=256, cores=12), {"data.workers": 2}, "12 cores for 4", rows()),
     settles(LARGE, {"data.workers": MOST_WORKERS, "data.pin_memory": True}, "", rows()),
     settles(ONE, {"data.workers": 2}, "need no more", rows(SMALL_ROWS - 1)),
-    settles(CPU, {"data.workers": 0}, "busy", rows()),
     settles(SHORT, {"data.prefetch": 4}, "few workers", rows()),
     settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "would not fit", rows(), data__workers=6),
-    settles(ONE, {"data.prefetch": 7}, "", rows(), data__prefetch=7),
     # What belongs to a task.
     settles(ONE, {"data.concatenate": True}, "plain texts", **CAUSAL, data__sources=TEXT),
     settles(ONE, {"data.concatenate": False}, "a sample of its own", **CAUSAL, data__sources=CHAT),
     settles(ONE, {"data.concatenate": False}, "", **CAUSAL, data__sources=TEXT, peft__method="lora"),
-    settles(ONE, {"data.concatenate": False}, "", **CAUSAL, data__sources=TEXT, data__concatenate=False),
     settles(ONE, {"batch.target_length": 128, "evaluation.generation_length": 128}, "as long as the input", **PAIRS,
             evaluation__generate=True),
     settles(ONE, {"evaluation.generation_length": 32}, "longest target", **PAIRS, batch__target_length=32,
             evaluation__generate=True),
     settles(ONE, {"evaluation.metric": "eval_loss"}, "every evaluation", **CAUSAL, checkpoint__keep_best=True),
     settles(ONE, {"peft.alpha": 128.0}, "twice the rank", **CAUSAL, peft__method="lora", peft__rank=64),
-    settles(ONE, {"peft.alpha": 7.0}, "", **CAUSAL, peft__method="lora", peft__alpha=7.0),
 ]  # fmt: skip
 
 
@@ -176,13 +166,6 @@ def test_a_plan_survives_being_planned_again_and_its_request_is_not_changed() ->
         assert request.model_dump_json() == before
 
 
-def test_capacity_is_what_is_free_now() -> None:
-    here = real(machine())
-    busy = replace(here, gpus=(replace(here.gpus[0], memory_free_bytes=5 * GIB, memory_other_bytes=19 * GIB),))
-    made = plan(busy, config(), rows())
-    assert made.memory.capacity_bytes == 5 * GIB and "memory_in_use" in codes(made)
-
-
 def test_without_a_model_or_of_an_unknown_one_there_is_a_plan_too() -> None:
     spec = replace(load_models()["esm2-8m"], architecture={"model_type": "mamba"})
     made = make_plan(machine(), config("esm2-8m"), model=spec, data=rows())
@@ -201,17 +184,6 @@ def test_the_document_of_a_plan() -> None:
     # From what to how.
     order = ["model.name", "batch.target_samples", "batch.micro_batch_size", "engine.precision", "data.workers"]
     assert [choice.key for choice in made.choices if choice.key in order] == order
-
-
-def test_a_plan_does_not_blow_up() -> None:
-    """Its pace is in tools/benchmarks; this is a bound."""
-
-    def seconds() -> float:
-        start = time.thread_time()
-        plan(machine(), config(batch__target_samples=96), rows())
-        return time.thread_time() - start
-
-    assert min(seconds() for _ in range(10)) < 0.1
 
 
 def of_memory(gpu: str | None = "RTX 3090", **values: Any) -> Plan:
@@ -235,14 +207,7 @@ def test_memory_of_evaluation_of_several_processes_and_of_checkpoints() -> None:
     assert best == more > kept
 
 
-@each("workers", [0, 1, 8])
-def test_of_streamed_rows_each_worker_holds_a_window(workers: int) -> None:
-    streamed, held = (of_memory(data__streaming=value, data__workers=workers).memory for value in (True, False))
-    assert held.host_ram_bytes - streamed.host_ram_bytes == 3 * GIB - max(1, workers) * 128 * 2**20
-
-
-@each("count", [1, 2, 3, 4, 8])
-@each("ram_gib", [16, 20, 24, 32, 48])
+@each(("count", "ram_gib"), [(1, 16), (2, 20), (4, 16), (4, 24), (8, 48)])
 def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int) -> None:
     here, allowed = machine("RTX 3090", count, ram_gib=ram_gib, cores=64), (1 - RESERVE_SHARE) * ram_gib * GIB
     made = plan(here, config(), rows())
@@ -258,15 +223,9 @@ def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int
 
 
 def test_ram_and_not_the_cores_decides_the_workers_where_it_is_short() -> None:
-    def workers(ram: int, cards: int = 4, **changes: Any) -> int:
-        here = replace(machine("RTX 3090", cards, ram_gib=ram, cores=64), **changes)
-        return plan(here, config(), rows()).config.data.workers or 0
-
     made = plan(SHORT, config(), rows())
     assert 0 < (made.config.data.workers or 0) < MOST_WORKERS
     assert "14.4 GiB of RAM to plan with" in made.config.origin("data.workers").reason
-    assert workers(16, 6) == 0
-    counts = [workers(ram) for ram in range(15, 40)]
-    assert counts == sorted(counts) and counts[0] < counts[-1] == MOST_WORKERS
     # What others hold is not planned with.
-    assert workers(64, ram_available_bytes=14 * GIB) < workers(64)
+    busy = replace(machine("RTX 3090", 4, cores=64), ram_available_bytes=14 * GIB)
+    assert (plan(busy, config(), rows()).config.data.workers or 0) < MOST_WORKERS

@@ -90,8 +90,11 @@ def test_another_machine_by_name_and_by_hand() -> None:
     assert (len(named.gpus), named.ram_total_bytes, named.hypothetical) == (3, 12 * GIB, True)
     by_hand = choose_target(PlanRequest(gpu_memory_bytes=20 * GIB, tflops=80, capability="8.9"), PROFILE, CPU)[0]
     assert (by_hand.gpus[0].catalogue_name, by_hand.gpus[0].compute_capability) == (None, "8.9")
-    with pytest.raises(UsageError, match="RTX 3080"):
-        choose_target(PlanRequest(gpu="RTX 3081"), None, CPU)
+    wrong = {"engine.precison": "fp16", "batch.micro_batch_size": "0"}
+    for request in (PlanRequest(gpu="RTX 3081"), PlanRequest(profile="2080-super"), PlanRequest(overrides=wrong)):
+        with pytest.raises(UsageError) as caught:
+            plan_run(request, CPU)
+        assert caught.value.exit_code == 2
 
 
 def test_apple_gpus() -> None:
@@ -114,23 +117,6 @@ def test_the_demo_runs_here() -> None:
     assert plan_run(request, probe_here(request)).memory.device == "host RAM"
     request = PlanRequest(overrides={"model.name": "gpt2-tiny"})
     assert gather(request, probe_here(request)).data is not None, "here the sample is what is trained"
-
-
-@each(
-    "request_",
-    [
-        PlanRequest(profile="2080-super"),
-        PlanRequest(overrides={"engine.precison": "fp16"}),
-        PlanRequest(overrides={"batch.micro_batch_size": "0"}),
-        PlanRequest(overrides={"batch.micro_batch_size": "-3"}),
-        PlanRequest(overrides={"batch.sequence_length": "99999999999"}),
-        PlanRequest(gpu="RTX 3081"),
-    ],
-)
-def test_what_is_asked_wrongly_is_a_usage_error(request_: PlanRequest) -> None:
-    with pytest.raises(UsageError) as caught:
-        plan_run(request_, CPU)
-    assert caught.value.exit_code == 2
 
 
 # The model, its task and its data.
@@ -166,7 +152,6 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
     ("model", "task", "sample"),
     [
         ("gpt2-tiny", "causal-lm", "sample-text"),
-        ("opus-mt-tiny", "seq2seq", "sample-pairs"),
         ("esm2-tiny", "masked-lm", "sample-proteins"),
     ],
 )
@@ -196,12 +181,12 @@ def test_data_and_tasks_that_were_asked_for_stay(tmp_path: Path) -> None:
     assert subject(model__name="gpt2-tiny", task="causal-lm") == ("causal-lm", "sample-text"), "no proteins"
 
 
-@each(("model", "task"), [("esm2-tiny", "causal-lm"), ("gpt2-tiny", "seq2seq")])
-def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure(model: str, task: str) -> None:
-    plan = plan_run(PlanRequest(overrides={"model.name": model, "task": task}), CARD)
-    found = finding(plan, "task_of_another_model")
-    assert found.severity == "error" and model in found.message and task in found.message
-    cured = plan_run(PlanRequest(overrides={"model.name": model, **found.remedies[0].changes}), CARD)
+def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure() -> None:
+    found = finding(
+        plan_run(PlanRequest(overrides={"model.name": "gpt2-tiny", "task": "seq2seq"}), CARD), "task_of_another_model"
+    )
+    assert found.severity == "error" and "gpt2-tiny" in found.message and "seq2seq" in found.message
+    cured = plan_run(PlanRequest(overrides={"model.name": "gpt2-tiny", **found.remedies[0].changes}), CARD)
     assert not cured.errors and re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
 
 
@@ -209,11 +194,9 @@ def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure(model: str, t
     ("profile", "overrides", "name"),
     [
         ("cpu-demo", {}, "cpu-demo"),
-        ("cpu-demo", {"training.max_steps": 7}, "cpu-demo"),
         ("cpu-demo", {"data.sources.0.name": "some/my data.csv.gz"}, "esm2-tiny-my-data"),
         (None, {"model.name": "Qwen/Qwen2.5-0.5B", "data.sources.0.name": "rows.jsonl"}, "Qwen2.5-0.5B-rows"),
         (None, {"model.name": "qwen2-tiny", "name": "mine"}, "mine"),
-        (None, {"model.name": "qwen2-tiny"}, "qwen2-tiny-sample-text"),
     ],
 )
 def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles(
@@ -231,19 +214,10 @@ def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles(
     [
         (None, {"model__name": "FOLDER"}, "pretrained", "fine-tunes the weights in FOLDER"),
         ("cpu-demo", {"model__name": "FOLDER"}, "pretrained", "fine-tunes the weights in FOLDER"),
-        (
-            None,
-            {"model__name": "FOLDER", "peft__method": "lora"},
-            "pretrained",
-            "LoRA adapters on the weights in FOLDER",
-        ),
         (None, {"model__name": "FOLDER/config.json"}, "scratch", "from scratch"),
-        (None, {"model__name": "FOLDER", "model__init": "scratch"}, "scratch", "from scratch"),
-        (None, {"model__name": "qwen2.5-0.5b"}, "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
         (None, {"model__name": "Qwen/Qwen2.5-0.5B"}, "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
         ("2080super", {"model__name": "esm2-8m"}, "pretrained", "facebook/esm2_t6_8M_UR50D"),
         ("2080super", {}, "scratch", "from scratch"),
-        (None, {"model__name": "qwen2-tiny"}, "scratch", "from scratch"),
         ("cpu-demo", {}, "scratch", "from scratch"),
     ],
 )
@@ -261,7 +235,6 @@ def test_what_a_run_begins_with(
     ("values", "rate"),
     [
         ({"model__name": "qwen2.5-1.5b"}, 2e-5),
-        ({"model__name": "qwen2.5-0.5b"}, 5e-5),
         ({"model__name": "qwen2.5-0.5b", "peft__method": "lora"}, 2e-4),
         ({"model__name": "gpt2-medium", "model__init": "scratch"}, 2.5e-4),
         ({"model__name": "nllb-600m"}, 5e-5),
@@ -292,9 +265,7 @@ def test_the_recipe_of_a_profile_does_not_stick_to_another_model_or_kind(folder:
     [
         ({"model__name": "qwen2-tiny", "peft__method": "lora"}, "adapters_on_random_weights", "error"),
         ({"model__name": "qwen2-tiny", "training__learning_rate": 5}, "learning_rate_wipes", "error"),
-        ({"model__name": "FOLDER", "training__learning_rate": 0.1}, "learning_rate_wipes", "error"),
         ({"model__name": "FOLDER", "training__learning_rate": 2e-3}, "unusual_learning_rate", "warning"),
-        ({"model__name": "FOLDER", "training__learning_rate": 1e-9}, "unusual_learning_rate", "warning"),
     ],
 )
 def test_what_cannot_be_meant_is_said_and_its_remedies_mend_it(
@@ -310,13 +281,8 @@ def test_what_cannot_be_meant_is_said_and_its_remedies_mend_it(
         assert code not in severe(planned(**{**values, **changed}), severity)
 
 
-def test_weights_that_are_not_here_matter_where_the_run_is() -> None:
-    assert "missing_model" in severe(planned(model__name="qwen2.5-0.5b"))
-    there = plan_run(PlanRequest(overrides={"model.name": "qwen2.5-0.5b"}, gpu="RTX 4090"), machine(None))
-    assert finding(there, "missing_model").severity == "note"
-
-
 @pytest.mark.real
+@pytest.mark.all
 @pytest.mark.timeout(1200)
 def test_training_goes_on_from_the_weights_of_a_finished_run(tmp_path: Path) -> None:
     data = ("--dataset", "sample-proteins", "--length", "64", "--set", "logging.every_steps=1")
@@ -393,25 +359,12 @@ def test_a_classifier_is_planned_and_not_trained(tmp_path: Path) -> None:
     assert made.memory.verdict == "fits" and made.memory.breakdown["logits"] < 2**20
     assert "planned, not trained" in finding(made, "task_not_trained").message
     assert made.data is not None and made.data.rows + made.data.validation_rows == 50
-    # A language model can be planned as one.
+    # A language model can be planned as one; masked-lm of other families than ESM is planned alone.
     classifier = of_config(tmp_path, "bert", "BertForMaskedLM", task="sequence-classification")
-    assert classifier.task == "sequence-classification" and "task_of_another_model" not in codes(classifier)
     assert finding(classifier, "task_not_trained").remedies[0].changes == {"task": "masked-lm"}
     masked = of_config(tmp_path, "bert", "BertForMaskedLM")
-    assert classifier.memory.allocated_bytes < masked.memory.allocated_bytes
-    # So is masked-lm of other families than ESM.
-    assert masked.memory.verdict == "fits" and "model_not_supported" in severe(masked)
-
-
-@each(
-    ("kind", "task", "sizes"),
-    [("phi", "causal-lm", {}), ("llama", "causal-lm", {}), ("roberta", "masked-lm", {}), ("bart", "seq2seq", BART)],
-)
-def test_a_config_that_names_no_class_is_of_the_task_of_its_blocks(
-    tmp_path: Path, kind: str, task: str, sizes: dict[str, Any]
-) -> None:
-    made = of_config(tmp_path, kind, sizes={**SIZES, **sizes})
-    assert made.task == task and made.memory.verdict == "fits"
+    assert masked.memory.verdict == "fits"
+    assert finding(masked, "model_not_supported").remedies[0].changes == {"model.name": "esm2-8m"}
 
 
 def test_models_that_are_refused_or_only_near(tmp_path: Path) -> None:
@@ -426,7 +379,8 @@ def test_models_that_are_refused_or_only_near(tmp_path: Path) -> None:
     assert dict(finding(made, "loss_not_sliceable").remedies[0].changes) == {"training.loss_chunk": None}
 
 
-def test_without_named_data_a_plan_for_another_machine_takes_full_lengths() -> None:
+def test_a_plan_for_another_machine() -> None:
+    """Without named data it takes full lengths; weights are needed there, not here."""
     values = {"model.name": "gpt2-tiny", "peft.method": "lora", "batch.sequence_length": 1024}
 
     def elsewhere(mode: Any = "train", **more: Any) -> Plan:
@@ -436,3 +390,5 @@ def test_without_named_data_a_plan_for_another_machine_takes_full_lengths() -> N
     assert finding(made, "no_data_named").severity == "note" and "no_data_named" not in codes(named)
     assert made.work is not None and named.work is not None and named.work.length < made.work.length == 1024
     assert "no_data_named" not in codes(elsewhere("smoke"))
+    assert "missing_model" in severe(planned(model__name="qwen2.5-0.5b"))
+    assert finding(elsewhere(**{"model.name": "qwen2.5-0.5b"}), "missing_model").severity == "note"

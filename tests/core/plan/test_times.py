@@ -13,6 +13,7 @@ from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 from tests.core.history.measurements import measurement_of
 from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
 
 DATA = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100, 300))
 STEPS = {"training__max_steps": 1000, "batch__target_samples": 64}
@@ -22,45 +23,31 @@ def made(here: Machine, **values: object) -> Plan:
     return plan(here, config(**{**STEPS, **values}), DATA)
 
 
-def test_tokens_of_the_whole_run() -> None:
-    run = made(machine())
-    assert run.time.total_tokens == 1000 * run.batch.effective_tokens
+def test_tokens_energy_and_its_cost() -> None:
+    run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR")
+    assert run.time.total_tokens == 1000 * run.batch.effective_tokens and run.time.basis_text == "roofline"
     assert run.time.real_tokens == 1000 * (run.batch.real_tokens or 0) == 1000 * 64 * 200
-    assert run.time.basis_text == "roofline"
-
-
-def test_energy_and_its_cost() -> None:
-    run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR").time
+    run = run.time
     assert run.energy_low_kwh and run.energy_high_kwh and run.total_low_s and run.total_high_s
     assert run.energy_high_kwh == pytest.approx((350 + 200) / 0.85 * run.total_high_s / 3.6e6)
     assert run.energy_low_kwh < run.energy_high_kwh
     assert run.energy_cost_high == pytest.approx(0.4 * run.energy_high_kwh) and run.currency == "EUR"
-
-
-def test_the_drivers_power_limit_is_taken() -> None:
-    whole = machine("RTX 3090")
-    capped = replace(whole, gpus=tuple(replace(gpu, power_limit_w=200.0) for gpu in whole.gpus))
-    more, less = (made(here).time for here in (whole, capped))
-    assert less.energy_high_kwh == pytest.approx((more.energy_high_kwh or 0) * (200 + 200) / (350 + 200))
-
-
-def test_a_card_that_waits_draws_less() -> None:
-    small = {"training__max_steps": 100, "batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": 1}
-    run = plan(machine("H100 SXM"), config("esm2-8m", **small), DATA).time
-    assert run.verdict == "idle"
-    assert run.energy_high_kwh == pytest.approx((0.7 * 700 + 200) / 0.85 * (run.total_high_s or 0) / 3.6e6)
-
-
-@pytest.mark.parametrize("here", [machine(None), machine("Apple M2 Max")])
-def test_power_that_is_not_known_is_not_invented(here: Machine) -> None:
-    run = made(here).time
-    assert run.total_s is not None and run.energy_low_kwh is None and run.energy_cost_low is None
-
-
-def test_an_unknown_pace_still_has_tokens() -> None:
+    # The driver's limit is taken, and a card that waits draws less.
     here = machine("RTX 3090")
-    here = replace(here, gpus=tuple(replace(gpu, catalogue_name=None, name="Some card") for gpu in here.gpus))
-    run = made(here).time
+    capped = made(replace(here, gpus=(replace(here.gpus[0], power_limit_w=200.0),))).time
+    assert capped.energy_high_kwh == pytest.approx(run.energy_high_kwh * (200 + 200) / (350 + 200))
+    small = {"training__max_steps": 100, "batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": 1}
+    idle = plan(machine("H100 SXM"), config("esm2-8m", **small), DATA).time
+    assert idle.verdict == "idle"
+    assert idle.energy_high_kwh == pytest.approx((0.7 * 700 + 200) / 0.85 * (idle.total_high_s or 0) / 3.6e6)
+
+
+def test_what_is_not_known_is_not_invented() -> None:
+    for here in (machine(None), machine("Apple M2 Max")):
+        run = made(here).time
+        assert run.total_s is not None and run.energy_low_kwh is None and run.energy_cost_low is None
+    card = machine("RTX 3090").gpus[0]
+    run = made(replace(machine("RTX 3090"), gpus=(replace(card, catalogue_name=None, name="Some card"),))).time
     assert run.step_s is None and run.total_tokens is not None and run.energy_low_kwh is None
 
 
@@ -90,7 +77,7 @@ def test_a_traces_counts_are_used() -> None:
     assert again.time.step_low_s == pytest.approx(3 * (first.time.step_low_s or 0), rel=0.1)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@each("compiled", [True, False])
 def test_what_was_measured_with_torch_compile_says_nothing_of_what_runs_without_it(compiled: bool) -> None:
     here = real(machine(gpu=None))
     wanted = {**STEPS, "engine__compile": compiled}
@@ -101,14 +88,3 @@ def test_what_was_measured_with_torch_compile_says_nothing_of_what_runs_without_
         evidence = Evidence(measurements=(replace(known, compiled=measured),))
         again = plan(here, config(**wanted), DATA, evidence=evidence)
         assert (again.time.basis == "probe") == (again.memory.tier == "measured") == (measured == compiled)
-
-
-def test_evaluation_and_saving_are_shares_of_the_total() -> None:
-    held_out = replace(DATA, validation_rows=1000)
-    few, many = (
-        plan(machine(), config(**STEPS, evaluation__every_steps=every, checkpoint__every_steps=every), held_out).time
-        for every in (500, 10)
-    )
-    assert (many.evaluation_s or 0) > 10 * (few.evaluation_s or 0) > 0
-    assert (many.saving_s or 0) > 10 * (few.saving_s or 0)
-    assert (many.total_s or 0) > (few.total_s or 0)

@@ -27,26 +27,23 @@ def written(name: str) -> dict[str, Any]:
 
 
 CHOICES: list[tuple[str | None, dict[str, Any]]] = [
-    ("2080super", {"batch.micro_batch_size": "4"}),
     ("2080super", {"training.learning_rate": "2e-4", "engine.strategy": "single"}),
-    ("2080super", {"batch.target_samples": "100"}),
     ("4080s", {"data.sources.0.name": "sample-pairs", "data.sources.0.text_column": "source"}),
-    ("4080s", {"model.name": "opus-mt-zh-en", "training.epochs": "1"}),
     ("lora-r64-3090", {"peft.targets": "q_proj,v_proj", "peft.rank": 8, "data.workers": "null"}),
-    ("2080super", {"data.workers": 3}),
     (None, {"model.name": "gpt2-medium", "task": "causal-lm", "data.sources": "sample-text"}),
     ("cpu-demo", {"model.architecture_overrides.num_hidden_layers": "2", "engine.environment.NCCL_DEBUG": "INFO"}),
 ]
 
 
-@pytest.mark.parametrize(("base", "overrides"), CHOICES)
+@each(("base", "overrides"), CHOICES)
 def test_a_saved_profile_is_the_config_that_the_choices_made(base: str | None, overrides: dict[str, Any]) -> None:
     meant = build_config(load_profile(base) if base else None, overrides)
-    saved = save_profile("mine", PlanRequest(profile=base, overrides=overrides), base)
-    again = build_config(load_profile("mine"), {})
+    name = f"mine-{len(list(user_folder().glob('*')))}"
+    saved = save_profile(name, PlanRequest(profile=base, overrides=overrides), base)
+    again = build_config(load_profile(name), {})
     skipped = {"name", "profile", "origins"}
     assert again.model_dump(exclude=skipped) == meant.model_dump(exclude=skipped)
-    assert saved.extends == base and Path(saved.file) == user_folder() / "mine.yaml"
+    assert saved.extends == base and Path(saved.file) == user_folder() / f"{name}.yaml"
     assert validate_profiles() == []
 
 
@@ -59,12 +56,12 @@ def test_the_file_holds_what_differs_and_why() -> None:
     assert load_profile("mine").hardware.gpu == "RTX 2080 Super"
 
 
-def test_a_name_that_stands_for_several_is_saved_as_the_one_that_it_is_here() -> None:
+def test_own_profiles_and_files_can_be_extended(tmp_path: Path) -> None:
+    # A name that stands for several is saved as the one that it is here.
     assert save_profile("mine", PlanRequest(overrides={"data.workers": 1}), "3080").extends == "3080-10g"
-
-
-def test_own_profiles_can_be_extended() -> None:
-    save_profile("first", PlanRequest(overrides={"data.workers": 1}), "cpu-demo")
+    (tmp_path / "theirs.yaml").write_text("extends: cpu-demo\nvalues: {training.seed: 3}\n")
+    save_profile("first", PlanRequest(overrides={"data.workers": 1}), str(tmp_path / "theirs.yaml"))
+    assert load_profile("first").values["training.seed"] == 3
     save_profile("second", PlanRequest(overrides={"training.seed": 7}), "first")
     profile = load_profile("second")
     assert (profile.values["data.workers"], profile.values["training.seed"]) == (1, 7)
@@ -83,12 +80,6 @@ def test_files_are_kept_by_their_whole_path(tmp_path: Path, monkeypatch: pytest.
     # A catalogue name is one, whatever folders are there.
     assert values["model"]["name"] == "esm2-tiny"
     assert values["engine"]["deepspeed_file"] == str(tmp_path / "ds.json")
-
-
-def test_a_profile_file_is_extended_by_its_path(tmp_path: Path) -> None:
-    (tmp_path / "theirs.yaml").write_text("extends: cpu-demo\nvalues: {training.seed: 3}\n")
-    save_profile("mine", PlanRequest(overrides={"data.workers": 1}), str(tmp_path / "theirs.yaml"))
-    assert load_profile("mine").values["training.seed"] == 3
 
 
 @each(("name", "words"), [
@@ -113,27 +104,16 @@ def test_nothing_is_overwritten() -> None:
     assert sorted(path.name for path in user_folder().iterdir()) == ["mine.yaml", "other.yml"]
 
 
-def test_everything_that_is_wrong_at_once() -> None:
-    request = PlanRequest(
-        overrides={"training.learning_rte": 1, "mode.dev_steps": 3, "batch.micro_batch_size": "many"},
-        mode="smoke",
-        gpu="RTX 309",
-        num_gpus=0,
-    )
-    said = "\n".join(refused("2080super", request))
+def test_everything_that_is_wrong_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = {"training.learning_rte": 1, "mode.dev_steps": 3, "batch.micro_batch_size": "many"}
+    said = refused("2080super", PlanRequest(overrides=overrides, mode="smoke", gpu="RTX 309", num_gpus=0))
     for words in ("built-in profile", "--smoke belongs to one run", "mode.dev_steps belongs to one run",
                   "training.learning_rate", "batch.micro_batch_size cannot be 'many'", "Did you mean RTX 3090",
                   "give 1 or more"):  # fmt: skip
-        assert words in said, words
-    assert not user_folder().exists()
-
-
-def test_an_unknown_parent_and_figures_by_hand() -> None:
+        assert any(words in one for one in said), words
     assert "Did you mean 2080super" in refused("mine", extends="2080supr")[0]
     assert "as the catalogue has it" in refused("mine", PlanRequest(gpu_memory_bytes=2**34, tflops=50))[0]
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not user_folder().exists()
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     (message,) = refused("mine", PlanRequest(overrides={"data.workers": 1}))

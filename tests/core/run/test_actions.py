@@ -56,11 +56,7 @@ def test_what_is_not_possible_says_why(action: Action) -> None:
     assert actions.why_not(action, able) == ""
     reason = actions.why_not(action, able, readonly=True)
     assert ("read-only" in reason) == (action not in ("plan", "command"))
-
-
-def test_an_ended_run_cannot_be_stopped_and_a_running_one_not_resumed() -> None:
     assert actions.why_not("stop", snapshot("finished")) == "There is nothing to stop: the run is finished."
-    assert "running" in actions.why_not("resume", snapshot("running"))
     assert "launch.sh" in actions.why_not("resume", snapshot("prepared"))
 
 
@@ -76,22 +72,17 @@ def run_with_checkpoints(tmp_path: Path, world_size: int) -> RunFolder:
     return run
 
 
-def test_a_single_process_drops_the_step_that_is_under_way(tmp_path: Path) -> None:
+def test_a_single_process_drops_the_step_that_is_under_way_and_several_finish_it(tmp_path: Path) -> None:
+    nothing = stop_cost(RunFolder(tmp_path), snapshot(step=None, step_s=None))
+    assert (nothing.wait_s, nothing.again_s, nothing.checkpoint, nothing.lost_steps, nothing.lost_s) == (None,) * 5
+    (tmp_path / "two").mkdir()
+    cost = stop_cost(run_with_checkpoints(tmp_path / "two", 2), snapshot())
+    assert (cost.wait_s, cost.again_s) == (742.0, 0.0)
     cost = stop_cost(run_with_checkpoints(tmp_path, 1), snapshot())
     assert cost.wait_s == pytest.approx(742.0 / 651)
     assert cost.again_s == 742.0
     assert (cost.checkpoint, cost.lost_steps, cost.patience_s) == ("checkpoint-80", 20, 2400.0)
     assert cost.lost_s == pytest.approx(20 * 742.0 * 1.1)
-
-
-def test_several_processes_finish_the_step(tmp_path: Path) -> None:
-    cost = stop_cost(run_with_checkpoints(tmp_path, 2), snapshot())
-    assert (cost.wait_s, cost.again_s) == (742.0, 0.0)
-
-
-def test_without_measurements_nothing_is_made_up(tmp_path: Path) -> None:
-    cost = stop_cost(RunFolder(tmp_path), snapshot(step=None, step_s=None))
-    assert (cost.wait_s, cost.again_s, cost.checkpoint, cost.lost_steps, cost.lost_s) == (None,) * 5
 
 
 def test_where_a_resumed_run_goes_on(tmp_path: Path) -> None:
@@ -110,10 +101,8 @@ def test_the_commands_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.M
     commands = actions.commands_of(run, frozenset({"resume"}))
     assert shlex.split(commands["the training by hand"]) == ["bash", str(tmp_path / "a folder" / "launch.sh")]
     assert "accelerate launch --config_file accelerate.yaml" in commands["what that runs"]
-    assert '"$@"' not in commands["what that runs"]
     assert commands["go on with it"] == f"trainwiz runs resume '{tmp_path}/a folder'"
     assert "stop it" not in commands
-    assert "what to type on each machine" not in commands
     assert "stop it" in actions.commands_of(run, frozenset({"stop"}))
     several = prepare_run(small_plan(name="two", engine__nodes=2, engine__strategy="ddp"), tmp_path / "two")
     told = actions.commands_of(several, frozenset())["what to type on each machine"]

@@ -23,7 +23,6 @@ SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
         (Attempt(1, 0.0), ""),
         (Attempt(2, 0.0, resume="checkpoint-1200"), "attempt 2, from step 1,200"),
         (Attempt(2, 0.0, resume="kept"), "attempt 2, from kept"),
-        (Attempt(2, 0.0), "attempt 2, from the beginning"),
         (
             Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
             "attempt 2, as GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8",
@@ -54,8 +53,6 @@ def test_without_a_plan_what_was_planned_is_open() -> None:
 @each(
     ("now", "lasted", "words"),
     [
-        (PhaseNow("evaluating", 0.0), "", "evaluating"),
-        (PhaseNow("evaluating", 0.0), "40 s", "evaluating, for 40 s"),
         (PhaseNow("tokenising", 0.0, 0, "12 of 80 rows"), "3 min", "tokenising 12 of 80 rows, for 3 min"),
         (PhaseNow("paused", 0.0, 9, "no \x1b[31mroom"), "3 min", "paused, for 3 min: no room"),
     ],

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config.build import with_recovery
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.files import bytes_below
 from trainwiz.core.launch.prepare import prepare_run
@@ -109,24 +108,15 @@ def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
     assert document["runs"] == ["one", "two"]
     assert document["settings"] == {"training.learning_rate": [1e-3, 2e-3], "checkpoint.keep": [2, 5]}
     assert document["results"]["status"] == ["prepared", "prepared"]
+    # What recovery made of a run counts, beside what was planned.
+    micro = read_run_config(one).batch.micro_batch_size
+    write_recoveries(one, [Recovery(2, "cuda_oom", 5, 1.0, {"batch.micro_batch_size": 1})])
+    document = compare_runs([one, two])
+    assert document["settings"]["batch.micro_batch_size"] == [1, micro]
+    assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
+    assert document["results"]["attempts"] == [0, 0]
     with pytest.raises(UsageError, match="two runs"):
         compare_runs([one])
     two.run_yaml.write_text("a: [")
     with pytest.raises(UsageError, match="cannot be read as YAML"):
         compare_runs([one, two])
-
-
-def test_comparing_takes_what_recovery_made_of_a_run(tmp_path: Path) -> None:
-    one, two = (prepare_run(small_plan(), tmp_path / name) for name in ("one", "two"))
-    config = read_run_config(one)
-    micro = config.batch.micro_batch_size
-    changes = {"batch.micro_batch_size": 1, "batch.eval_micro_batch_size": 1}
-    write_recoveries(one, [Recovery(2, "cuda_oom", 5, 1.0, changes)])
-    document = compare_runs([one, two])
-    assert document["settings"]["batch.micro_batch_size"] == [1, micro]
-    assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
-    effective = with_recovery(config, one)
-    for key, values in document["settings"].items():
-        section, _, name = key.partition(".")
-        assert getattr(getattr(effective, section), name) == values[0]
-    assert document["results"]["attempts"] == [0, 0]

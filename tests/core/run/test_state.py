@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import time
+import threading
 from pathlib import Path
 
 from trainwiz.core.run.folder import RunFolder, write_atomic
-from trainwiz.core.run.lost import ProcessId, RunLock, identify, this_process
+from trainwiz.core.run.lost import ProcessId, RunLock, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 
 
@@ -42,41 +40,27 @@ def test_wrong_types_count_as_absent(tmp_path: Path) -> None:
     run.state_json.write_text(json.dumps(wrong))
     state = read_state(run)
     assert (state.status, state.supervisor, state.attempts, state.exit) == ("prepared", None, [], None)
-    # And inside.
+    # And inside; newer keys of a known state are let be.
     attempt = {"number": 1, "started_s": 2, "ended_s": "x", "set_aside": 5, "resume": [1], "exit": 3, "log_offset": {}}
     exit_ = {"code": 1, "message": None, "remedy": 4, "evidence": 5}
-    run.state_json.write_text(json.dumps({"status": "failed", "attempts": [attempt], "exit": exit_}))
+    newer = {"schema_version": 2, "status": "failed", "colour": 5, "attempts": [attempt], "exit": exit_}
+    run.state_json.write_text(json.dumps(newer))
     state = read_state(run)
     assert state.attempts == [Attempt(1, 2.0)]
     assert state.exit == RunExit(1, None, "")
-
-
-def test_a_zombie_has_ended() -> None:
-    child = subprocess.Popen(["sleep", "600"])
-    identity = identify(child.pid)
-    assert identity.is_alive()
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert not identity.is_alive()
-    child.wait()
-    assert identify(child.pid) is None
 
 
 def test_the_wall_clock_does_not_change_who_a_process_is() -> None:
     me = this_process()
     assert ProcessId(me.pid, me.create_time + 86_400, me.start_ticks).is_alive()
     assert not ProcessId(me.pid, me.create_time + 86_400, None).is_alive()
-    assert ProcessId(me.pid, me.create_time + 0.5, None).is_alive()
 
 
 def test_the_lock_is_for_one(tmp_path: Path) -> None:
     first = RunLock.take(tmp_path)
     assert RunLock.take(tmp_path) is None
-    began = time.monotonic()
-    assert RunLock.take(tmp_path, wait_s=0.3) is None
-    assert time.monotonic() - began >= 0.3
-    first.release()
-    second = RunLock.take(tmp_path)
+    threading.Timer(0.2, first.release).start()
+    second = RunLock.take(tmp_path, wait_s=20)
     second.release()
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trainwiz.core.launch.actions import FLOOR_S, StopWindow, StopWindowReader, last_save_s, window_of
+from trainwiz.core.launch.actions import FLOOR_S, StopWindow, StopWindowReader, window_of
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
 
@@ -41,7 +41,9 @@ def save(run: RunFolder, step: int, *, began_s: float, seconds: float | None) ->
 def test_several_processes_finish_a_step_of_38_minutes(tmp_path: Path) -> None:
     run = run_of(tmp_path, world_size=2)
     log(run, {"step": 1, "loss": 3.0, "step_s": STEP_S}, {"step": 2, "loss": 2.9, "step_s": 2000.0})
+    save(run, 1, began_s=100.0, seconds=500.0)
     save(run, 2, began_s=1000.0, seconds=20.0)
+    save(run, 3, began_s=2000.0, seconds=None)
     window = StopWindowReader(run).read(2, PLANNED)
     assert window == StopWindow(FLOOR_S + 1.25 * STEP_S + 2 * 20.0, "step", STEP_S, STEP_S, 20.0, "measured")
 
@@ -55,17 +57,12 @@ def test_a_single_process_waits_for_one_micro_batch(tmp_path: Path) -> None:
     assert window.window_s == pytest.approx(FLOOR_S + 1.25 * STEP_S / 651 + 2 * 30.0)
 
 
-def test_before_a_step_was_measured_the_plan_holds(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
-    log(run, {"step": 0, "eval_loss": 3.0}, {"step": 1, "step_s": None}, {"step": 1, "step_s": "NaN"})
-    assert StopWindowReader(run).read(1, PLANNED) is PLANNED
-    assert StopWindowReader(run).read(1, None) is None
-
-
 def test_it_follows_the_run(tmp_path: Path) -> None:
     run = run_of(tmp_path, accumulation=8)
     reader = StopWindowReader(run)
-    assert reader.read(None, PLANNED) is PLANNED
+    # Before a step was measured the plan holds.
+    log(run, {"step": 0, "eval_loss": 3.0}, {"step": 1, "step_s": None}, {"step": 1, "step_s": "NaN"})
+    assert reader.read(None, PLANNED) is PLANNED and reader.read(1, None) is None
     log(run, {"step": 1, "step_s": 80.0})
     first = reader.read(1, PLANNED)
     assert first.work_s == 10.0
@@ -80,16 +77,6 @@ def test_it_follows_the_run(tmp_path: Path) -> None:
     log(run, {"step": 22, "step_s": 8.0})
     again = reader.read(1, later)
     assert again.work_s == 0.5
-
-
-def test_the_last_whole_save_counts(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
-    assert last_save_s(tmp_path) is None
-    save(run, 9, began_s=100.0, seconds=500.0)
-    save(run, 10, began_s=1000.0, seconds=40.0)
-    save(run, 11, began_s=2000.0, seconds=None)
-    assert last_save_s(tmp_path) == 40.0
-    assert last_save_s(tmp_path / "gone") is None
 
 
 def test_the_document_reads_back_and_garbage_does_not() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +16,7 @@ import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
-from trainwiz.core.supervise.recorder import SHARE_OF_A_CORE, Recorder, SampleFile
-from trainwiz.core.telemetry.machine import MachineHistory, Peaks
+from trainwiz.core.supervise.recorder import Recorder, SampleFile
 
 from tests.core.supervise.conftest import system_lines as rows
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
@@ -99,47 +95,11 @@ def test_a_folder_that_is_gone_is_one_line_in_the_log(driver: FakeNvml, run: Run
     assert record(gone, lambda: len(rows(gone)) >= 2).problem is None
 
 
-def test_the_same_problem_is_said_once(
-    driver: FakeNvml, run: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries: list[float] = []
-
-    def full(self: Any, row: Any) -> None:
-        tries.append(row["time_s"])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(recorder_module.SampleFile, "append", full)
-    record(run, lambda: len(tries) >= 3)
-    assert len(said) == 1 and "No space left" in said[0]
-
-
-@pytest.mark.all
-def test_the_dearer_a_sample_the_longer_the_interval(
-    driver: FakeNvml, run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver.write([FakeGpu(processes={1: GIB}) for _ in range(8)])
-    spent_s: list[float] = []
-    plain_try = Recorder._try
-
-    def timed_try(step: Callable[[], object]) -> str | None:
-        started_s = time.thread_time()
-        problem = plain_try(step)
-        spent_s.append(time.thread_time() - started_s)
-        return problem
-
-    monkeypatch.setattr(Recorder, "_try", staticmethod(timed_try))
-    # A try to remember comes first; then each sample is followed by a try to thin.
-    record(run, lambda: len(rows(run)) >= 7)
-    samples_s = spent_s[1::2][1:]
-    times = [row["time_s"] for row in rows(run)][1:7]
-    assert times[-1] - times[0] >= 0.9 * sum(samples_s[:5]) / SHARE_OF_A_CORE
-
-
 def test_a_file_that_was_thinned_says_at_once_what_was_so_far(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A viewer enters the file near its end: without it, it would not know the peaks of what was left out."""
     monkeypatch.setattr(recorder_module, "SO_FAR_EVERY_BYTES", 4_000)
-    bounds = {"most_bytes": 20_000, "newest_bytes": 3_000, "older_bytes": 3_000}
-    monkeypatch.setattr(recorder_module, "SampleFile", lambda path: SampleFile(path, **bounds))
+    for name, bound in (("MOST_BYTES", 20_000), ("NEWEST_BYTES", 3_000), ("OLDER_BYTES", 3_000)):
+        monkeypatch.setattr(recorder_module, name, bound)
     one = Recorder(run, 1.0)
     thinned = 0
     for second in range(1_000):
@@ -165,8 +125,12 @@ def row(second: float, **more: Any) -> dict[str, Any]:
     return {"time_s": second, "gpus": [], "host": {"cpu_percent": 1.0}, "filler": "x" * 60, **more}
 
 
-def small(path: Path) -> SampleFile:
-    return SampleFile(path, most_bytes=60 * KIB, newest_bytes=20 * KIB, older_bytes=20 * KIB)
+@pytest.fixture
+def file(path: Path, monkeypatch: pytest.MonkeyPatch) -> SampleFile:
+    """With small bounds."""
+    for name, bound in (("MOST_BYTES", 60 * KIB), ("NEWEST_BYTES", 20 * KIB), ("OLDER_BYTES", 20 * KIB)):
+        monkeypatch.setattr(recorder_module, name, bound)
+    return SampleFile(path)
 
 
 def times(path: Path) -> list[float]:
@@ -182,10 +146,12 @@ def fill(file: SampleFile, seconds: range) -> int:
     return thinned
 
 
-def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly_spread(path: Path) -> None:
+def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly_spread(
+    path: Path, file: SampleFile
+) -> None:
     path.touch()
     path.chmod(0o640)
-    file, largest, thinned = small(path), 0, 0
+    largest = thinned = 0
     for start in range(0, 20_000, 50):
         thinned += fill(file, range(start, start + 50))
         largest = max(largest, path.stat().st_size)
@@ -201,28 +167,6 @@ def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly
     assert path.stat().st_mode & 0o777 == 0o640, "as readable as the one before"
 
 
-def test_peaks_of_rows_that_are_gone_are_still_known(path: Path) -> None:
-    """As the recorder writes it: `so_far` beside some rows."""
-    file, so_far = small(path), Peaks()
-    for second in range(3_000):
-        one = row(float(second))
-        one["gpus"] = [{"index": 0, "uuid": "GPU-a", "memory_used_bytes": 9_000 if second == 101 else 50}]
-        one["processes"] = [{"pid": 7, "role": "trainer", "rss_bytes": 777 if second == 101 else 5}]
-        one["host"]["disk_free_bytes"] = 1_000_000 - second * 10
-        so_far.add(one)
-        if second % 50 == 0:
-            one["so_far"] = so_far.to_json()
-        file.append(one)
-        file.thin()
-    assert 101 not in times(path)
-    history = MachineHistory()
-    history.add_rows(JsonLinesTail(path, window_bytes=15 * KIB).read_new())
-    assert history.peak_memory_bytes(on_cpu=False) == 9_000
-    assert history.peak_memory_bytes(on_cpu=True) == history.so_far.peak_job_rss_bytes == 777
-    assert history.host().disk_span_s == pytest.approx(2_999, abs=60), "the disk was watched all the time"
-    assert history.host().disk_lasts_s == pytest.approx((1_000_000 - 29_990) / 10, rel=0.01)
-
-
 def test_half_a_line_of_a_killed_keeper_spoils_no_other(path: Path) -> None:
     path.write_text('{"time_s": 1.0}\n{"time_s": 2.0, "gp')
     SampleFile(path).append({"time_s": 3.0})
@@ -231,15 +175,9 @@ def test_half_a_line_of_a_killed_keeper_spoils_no_other(path: Path) -> None:
     assert tail.garbage_lines == 1
 
 
-def test_lines_that_are_no_samples_do_not_stop_it(path: Path) -> None:
+def test_a_clock_that_was_set_back_costs_no_samples(path: Path, file: SampleFile) -> None:
+    # Lines that are no samples do not stop it.
     path.write_bytes(b'\xff\xfe garbage\n[]\n{"time_s": "soon"}\n{"time_s": 1e999e}\n' + b"z" * 40 * KIB + b"\n")
-    fill(small(path), range(100, 700))
-    kept = times(path)
-    assert kept[0] == 100.0 and kept[-1] == 699.0
-
-
-def test_a_clock_that_was_set_back_costs_no_samples(path: Path) -> None:
-    file = small(path)
     fill(file, range(10_000, 12_000))
     fill(file, range(500, 4_000))
     kept = times(path)
@@ -249,66 +187,19 @@ def test_a_clock_that_was_set_back_costs_no_samples(path: Path) -> None:
     assert path.stat().st_size <= 61 * KIB
 
 
-def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = small(path)
-
+def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(
+    path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        fill(file, range(2_000))
-    tries = len(times(path))
-    assert [entry.name for entry in path.parent.iterdir()] == ["system.jsonl"], "nothing half-made stays"
-    fill(file, range(tries, tries + 10))
-    assert len(times(path)) == tries + 10
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            fill(file, range(2_000))
+        tries = len(times(path))
+        assert [entry.name for entry in path.parent.iterdir()] == ["system.jsonl"], "nothing half-made stays"
+        fill(file, range(tries, tries + 10))
+        assert len(times(path)) == tries + 10
     assert fill(file, range(tries + 10, tries + 400)) > 0
     assert path.stat().st_size <= 61 * KIB
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from trainwiz.core.supervise.recorder import SampleFile
-file = SampleFile(Path(sys.argv[1]), most_bytes=40_000, newest_bytes=10_000, older_bytes=10_000)
-print("ready", flush=True)
-second = int(sys.argv[2])
-while True:
-    file.append({"time_s": float(second), "filler": "x" * 100})
-    file.thin()
-    second += 1
-"""
-
-
-@pytest.mark.all
-def test_killed_at_any_moment_it_is_one_whole_file(path: Path) -> None:
-    start = 0
-    for _ in range(8):
-        command = [sys.executable, "-c", WRITER, str(path), str(start)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout.readline() == "ready\n"
-            time.sleep(0.15)
-            writer.send_signal(signal.SIGKILL)
-        tail = JsonLinesTail(path)
-        found = [one["time_s"] for one in tail.read_new()]
-        assert found == sorted(found) and found[0] == 0.0
-        assert found[-1] > start
-        assert tail.garbage_lines <= 8
-        assert path.stat().st_size < 50_000
-        start = int(found[-1]) + 1
-
-
-def test_what_was_read_by_an_offset_is_read_anew(path: Path) -> None:
-    file = small(path)
-    fill(file, range(300))
-    tail = JsonLinesTail(path)
-    assert len(tail.read_new()) == 300
-    seconds = iter(range(300, 5_000))
-    while not fill(file, range(first := next(seconds), first + 1)):
-        pass
-    found = tail.read_new()
-    assert tail.resets == 1
-    assert [one["time_s"] for one in found] == times(path)
-    file.append(row(9_999.0))
-    assert [one["time_s"] for one in tail.read_new()] == [9_999.0]

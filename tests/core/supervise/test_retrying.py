@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from trainwiz.core.launch.start import stop_run
 from trainwiz.core.run.attempts import attempt_words, read_recoveries
 from trainwiz.core.supervise.attempt import CannotStart, renew
 
-from tests.core.supervise.conftest import LIGHT_LAUNCHER, Started, Starter, assert_gone, until
+from tests.core.supervise.conftest import Started, Starter, assert_gone, until
 from tests.core.supervise.test_recovery import SETUP
 from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml
 
@@ -47,7 +46,7 @@ def test_out_of_memory_goes_on_with_the_command_of_its_smaller_batch(start: Star
         if len(state.attempts) == 2 and state.workers and not environment:
             environment = Path(f"/proc/{state.workers[0].pid}/environ").read_bytes()
         time.sleep(0.01)
-    assert seen == {"starting", "running"} and state.status == "finished"
+    assert seen <= {"starting", "running"} and state.status == "finished"
     first, second = state.attempts
     assert (first.status, first.because, first.changes) == ("failed", None, {})
     assert first.exit["cause"] == "cuda_oom" and first.ended_s is not None
@@ -60,23 +59,10 @@ def test_out_of_memory_goes_on_with_the_command_of_its_smaller_batch(start: Star
     assert_gone(one.mark)
 
 
-def test_what_passes_is_tried_a_stated_number_of_times(start: Starter) -> None:
-    one = start(FAIL_AT=3, FAIL_WITH=NCCL, setup=replace(SETUP, max_restarts=1))
-    state = one.wait(lambda state: state.has_ended)
-    assert state.status == "failed" and state.exit.cause == "nccl_error"
-    assert len(state.attempts) == 2
-    assert "1 times" in (state.attempts[-1].not_retried or "")
-    assert_gone(one.mark)
-
-
-@pytest.mark.parametrize("victim", ["launcher", pytest.param("trainer", marks=[pytest.mark.all, pytest.mark.real])])
-def test_a_kill_from_outside_is_made_good_and_a_stop_in_the_next_attempt_keeps_its_work(
-    start: Starter, victim: str
-) -> None:
-    one = start(EXTRA=1, STEP_S=0.1, processes=1 if victim == "trainer" else None, setup=SETUP)
+def test_a_kill_from_outside_is_made_good_and_a_stop_in_the_next_attempt_keeps_its_work(start: Starter) -> None:
+    one = start(EXTRA=1, STEP_S=0.1, setup=SETUP)
     one.wait_for_steps(11)
-    state = one.wait(lambda state: bool(state.workers))
-    os.kill(one.launcher() if victim == "launcher" else state.workers[0].pid, signal.SIGKILL)
+    os.kill(one.launcher(), signal.SIGKILL)
     state = one.wait(lambda state: len(state.attempts) == 2 and state.status == "running")
     first, second = state.attempts
     assert first.status == "failed" and "SIGKILL" in first.exit["message"]
@@ -131,37 +117,30 @@ log.rename(log.with_name("before.log"))
 log.mkdir()
 print(json.dumps({"command": sys.argv[2:], "environment": {}, "setup": None}))
 """
-ERROR = """print('{"error": "run.yaml is broken."}')"""
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [(ERROR, "run.yaml is broken."), (SPOILER, "could not be written (Is a directory)")],
-    ids=["an error", "a folder in the way"],
-)
-def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter, code: str, said: str) -> None:
+def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter) -> None:
     run = start.folder()
-    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", code, str(run.path), *start.command(run)])
+    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", SPOILER, str(run.path), *start.command(run)])
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "failed" and state.exit.cause == "cuda_oom"
     (attempt,) = state.attempts
-    assert said in (attempt.not_retried or "")
-    assert code is SPOILER or read_recoveries(one.run) == []
+    assert "could not be written (Is a directory)" in (attempt.not_retried or "")
     assert_gone(one.mark)
 
 
 def test_what_the_child_says_that_writes_the_next_attempt() -> None:
     answer = {"command": ["x"], "environment": {}, "setup": None}
     assert renew([sys.executable, "-c", f"import json; print(json.dumps({answer!r}))"], {}) == answer
-    for code, said in (("raise SystemExit('no such module')", "(no such module)"), ("", "(it said nothing)")):
+    error = """print('{"error": "run.yaml is broken."}')"""
+    silent = (("raise SystemExit('no such module')", "(no such module)"), ("", "(it said nothing)"))
+    for code, said in (*silent, (error, "run.yaml is broken.")):
         with pytest.raises(CannotStart) as caught:
             renew([sys.executable, "-c", code], {})
         assert said in str(caught.value)
 
 
 # A stop, its window, and what is verified afterwards.
-
-SAVER = [sys.executable, "-c", LIGHT_LAUNCHER, str(Path(__file__).with_name("slow_saver.py")), "."]
 
 
 def gpu(held_bytes: int, processes: dict[int, int]) -> FakeGpu:
@@ -198,7 +177,7 @@ def test_the_window_follows_what_is_measured_and_gpu_memory_is_verified_given_ba
         monkeypatch.setenv(name, value)
     run, step_s = start.folder(), 38 * 60
     run.plan_json.write_text(json.dumps({"batch": {"accumulation": 651, "world_size": 1}}))
-    one = start(run, command=SAVER, SAID_STEP_S=step_s)
+    one = start(run, SAID_STEP_S=step_s)
     state = one.wait(lambda state: state.window is not None)
     assert (state.window["work"], state.window["work_s"]) == ("micro_step", pytest.approx(step_s / 651))
     assert state.grace_s == state.window["window_s"] == pytest.approx(60 + 1.25 * step_s / 651)
@@ -216,8 +195,8 @@ def test_the_window_follows_what_is_measured_and_gpu_memory_is_verified_given_ba
 
 
 def test_a_save_that_still_grows_is_not_cut(start: Starter) -> None:
-    # No step is measured (0 s), so the window stays at what the state says.
-    one = start(start.folder(grace_s=1.0), command=SAVER, SAID_STEP_S=-1, SAVE_S=4)
+    # No step is measured, so the window stays at what the state says.
+    one = start(start.folder(grace_s=1.0), SAVE_S=4)
     one.wait_for_steps(2)
     state = stop_run(one.run)
     assert state.status == "stopped" and "was killed" not in state.exit.message

@@ -1,7 +1,7 @@
 """A stand-in for the training: what the keeper can see of one, without torch. Started by a real accelerate.
 
 Environment: STEPS, STEP_S, FAIL_AT (step of an exception), FAIL_WITH (its text), FAIL_ONCE, IGNORE_STOP, EXTRA (start children that hold to nothing),
-PREPARE_S (seconds before the training begins), SAID_STEP_S (step_s of its lines).
+PREPARE_S (seconds before the training begins), SAID_STEP_S (step_s of its lines), SAVE_S (seconds of the save of a stop).
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ def save(step: int) -> None:
     """A whole checkpoint, its record last, as the Trainer writes it."""
     folder = Path(f"checkpoint-{step}")
     folder.mkdir()
+    ready = time.monotonic() + (float(os.environ.get("SAVE_S", "0")) if stop_asked else 0.0)
+    with (folder / "growing").open("wb", 0) as file:
+        while time.monotonic() < ready:
+            file.write(b"0" * 1000)
+            time.sleep(0.05)
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
     (folder / "config.json").write_text("{}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_a_folder_that_goes_away_under_its_viewer_is_told_and_found_again(tmp_pa
 
 def test_a_keeper_that_does_not_write_is_told_and_a_run_that_stands_still_names_no_finish(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    update(folder, machine=machine_identity(), supervisor=this_process().to_json(), heartbeat_s=NOW_S - 300)
+    update(folder, machine=machine_identity(), supervisor=asdict(this_process()), heartbeat_s=NOW_S - 300)
     snapshot = source_of(folder).read_all()
     assert snapshot.status == "running"
     assert [item.text for item in snapshot.advice if item.code == "keeper_silent"] == [

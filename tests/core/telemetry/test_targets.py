@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def make_run(path: Path, status: str = "finished", started_s: float = NEW_S) -> 
     run.run_yaml.write_text("model: {}\n")
     document = {"status": status, "name": path.name, "model": "esm2", "started_s": started_s, "created_s": started_s}
     if status == "running":
-        document |= {"machine": machine_identity(), "supervisor": this_process().to_json()}
+        document |= {"machine": machine_identity(), "supervisor": asdict(this_process())}
     write_json_atomic(run.state_json, document)
     return run
 

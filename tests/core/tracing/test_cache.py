@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -42,16 +41,15 @@ def broken_files() -> list[bytes]:
     result = RESULT.to_json()
     whole = {"request": request().to_json(), "result": result}
     wrong_kind = [{"name": "forward", "parts": {"weights": "7"}}]
-    too_large = [{"name": "forward", "parts": {"weights": 10**400}}]
     of_results: list[Any] = [
-        {"training": []}, {"training": 3}, {"training": wrong_kind}, {"training": too_large}, {"parameters": -1},
-        {"flops": float("nan")}, {"flops": 10**400}, {"tier": "layers"}, {"unknown": 1},
+        {"training": []}, {"training": 3}, {"training": wrong_kind}, {"parameters": 10**400}, {"flops": float("nan")},
+        {"tier": "layers"}, {"unknown": 1},
     ]  # fmt: skip
     documents = [
-        [], {"result": result}, {**whole, "request": request(micro_batch=2).to_json()}, {**whole, "result": None},
+        {"result": result}, {**whole, "request": request(micro_batch=2).to_json()}, {**whole, "result": None},
         *({**whole, "result": {**result, **changes}} for changes in of_results),
     ]  # fmt: skip
-    return [b"", b"{", b"\xff\xfe", b"[" * 100_000, *(json.dumps(document).encode() for document in documents)]
+    return [b"{", b"\xff\xfe", b"[" * 100_000, *(json.dumps(document).encode() for document in documents)]
 
 
 @each("content", broken_files())
@@ -78,23 +76,3 @@ def test_the_ones_that_were_used_last_stay(tmp_path: Path) -> None:
     kept = [size for size in range(1, 12) if cache.file(request(micro_batch=size), "full").exists()]
     assert kept == [1, 8, 9, 10, 11]
     assert not (tmp_path / ".left.123.tmp").exists()
-
-
-def test_a_reader_never_meets_half_a_trace(tmp_path: Path) -> None:
-    cache = TraceCache(tmp_path)
-    cache.put(request(), "full", RESULT)
-    seen: list[TraceResult | None] = []
-    done = threading.Event()
-
-    def read() -> None:
-        while not done.is_set():
-            seen.append(cache.get(request(), "full"))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for _ in range(200):
-        cache.put(request(), "full", RESULT)
-    done.set()
-    reader.join()
-    assert seen
-    assert set(seen and [one == RESULT for one in seen]) == {True}

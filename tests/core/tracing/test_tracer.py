@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from trainwiz.core.tracing.request import TraceCache, TraceProblem, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker, tracer_command
 
-from tests.core.estimate.trace.requests import M2M
 from tests.core.tracing.requests import REQUEST
 from tests.each import each
 
@@ -44,14 +42,23 @@ def worker() -> Iterator[TraceWorker]:
         yield made
 
 
-def test_both_tiers_come_from_one_warm_process_and_its_next_fork_gives_the_same(worker: TraceWorker) -> None:
-    layers, full, again = (worker.ask(SMALL, tier, WAIT_S) for tier in ("layers", "full", "full"))
-    assert isinstance(layers, TraceResult) and isinstance(full, TraceResult) and isinstance(again, TraceResult)
+def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
+    layers, full = (worker.ask(SMALL, tier, WAIT_S) for tier in ("layers", "full"))
+    assert isinstance(layers, TraceResult) and isinstance(full, TraceResult)
     assert (layers.tier, full.tier) == ("layers", "full")
     assert layers.allocated_bytes == pytest.approx(full.allocated_bytes, rel=0.02)
     assert full.reserved_bytes is not None and full.reserved_bytes >= full.allocated_bytes
-    assert replace(again, seconds=full.seconds) == full
-    assert worker.state == "ready"
+
+
+@pytest.mark.all
+def test_a_fork_and_a_new_process_say_the_same(worker: TraceWorker) -> None:
+    asked = replace(SMALL, accumulation=2, generation_length=8, beams=2)
+    with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as alone:
+        spawned = alone.ask(asked, "layers", WAIT_S)
+    forked = worker.ask(asked, "layers", WAIT_S)
+    assert isinstance(spawned, TraceResult) and isinstance(forked, TraceResult)
+    assert len(forked.evaluation) == 4 and "extended" in forked.note
+    assert replace(forked, seconds=spawned.seconds) == spawned
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -82,37 +89,14 @@ def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker
     ("config", "code"),
     [
         ('{"model_type": "no-such-model"}', "unknown_model"),
-        ('{"hidden_size": 3}', "invalid_config"),
-        ('{"model_type": "llama", "hidden_size": "wide"}', "invalid_config"),
-        ('{"model_type": "odd", "auto_map": {"AutoModel": "x.y"}}', "remote_code"),
-        ("[1, 2]", None),
-        ("not json", None),
+        ("not json", "invalid_config"),
     ],
 )
-def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, code: str | None) -> None:
+def test_what_cannot_be_built_is_one_sentence(worker: TraceWorker, config: str, code: str) -> None:
     for tier in ("layers", "full"):
         answer = worker.ask(replace(SMALL, model_config=config), tier, WAIT_S)  # type: ignore[arg-type]
-        assert isinstance(answer, TraceProblem)
-        assert code is None or answer.code == code
-        assert "\n" not in answer.message
-        assert "Traceback" not in answer.message
-    assert worker.state == "ready"
-
-
-@each("config", [{**M2M, "encoder_layers": 12, "decoder_layers": 12}, LLAMA])
-def test_an_evaluation_traced_beside_the_training_is_the_same(worker: TraceWorker, config: dict[str, Any]) -> None:
-    """Gradients of earlier micro-batches, which the step ends with, are not there while it evaluates."""
-    pair = config is not LLAMA
-    asked = replace(
-        SMALL, model_config=json.dumps(config), accumulation=2, generation_length=8, beams=2,
-        task="seq2seq" if pair else "causal-lm", target_length=16 if pair else 0,
-    )  # fmt: skip
-    with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as alone:
-        after = alone.ask(asked, "layers", WAIT_S)
-    beside = worker.ask(asked, "layers", WAIT_S)
-    assert isinstance(after, TraceResult) and isinstance(beside, TraceResult)
-    assert len(beside.evaluation) == 4 and "extended" in beside.note
-    assert replace(beside, seconds=after.seconds) == after
+        assert isinstance(answer, TraceProblem) and answer.code == code
+        assert "\n" not in answer.message and "Traceback" not in answer.message
 
 
 def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
@@ -135,6 +119,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.all
 def test_a_client_holds_no_torch_and_leaves_no_tracer(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('the folder of the client is not searched')")
     command = [sys.executable, "-P", "-c", CLIENT, json.dumps(SMALL.to_json())]

@@ -1,6 +1,6 @@
 """Entry of a training process that also notes which rows each optimizer step sees, in the run folder.
 
-samples-rank<N>.jsonl: {"step", "rows": a fingerprint for each row that counts, "labels": of the whole window, all ranks}.
+samples-rank<N>.jsonl, which `samples` reads: {"step", "rows": a fingerprint for each row that counts, "labels": of the whole window, all ranks}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trainwiz.core.training.__main__ import main
 from trainwiz.core.training.batches import IGNORED, ROW_LENGTHS
 from trainwiz.core.training.trainer import RunTrainer
 
@@ -58,6 +57,21 @@ def note_samples() -> None:
     RunTrainer.get_batch_samples = noted  # type: ignore[method-assign]
 
 
+def samples(folder: Path) -> dict[int, dict[str, Any]]:
+    """Step -> rows of all ranks (sorted), labels, micro-batches, as the step was done at last."""
+    steps: dict[int, dict[str, Any]] = {}
+    files = sorted(folder.glob("samples-rank*.jsonl"))
+    for file in files:
+        last = {line["step"]: line for line in map(json.loads, file.read_text().splitlines())}
+        for step, line in last.items():
+            found = steps.setdefault(step, {"rows": [], "labels": line["labels"]})
+            assert found["labels"] == line["labels"]
+            found["rows"] += line["rows"]
+    return {step: {**found, "rows": sorted(found["rows"])} for step, found in steps.items()}
+
+
 if __name__ == "__main__":
+    from trainwiz.core.training.__main__ import main
+
     note_samples()
     main()

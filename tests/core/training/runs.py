@@ -1,14 +1,20 @@
-"""Run folders for tests: the smallest ESM-2 on a few sample proteins, started as users' runs are."""
+"""Run folders for tests: the tiny models of the catalogue on a few rows of the samples, started as users' runs are.
+
+A training of one process is forked from a server that has loaded torch already, which saves ten seconds of processor time;
+its environment is what `accelerate launch` makes of the run's accelerate.yaml.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +23,8 @@ import yaml
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
+
+from tests.fakes.descendants import descendants
 
 TRAIN_S = 900
 BUILD_AND_TRAIN_S = 1200
@@ -49,10 +57,33 @@ TINY: dict[str, Any] = {
 }
 
 
+CHAT = [{"name": "sample-chat", "text_column": "prompt", "target_column": "response", "max_rows": 150}]
+PAIRS = [{"name": "sample-pairs", "text_column": "source", "target_column": "target", "max_rows": 150}]
+
+
 def tiny_config(**changes: Any) -> RunConfig:
     """A complete config; keys of `changes` are paths with "__" for "."."""
     values = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
     values["model.architecture"] = load_models()["esm2-tiny"].architecture
+    return RunConfig().with_values(values, "you")
+
+
+def text_config(model: str, **changes: Any) -> RunConfig:
+    """The same for a tiny text model of the catalogue, on chat or on pairs."""
+    spec = load_models()[model]
+    chat = spec.task == "causal-lm"
+    values = {
+        **TINY,
+        "task": spec.task,
+        "model.name": model,
+        "model.architecture": spec.architecture,
+        "data.sources": CHAT if chat else PAIRS,
+        "batch.target_length": None if chat else 24,
+        "training.max_steps": 8,
+        "checkpoint.every_steps": 4,
+        **{key.replace("__", "."): value for key, value in changes.items()},
+    }
+    values.pop("model.architecture_overrides")
     return RunConfig().with_values(values, "you")
 
 
@@ -64,21 +95,61 @@ def write_run(folder: Path, config: RunConfig) -> Path:
     return folder
 
 
-def start(folder: Path, config: RunConfig, *arguments: str) -> subprocess.Popen[bytes]:
-    """accelerate, launched as launch.sh does, in a session of its own."""
-    launch = [sys.executable, "-m", "accelerate.commands.launch", *launch_command(config)[2:], *arguments]
+class Forked:
+    """A training that the server has forked, with what tests ask of a Popen."""
+
+    def __init__(self, folder: Path, launch: list[str], environment: dict[str, str], recording: bool) -> None:
+        (folder / "train.log").touch()
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(["tests.core.training.forked"])
+        self._process = server.Process(target=_fork, args=(folder, launch, environment, recording))
+        self._process.start()
+        self.pid: int = self._process.pid  # type: ignore[assignment]
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a forked training", timeout or 0)
+        return self._process.exitcode
+
+
+def _fork(*given: Any) -> None:
+    from tests.core.training.forked import train_forked
+
+    train_forked(*given)
+
+
+Training = subprocess.Popen[bytes] | Forked
+
+
+def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False, forked: bool = True) -> Training:
+    """In a session of its own, launched as launch.sh does; `recording` notes the rows of each step (recording.py)."""
+    launch = [*launch_command(config)[2:], *arguments]
     # The same ninja as in users' runs: two versions of it compile DeepSpeed's parts over and over.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore", "PATH": path}
+    if forked and config.engine.strategy == "single" and not config.engine.compile:
+        return Forked(folder, launch, environment, recording)
+    if recording:
+        at = launch.index("-m")
+        launch[at : at + 2] = [str(Path(__file__).with_name("recording.py"))]
     with (folder / "train.log").open("ab") as log:
         return subprocess.Popen(
-            launch, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, "-m", "accelerate.commands.launch", *launch],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
 
-def train(folder: Path, config: RunConfig, *arguments: str) -> dict[str, Any]:
+def train(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> dict[str, Any]:
     """Run to the end; the outcome. The log is in the message when it fails."""
-    process = start(folder, config, *arguments)
+    process = start(folder, config, *arguments, recording=recording)
     built = config.engine.offload != "none"
     try:
         code: int | None = process.wait(BUILD_AND_TRAIN_S if built else TRAIN_S)
@@ -91,29 +162,46 @@ def train(folder: Path, config: RunConfig, *arguments: str) -> dict[str, Any]:
     return json.loads((folder / "outcome.json").read_text())
 
 
-def stop_at(folder: Path, process: subprocess.Popen[bytes], step: int) -> None:
-    """SIGTERM to the whole session, loader workers included, once `step` is logged."""
-    deadline = time.monotonic() + 200
-    while not any(line.get("step", 0) >= step for line in metrics(folder)):
-        assert process.poll() is None and time.monotonic() < deadline, (folder / "train.log").read_text()[-4000:]
-        time.sleep(0.02)
-    launcher = process.pid
-    for pid in _members(launcher):
-        if pid != launcher:
-            os.kill(pid, signal.SIGTERM)
+def log_of(folder: Path) -> str:
+    return (folder / "train.log").read_text(errors="replace")[-4000:]
 
 
-def _members(session: int) -> list[int]:
-    members = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            if int(stat.rsplit(")", 1)[1].split()[3]) == session:
-                members.append(int(entry.name))
-    return members
+def stop_when(folder: Path, process: Training, due: Callable[[], bool]) -> dict[str, Any]:
+    """SIGTERM to every process of the training once `due`, loader workers included, as the keeper does; the outcome."""
+    try:
+        deadline = time.monotonic() + 200
+        while not due():
+            assert process.poll() is None and time.monotonic() < deadline, log_of(folder)
+            time.sleep(0.02)
+        for pid in (*([process.pid] if isinstance(process, Forked) else []), *descendants(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        assert process.wait(100) == 0, log_of(folder)
+    finally:
+        for pid in (*descendants(process.pid), process.pid):
+            if process.poll() is None:
+                os.kill(pid, signal.SIGKILL)
+    return json.loads((folder / "outcome.json").read_text())
+
+
+def stop_at(folder: Path, process: Training, step: int) -> dict[str, Any]:
+    """`stop_when` the step is logged."""
+    return stop_when(folder, process, lambda: any(line.get("step", 0) >= step for line in metrics(folder)))
+
+
+def different_tensors(first: Path, second: Path) -> list[str]:
+    """Names of tensors that are not equal bit for bit, over all safetensors files of two folders."""
+    import torch
+    from safetensors.torch import load_file
+
+    names = sorted(path.name for path in first.glob("*.safetensors"))
+    assert names and names == sorted(path.name for path in second.glob("*.safetensors"))
+    found = []
+    for name in names:
+        one, two = load_file(first / name), load_file(second / name)
+        assert one.keys() == two.keys() and len(one) > 3
+        found += [key for key in one if not torch.equal(one[key], two[key])]
+    return found
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -1,21 +1,26 @@
-"""build_model for every tiny model of the catalogue: from scratch, from a folder, from a checkpoint."""
+"""Models: from scratch, from a folder, from a checkpoint; with adapters; and what is refused."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file, save_file
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.model import build_model, may_skip_weights
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
-from transformers import PreTrainedTokenizerBase
+from trainwiz.core.training.weights import merged
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
-from tests.core.training.runs import tiny_config
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config, tiny_config
 from tests.core.training.tokenizers_for_tests import small_tokenizer
+from tests.each import each
 
 TINY_TEXT_MODELS = [
     name for name in load_models() if name.endswith("-tiny") and load_models()[name].task != "masked-lm"
@@ -32,13 +37,13 @@ def same_tensors(first: torch.nn.Module, second: torch.nn.Module) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("name", TINY_TEXT_MODELS)
+@each("name", TINY_TEXT_MODELS)
 def test_from_scratch_and_back_from_its_checkpoint(
     name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     config = text_config(name)
     model = build_model(config, None, tmp_path, tokenizer)
-    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert not (tmp_path / "base_model").exists()
     settings = model.generation_config
     assert (settings.pad_token_id, settings.eos_token_id) == (tokenizer.pad_token_id, tokenizer.eos_token_id)
@@ -95,19 +100,226 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tokenizer: PreTrainedTokeni
         build_model(config, checkpoint, tmp_path, tokenizer)
 
 
-def test_esm_leaves_weights_without_a_gradient(tmp_path: Path) -> None:
+def test_esm_is_the_same_from_its_checkpoint_and_leaves_weights_without_a_gradient(tmp_path: Path) -> None:
     """Its contact head; DistributedDataParallel stops at the second step when it is not told."""
-    model = build_model(tiny_config(), None, tmp_path, None)
+    model = build_model(tiny_config(), None, Path(), None)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    model.save_pretrained(tmp_path)
+    assert same_tensors(build_model(tiny_config(), tmp_path, Path(), None), model)
     assert may_skip_weights(model)
     model(input_ids=torch.tensor([[0, 5, 6, 2]])).logits.sum().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] != []
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", torch.float32), ("fp16", torch.float32), ("bf16-true", torch.bfloat16)]
-)
-def test_weights_that_train_are_float32_under_mixed_precision(
-    precision: str, dtype: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+class Opens:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (self.path, "w")
+
+
+def test_pretrained_weights_from_a_folder_and_from_a_pickle_that_runs_nothing(tmp_path: Path) -> None:
+    model = build_model(tiny_config(), None, Path(), None)
+    model.save_pretrained(tmp_path)
+    config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
+    loaded = build_model(config, None, Path(), None)
+    assert torch.equal(loaded.lm_head.bias, model.lm_head.bias)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    assert torch.equal(build_model(config, None, Path(), None).lm_head.bias, model.lm_head.bias)
+    ran = tmp_path / "ran"
+    torch.save({**model.state_dict(), "more": Opens(ran)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="hold more than tensors"):
+        build_model(config, None, Path(), None)
+    assert not ran.exists()
+
+
+def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = text_config("gpt2-tiny", engine__precision=precision)
-    assert {parameter.dtype for parameter in build_model(config, None, tmp_path, tokenizer).parameters()} == {dtype}
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "of-its-own",
+                "architectures": ["OwnForMaskedLM"],
+                "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"},
+            }
+        )
+    )
+    ran = tmp_path / "ran"
+    (tmp_path / "own.py").write_text(f"open({str(ran)!r}, 'w').close()")
+    config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        build_model(config, None, Path(), None)
+    assert not ran.exists()
+    config.model.trust_remote_code = True
+    with pytest.raises(Exception, match="OwnConfig"):
+        build_model(config, None, Path(), None)
+    assert ran.exists()
+
+
+def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
+    config = tiny_config()
+    config.model.architecture = {"model_type": "bert", "vocab_size": 33}
+    with pytest.raises(UsageError, match="'bert'"):
+        build_model(config, None, Path(), None)
+    config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
+        build_model(config, None, Path(), None)
+
+
+def lora(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, **changes: Any) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
+    return build_model(text_config(name, peft__method="lora", **changes), None, folder, tokenizer)
+
+
+def train_a_little(model: Any, steps: int = 3) -> None:
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=0.05)
+    for _ in range(steps):
+        inputs = torch.randint(5, 60, (2, 9))
+        model(input_ids=inputs, labels=inputs).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def base_tensors(model: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items() if "lora_" not in name}
+
+
+@each("name", ["gpt2-tiny", "qwen2-tiny", "t5-chat-tiny"])
+def test_training_moves_the_adapters_and_nothing_else(
+    name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = lora(name, tmp_path, tokenizer)
+    before = base_tensors(model)
+    adapters = {key: weight.clone() for key, weight in model.named_parameters() if weight.requires_grad}
+    train_a_little(model)
+    after = base_tensors(model)
+    assert len(before) > 15 and [key for key in before if not torch.equal(before[key], after[key])] == []
+    moved = [
+        key for key, weight in model.named_parameters() if key in adapters and not torch.equal(weight, adapters[key])
+    ]
+    assert sorted(moved) == sorted(adapters)
+
+
+@each(("name", "its_own"), [("qwen2-tiny", "q_proj"), ("gpt2-tiny", "c_attn")])
+def test_a_target_that_the_model_lacks_is_told_with_the_names_that_it_has(
+    name: str, its_own: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=rf"no module 'query', 'nope'; .*\b{its_own}\b") as caught:
+        lora(name, tmp_path, tokenizer, peft__targets=["query", its_own, "nope"])
+    assert caught.value.findings[0].code == "unknown_lora_target"
+
+
+def test_a_checkpoint_holds_the_adapter_alone_and_resumes_on_the_saved_base_or_is_refused(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = lora("qwen2-tiny", tmp_path, tokenizer)
+    train_a_little(model)
+    checkpoint = tmp_path / "checkpoint-3"
+    model.save_pretrained(checkpoint)
+    weights = [path.name for path in checkpoint.iterdir() if path.suffix in (".safetensors", ".bin")]
+    assert weights == ["adapter_model.safetensors"]
+    config = text_config("qwen2-tiny", peft__method="lora", training__seed=99)
+    torch.manual_seed(4)
+    again: Any = build_model(config, checkpoint, tmp_path, tokenizer)
+    assert same_tensors(again, model)
+    trained = [[n for n, w in one.named_parameters() if w.requires_grad] for one in (again, model)]
+    assert trained[0] == trained[1]
+    shutil.rmtree(tmp_path / "base_model")
+    with pytest.raises(UsageError, match=r"base_model is missing: the adapters of checkpoint-3"):
+        build_model(config, checkpoint, tmp_path, tokenizer)
+
+
+def test_another_base_moves_the_first_one_aside(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    first = lora("qwen2-tiny", tmp_path, tokenizer)
+    torch.manual_seed(0)
+    lora("qwen2-tiny", tmp_path, tokenizer)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base_model"]
+    torch.manual_seed(1)
+    lora("qwen2-tiny", tmp_path, tokenizer)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base_model", "base_model.old-1"]
+    old = AutoModelForCausalLM.from_pretrained(tmp_path / "base_model.old-1")
+    assert torch.equal(old.lm_head.weight, first.get_base_model().lm_head.weight)
+
+
+@each("name", ["qwen2-tiny", "gpt2-tiny"])
+def test_merged_and_unmerged_load_back_with_the_same_logits(
+    name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = lora(name, tmp_path, tokenizer)
+    train_a_little(model)
+    model.eval()
+    inputs = torch.randint(5, 60, (2, 9))
+    with torch.no_grad():
+        live = model(input_ids=inputs).logits
+        with model.disable_adapter():
+            base = model(input_ids=inputs).logits
+    model.save_pretrained(tmp_path / "alone")
+    whole = merged(model)
+    assert not isinstance(whole, PeftModel)
+    whole.save_pretrained(tmp_path / "merged")
+    loaded = [
+        AutoPeftModelForCausalLM.from_pretrained(tmp_path / "alone"),
+        AutoModelForCausalLM.from_pretrained(tmp_path / "alone"),
+        AutoModelForCausalLM.from_pretrained(tmp_path / "merged"),
+    ]
+    with torch.no_grad():
+        logits = [one.eval()(input_ids=inputs).logits for one in loaded]
+    assert (live - base).abs().max() > 0.01
+    assert torch.equal(logits[0], live) and torch.equal(logits[1], live)
+    assert torch.allclose(logits[2], live, atol=1e-5)
+
+
+def test_a_cached_hub_model_is_named_by_its_hub_id(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "models--some--model" / "snapshots" / "abc"
+    build_model(text_config("gpt2-tiny"), None, tmp_path, tokenizer).save_pretrained(snapshot)
+    changes = {"model__name": "some/model", "model__init": "pretrained", "model__architecture": None}
+    model = lora("gpt2-tiny", tmp_path, tokenizer, **changes)
+    assert model.peft_config["default"].base_model_name_or_path == "some/model"
+
+
+def test_alpha_is_twice_the_rank_where_nothing_is_said(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    settings = lora("qwen2-tiny", tmp_path, tokenizer, peft__rank=6).peft_config["default"]
+    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 12, 0.0)
+    changes = {"peft__rank": 6, "peft__alpha": 3.5, "peft__dropout": 0.1}
+    settings = lora("qwen2-tiny", tmp_path, tokenizer, **changes).peft_config["default"]
+    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 3.5, 0.1)
+
+
+@each(
+    ("precision", "trained", "held_in"),
+    [
+        ("fp32", torch.float32, torch.float32),
+        ("fp16", torch.float32, torch.float16),
+        ("bf16", torch.float32, torch.bfloat16),
+        ("bf16-true", torch.bfloat16, torch.bfloat16),
+    ],
+)
+def test_weights_that_train_are_float32_under_mixed_precision_and_a_frozen_base_is_held_as_it_computes(
+    precision: str, trained: torch.dtype, held_in: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    whole = build_model(text_config("gpt2-tiny", engine__precision=precision), None, tmp_path, tokenizer)
+    assert {weight.dtype for weight in whole.parameters()} == {trained}
+    model = lora("llama-tiny", tmp_path, tokenizer, engine__precision=precision)
+    assert {weight.dtype for weight in model.parameters() if not weight.requires_grad} == {held_in}
+    assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "base_model")
+    assert {weight.dtype for weight in saved.parameters()} == {held_in}
+
+
+def test_masked_lm_has_no_adapters(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="masked-LM training has no adapters"):
+        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +32,9 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flash_attention_mask
 
-from tests.core.training.runs import metrics, write_run
-from tests.core.training.test_recovered import launch, samples
-from tests.core.training.text_runs import text_config
+from tests.core.training.recording import samples
+from tests.core.training.runs import CHAT, metrics, text_config, train, write_run
 
-ROOT = Path(__file__).parents[3]
 VOCABULARY = 40
 SMALL = {
     "hidden_size": 32,
@@ -137,38 +133,29 @@ def test_packed_rows_learn_what_the_same_rows_learn_apart(kind: str, attention: 
     assert losses < 1e-5 and gradients < 1e-4
 
 
-def test_a_model_that_looks_both_ways_sees_its_neighbours_and_so_may_not_pack() -> None:
+def test_a_window_counts_from_the_beginning_of_its_own_row_and_a_model_that_looks_both_ways_may_not_pack() -> None:
+    losses, gradients = apart(tiny_model("mistral", "sdpa", sliding_window=10))
+    assert losses < 1e-5 and gradients < 1e-4
     losses, _ = apart(tiny_model("esm", "sdpa", token_dropout=False))
     assert losses > 1e-2 and "esm" not in TRIED
 
 
 @pytest.mark.real
-def test_the_gradient_of_a_step_is_that_of_padded_rows(tmp_path: Path) -> None:
-    """fp32, dropout off, two processes with DistributedDataParallel."""
-    launched = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
-    words = [*launched, "-m", "tests.core.training.packed_gradients", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for model, found in json.loads((tmp_path / "gradients.json").read_text()).items():
-        assert found["norm"] > 0 and found["apart"] <= 1e-5, (model, found)
-        assert found["packed"] < 0.95 * found["padded"], f"{model}: nothing was packed"
-
-
-@pytest.mark.real
 def test_a_packed_run_keeps_the_rows_of_each_step_and_counts_what_is_real(tmp_path: Path) -> None:
     """Steps of one micro-batch, resumed with half the micro-batch."""
-    steps = 28
+    steps = 8
     sizes = {"batch__micro_batch_size": 8, "batch__gradient_accumulation_steps": 1, "batch__sequence_length": 300}
     config = text_config(
         "gpt2-tiny",
+        data__sources=[{**CHAT[0], "max_rows": 60}],
         data__concatenate=False,
         training__max_steps=steps,
-        checkpoint__every_steps=20,
+        checkpoint__every_steps=5,
         data__packing=True,
         **sizes,
     )
     folder = write_run(tmp_path / "packed", config)
-    assert launch(folder, config) == 0, (folder / "train.log").read_text()[-3000:]
+    train(folder, config, recording=True)
     assert json.loads((folder / "engine.json").read_text())["attention"] == "sdpa"
     whole = samples(folder)
     losses = {line["step"]: line["loss"] for line in metrics(folder) if "loss" in line}
@@ -176,18 +163,13 @@ def test_a_packed_run_keeps_the_rows_of_each_step_and_counts_what_is_real(tmp_pa
     half = {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": 2}
     smaller = config.with_values(half, "you")
     again = write_run(tmp_path / "again", smaller)
-    (folder / "checkpoint-20").rename(again / "checkpoint-20")
-    assert launch(again, smaller, "--resume", "checkpoint-20") == 0, (again / "train.log").read_text()[-3000:]
+    (folder / "checkpoint-5").rename(again / "checkpoint-5")
+    train(again, smaller, "--resume", "checkpoint-5", recording=True)
     resumed = samples(again)
-    assert resumed == {step: whole[step] for step in range(21, steps + 1)}
+    assert resumed == {step: whole[step] for step in range(6, steps + 1)}
     lines = [line for line in metrics(again) if "loss" in line]
     assert [line["loss"] for line in lines] == pytest.approx([losses[line["step"]] for line in lines], rel=1e-4)
     assert all(line["tokens"] == line["real_tokens"] for line in lines)
-
-
-def test_a_window_counts_from_the_beginning_of_its_own_row() -> None:
-    losses, gradients = apart(tiny_model("mistral", "sdpa", sliding_window=10))
-    assert losses < 1e-5 and gradients < 1e-4
 
 
 def test_a_batch_end_to_end() -> None:

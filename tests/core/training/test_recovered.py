@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config import RunConfig
 from trainwiz.core.launch.start import changed_config, prepare_again, setup_of
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.supervise.attempt import put_away_last_attempt
 from trainwiz.core.supervise.recovery import Retry, Situation, decide
 
-from tests.core.training import runs
-from tests.core.training.runs import metrics, tiny_config, write_run
+from tests.core.training.recording import samples
+from tests.core.training.runs import metrics, start, tiny_config, train, write_run
 from tests.core.training.test_engines import needs_deepspeed
 from tests.site import FAULTS_VARIABLE
 
 pytestmark = pytest.mark.real
-RECORDING = str(Path(__file__).with_name("recording.py"))
-STEPS, SAVED, FAILS = 12, 5, 7
+STEPS, SAVED, FAILS = 9, 4, 5
 """107 rows: with 40 to 48 a step, an epoch is three steps, the last one short."""
-
-
-def launch(folder: Path, config: RunConfig, *arguments: str) -> int:
-    """As launch.sh does, with the recording entry in place of the training's own."""
-    command = runs.launch_command(config)[2:]
-    place = command.index("-m")
-    words = [sys.executable, "-m", "accelerate.commands.launch", *command[:place], RECORDING, ".", *arguments]
-    environment = {**os.environ, **runs.launch_environment(config), "PYTHONWARNINGS": "ignore"}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    with (folder / "train.log").open("ab") as log:
-        return runs.subprocess.run(
-            words, cwd=folder, env=environment, stdout=log, stderr=log, check=False, timeout=600
-        ).returncode
-
-
-def samples(folder: Path) -> dict[int, dict[str, Any]]:
-    """Step -> rows of all ranks (sorted), labels, micro-batches, as the step was done at last."""
-    steps: dict[int, dict[str, Any]] = {}
-    files = sorted(folder.glob("samples-rank*.jsonl"))
-    for file in files:
-        last = {line["step"]: line for line in map(json.loads, file.read_text().splitlines())}
-        for step, line in last.items():
-            found = steps.setdefault(step, {"rows": [], "labels": line["labels"]})
-            assert found["labels"] == line["labels"]
-            found["rows"] += line["rows"]
-    return {step: {**found, "rows": sorted(found["rows"])} for step, found in steps.items()}
 
 
 def lines(folder: Path) -> dict[int, dict[str, Any]]:
@@ -86,11 +56,11 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
         **engine,
     )
     whole = write_run(tmp_path / "whole", config)
-    assert launch(whole, config) == 0, (whole / "train.log").read_text()[-3000:]
+    train(whole, config, recording=True)
 
     folder = write_run(tmp_path / "recovered", config)
     monkeypatch.setenv(FAULTS_VARIABLE, f"oom@{FAILS}:above={smaller}")
-    assert launch(folder, config) != 0
+    assert start(folder, config, recording=True).wait(600) != 0
     run = RunFolder(folder)
     failure = read_json(run.failure_json(0)) or {}
     assert failure["type"] == "OutOfMemoryError" and failure["phase"] == "training"
@@ -104,7 +74,7 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
     answer = prepare_again(run)
     assert answer["setup"]["micro_batch_size"] == smaller
     now = changed_config(run)
-    assert launch(folder, now, "--resume", f"checkpoint-{SAVED}") == 0, (folder / "train.log").read_text()[-3000:]
+    train(folder, now, "--resume", f"checkpoint-{SAVED}", recording=True)
 
     for path in (whole, folder):
         outcome = json.loads((path / "outcome.json").read_text())
@@ -112,7 +82,7 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
     planned, found = samples(whole), samples(folder)
     assert sorted(planned) == sorted(found) == list(range(1, STEPS + 1))
     assert found == planned
-    assert sum(len(step["rows"]) for step in found.values()) == 4 * 107
+    assert sum(len(step["rows"]) for step in found.values()) == 3 * 107
     rows = micro * accumulation * processes
     assert len(planned[1]["rows"]) == rows and len(planned[3]["rows"]) == 107 - 2 * rows
     told, expected = lines(folder), lines(whole)

@@ -1,69 +1,52 @@
-"""Stops of the real training at awkward moments: inside a long step, an evaluation, the last evaluation."""
+"""Stops: the real training inside a long step and an evaluation, a run started by hand, and what all processes agree on."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from trainwiz.core.config import RunConfig
+import torch
+from trainwiz.core.errors import UsageError
+from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.attempts import read_phase
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.listing import recorded_runs, remove_run
+from trainwiz.core.run.state import read_state
+from trainwiz.core.training import callbacks
+from trainwiz.core.training import process as processes
+from trainwiz.core.training.callbacks import StopCallback
+from trainwiz.core.training.process import StopRequest
+from transformers import TrainerControl, TrainerState
 
-from tests.core.training.runs import metrics, start, tiny_config, train, write_run
-from tests.fakes.descendants import descendants
+from tests.core.training.runs import Training, log_of, metrics, start, stop_when, tiny_config, train, write_run
+from tests.each import each
 from tests.site import FAULTS_VARIABLE
-
-pytestmark = pytest.mark.real
 
 LEAVES_WITHIN_S = 60.0
 """The end of a process on a busy machine included; what is left here would take two minutes."""
 EVALUATION = {"data__validation_rows": 60, "batch__eval_micro_batch_size": 1}
 TWO: dict[str, Any] = {"engine__processes": 2, "batch__gradient_accumulation_steps": 1}
-ENGINES = {
+ENGINES: dict[str, dict[str, Any]] = {
     "single": {},
     "ddp": {**TWO, "engine__strategy": "ddp"},
     "zero2, two processes": {**TWO, "engine__strategy": "zero2"},
 }
 
 
-def stopped_when(
-    folder: Path, config: RunConfig, due: Callable[[], bool], *arguments: str
-) -> tuple[dict[str, Any], float]:
-    """Start, stop all processes once `due`; the outcome, and how long the end took in seconds."""
-    process = start(folder, config, *arguments)
-    try:
-        deadline = time.monotonic() + 150
-        while not due():
-            assert process.poll() is None and time.monotonic() < deadline, _log(folder)
-            time.sleep(0.05)
-        began = time.monotonic()
-        # Every process, as the keeper does it; not the launcher, which would only pass it on.
-        for pid in descendants(process.pid):
-            os.kill(pid, signal.SIGTERM)
-        assert process.wait(100) == 0, _log(folder)
-        return json.loads((folder / "outcome.json").read_text()), time.monotonic() - began
-    finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for pid in (*descendants(process.pid), process.pid):
-        if process.poll() is None:
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-
-
-def _log(folder: Path) -> str:
-    return (folder / "train.log").read_text(errors="replace")[-4000:]
+def newest_of(folder: Path) -> str:
+    newest = newest_complete(RunFolder(folder))
+    return newest.name if newest is not None else "none"
 
 
 def evaluates(folder: Path, step: int) -> Callable[[], bool]:
@@ -78,43 +61,187 @@ def evaluated(folder: Path) -> list[int]:
     return [line["step"] for line in metrics(folder) if "eval_loss" in line]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "engine", ["single", *(pytest.param(name, marks=pytest.mark.all) for name in ("ddp", "zero2, two processes"))]
 )
-def test_an_evaluation_under_way_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+def test_an_evaluation_under_way_is_left_and_a_single_process_drops_a_long_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
     if "zero" in engine and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (pip install deepspeed)")
-    config = tiny_config(**EVALUATION, **ENGINES[engine], training__max_steps=12)
+    accumulation = {"batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": 20}
+    config = tiny_config(
+        **EVALUATION, **(ENGINES[engine] | accumulation), training__max_steps=8, checkpoint__every_steps=4
+    )
     folder = write_run(tmp_path / "one", config)
-    with monkeypatch.context() as slow:
-        slow.setenv(FAULTS_VARIABLE, "slow@6:during=evaluation:seconds=1")
-        outcome, _ = stopped_when(folder, config, evaluates(folder, 6))
-    assert (outcome["outcome"], outcome["step"]) == ("stopped", 6)
-    newest = newest_complete(RunFolder(folder))
-    assert newest is not None and newest.name == "checkpoint-6"
+    monkeypatch.setenv(FAULTS_VARIABLE, "slow@4:during=evaluation:seconds=1")
+    outcome = stop_when(folder, start(folder, config), evaluates(folder, 4))
+    assert (outcome["outcome"], outcome["step"], newest_of(folder)) == ("stopped", 4, "checkpoint-4")
     # One that came to its end would have logged its result.
     assert evaluated(folder) == []
-    assert train(folder, config, "--resume", "checkpoint-6")["outcome"] == "finished"
-    assert evaluated(folder) == [12]
+    monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:seconds=3" if engine == "single" else "slow@6:seconds=0.3:rank=1")
+    process = start(folder, config, "--resume", "checkpoint-4")
+    outcome = stop_when(folder, process, lambda: "slow at step 6" in log_of(folder))
+    # Several processes finish the step together.
+    last = 5 if engine == "single" else 6
+    assert (outcome["outcome"], outcome["step"], newest_of(folder)) == ("stopped", last, f"checkpoint-{last}")
+    monkeypatch.delenv(FAULTS_VARIABLE)
+    train(folder, config, "--resume", newest_of(folder))
+    assert evaluated(folder) == [8]
 
 
-def test_a_single_process_drops_a_long_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny_config(batch__micro_batch_size=1, batch__gradient_accumulation_steps=40, training__max_steps=6)
-    folder = write_run(tmp_path / "one", config)
-    monkeypatch.setenv(FAULTS_VARIABLE, "slow@3:seconds=3")
-    outcome, took_s = stopped_when(folder, config, lambda: "slow at step 3" in _log(folder))
-    assert took_s < LEAVES_WITHIN_S
-    assert (outcome["outcome"], outcome["step"]) == ("stopped", 2)
-    newest = newest_complete(RunFolder(folder))
-    assert newest is not None and newest.name == "checkpoint-2"
+@pytest.mark.real
+def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) -> None:
+    config = tiny_config(training__max_steps=5000, checkpoint__every_steps=5000)
+    folder = write_run(tmp_path / "by hand", config)
+    run = RunFolder(folder)
+    process = start(folder, config, forked=False)
+    _wait_until_it_trains(run, process)
+    assert read_state(run).engine["actual"] == "single"
+    assert recorded_runs() == [run]
+
+    assert _refusal(folder) == "by hand runs already. Watch it with: trainwiz monitor " + shlex.quote(str(folder))
+    for meddle in (lambda: start_run(run, resume="auto"), lambda: remove_run(run)):
+        with pytest.raises(UsageError):
+            meddle()
+    assert not list(folder.glob("failure-rank*"))
+
+    state = stop_run(run)
+    assert state.status == "stopped" and state.outcome is not None
+    stopped = state.outcome["step"]
+    assert process.wait(60) == 0
+    assert state.exit is not None
+    assert (
+        state.exit.message
+        == f"Stopped at step {stopped:,} by you. checkpoint-{stopped} is the newest complete checkpoint."
+    )
+    assert max(line["step"] for line in metrics(folder)) == stopped
+
+    assert _refusal(folder) == (
+        f"by hand was trained before, up to step {stopped:,}; nothing is overwritten. "
+        f"Go on with: ./launch.sh --resume checkpoint-{stopped}"
+    )
+    assert read_state(run).status == "stopped"
+
+    process = start(folder, config, "--resume", f"checkpoint-{stopped}")
+    _wait_until_it_trains(run, process)
+    state = stop_run(run, now=True)
+    assert state.status == "stopped" and state.exit is not None and "at once" in state.exit.message
+    assert process.wait(60) != 0
+    assert [attempt.resume for attempt in state.attempts] == [None, f"checkpoint-{stopped}"]
 
 
-def test_two_processes_finish_the_step_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    two = {**ENGINES["ddp"], "batch__gradient_accumulation_steps": 10}
-    config = tiny_config(**two, batch__micro_batch_size=1, training__max_steps=6)
-    folder = write_run(tmp_path / "one", config)
-    monkeypatch.setenv(FAULTS_VARIABLE, "slow@3:seconds=0.3:rank=1")
-    outcome, _ = stopped_when(folder, config, lambda: "slow at step 3" in _log(folder))
-    assert (outcome["outcome"], outcome["step"]) == ("stopped", 3)
-    newest = newest_complete(RunFolder(folder))
-    assert newest is not None and newest.name == "checkpoint-3"
+def _refusal(folder: Path) -> str:
+    """What a second start says, as the launcher would start it."""
+    command = [sys.executable, "-m", "trainwiz.core.training", "."]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 2
+    return ended.stderr.strip()
+
+
+def _wait_until_it_trains(run: RunFolder, process: Training) -> None:
+    deadline = time.monotonic() + 120
+    while read_state(run).status != "running":
+        assert process.poll() is None and time.monotonic() < deadline, run.train_log.read_text()[-4000:]
+        time.sleep(0.05)
+
+
+ONE_PROCESS: Any = SimpleNamespace(num_processes=1)
+ARGUMENTS: Any = None
+
+
+@each("event", ["on_step_end", "on_substep_end"])
+@each(("step", "saved", "saves"), [(4, set(), True), (4, {4}, False), (4, {2}, True), (0, set(), False)])
+def test_a_stop_saves_once_and_never_before_the_first_step(step: int, saved: set[int], saves: bool, event: str) -> None:
+    callback = StopCallback(StopRequest(asked_at=1.0), ONE_PROCESS, saved)
+    control = TrainerControl(should_evaluate=True)
+    getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control)
+    assert callback.stopped
+    assert (control.should_training_stop, control.should_save, control.should_evaluate) == (True, saves, False)
+
+
+class Several:
+    """The accelerator of `processes` that all say the same."""
+
+    num_processes = 2
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def reduce(self, values: torch.Tensor, reduction: str) -> torch.Tensor:
+        assert reduction == "sum"
+        self.asked += 1
+        return values * self.num_processes
+
+
+def test_several_processes_ask_each_other_by_the_clock_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now)
+    several: Any = Several()
+    callback = StopCallback(StopRequest(), several, set())
+    asked = []
+    for batch in range(200):
+        before = several.asked
+        assert not callback.leaves_evaluation(batch)
+        asked += [batch] if several.asked > before else []
+        now += 0.5 if batch < 20 else 0.001
+    # 2 s are four batches of half a second, and of short ones never more than 64.
+    assert asked == [0, 1, 5, 9, 13, 17, 21, 26, 90, 154]
+    before = several.asked
+    assert not callback.leaves_evaluation(0)
+    assert several.asked == before + 1, (
+        "the next evaluation does not wait for the batch at which the last one would have asked"
+    )
+
+
+def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    moments = iter([100.0, 100.0, 102.9, 103.1])
+    monkeypatch.setattr(processes.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(processes.os, "_exit", ended.append)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        request = StopRequest.install()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert request.asked_at == 100.0 and ended == []
+    request._handle(signal.SIGTERM, None)
+    assert ended == [128 + signal.SIGTERM]
+
+
+@each(
+    ("event", "step", "metrics", "stops"),
+    [
+        ("on_evaluate", 4, {"eval_loss": 1.0}, True),
+        ("on_evaluate", 10, {"eval_loss": 1.0}, False),
+        # Left in the middle after the last step: the run is finished all the same.
+        ("on_evaluate", 10, {}, False),
+        ("on_save", 4, None, True),
+        ("on_save", 10, None, False),
+        ("on_epoch_begin", 4, None, True),
+        ("on_step_end", 10, None, False),
+    ],
+)
+def test_a_stop_is_seen_after_evaluations_and_saves_and_the_last_step_ends_the_run_by_itself(
+    event: str, step: int, metrics: dict[str, float] | None, stops: bool
+) -> None:
+    callback = StopCallback(StopRequest(asked_at=time.monotonic()), ONE_PROCESS, {step})
+    control = TrainerControl()
+    more = {} if metrics is None else {"metrics": metrics}
+    getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control, **more)
+    assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, False)
+
+
+def test_one_process_asks_nobody_and_several_finish_their_window_together() -> None:
+    request = StopRequest()
+    callback = StopCallback(request, ONE_PROCESS, set())
+    assert not callback.leaves_evaluation(0) and not callback.drops_window() and not callback.agreed()
+    request.asked_at = 1.0
+    assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
+    several: Any = Several()
+    assert not StopCallback(request, several, set()).drops_window()

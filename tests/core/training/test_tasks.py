@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 from torch.utils.data import DataLoader
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import EVALUATION_EPOCH, IGNORED
 from trainwiz.core.training.tasks import build_task
 
-from tests.core.training.runs import tiny_config
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import text_config, tiny_config
+from tests.each import each
 
 TEXT = [{"name": "sample-text", "max_rows": 300}]
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "changes"),
     [
         ("t5-chat-tiny", {}),
-        ("gpt2-tiny", {}),
         ("gpt2-tiny", {"data__sources": TEXT}),
         ("gpt2-tiny", {"data__concatenate": True}),
     ],
@@ -56,7 +56,7 @@ def test_plain_text_is_joined_to_full_sequences_and_an_adapters_rows_are_not(tmp
     assert all((labels != IGNORED).sum() == len(tokens) - 1 for tokens, labels in rows)
 
 
-@pytest.mark.parametrize("changes", [{}, {"data__sources": TEXT}])
+@each("changes", [{}, {"data__sources": TEXT}])
 def test_overfitting_repeats_a_few_rows(changes: dict[str, Any], tmp_path: Path) -> None:
     config = text_config("gpt2-tiny", mode__kind="overfit", mode__overfit_batches=3, data__validation_rows=0, **changes)
     parts = build_task(config, tmp_path, None, 2)
@@ -93,3 +93,13 @@ def test_all_that_is_wrong_with_the_evaluation_is_said_at_once(tmp_path: Path) -
     assert [finding.code for finding in error.value.findings] == ["nothing_to_compare", "unknown_metric"]
     with pytest.raises(UsageError, match="none are held out"):
         build_task(tiny_config(checkpoint__keep_best=True, data__validation_rows=0), tmp_path, None, 1)
+
+
+def test_rows_are_cut_and_split(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(["M" * 5, "M" * 500] * 20))
+    config = tiny_config(data__sources=[{"name": str(path)}], data__validation_rows=10)
+    rows = load_text_rows(config, tmp_path)
+    assert set(rows.texts.lengths.tolist()) == {5, 46}
+    assert (len(rows.train), len(rows.held_out)) == (30, 10)
+    assert not set(rows.train.tolist()) & set(rows.held_out.tolist())

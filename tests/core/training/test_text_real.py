@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
-from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.texts import load_text_rows
 
-from tests.core.training.runs import metrics, train, write_run
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import different_tensors, metrics, text_config, train, write_run
 
 pytestmark = pytest.mark.real
 
@@ -57,12 +55,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def losses(folder: Path) -> dict[int, tuple[float, int]]:
     return {line["step"]: (line["loss"], line["tokens"]) for line in metrics(folder) if "loss" in line}
-
-
-def same_tensors(a: Path, b: Path) -> None:
-    first, second = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
-    assert first.keys() == second.keys() and len(first) > 10
-    assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
 def test_evaluations_at_steps_epochs_saves_and_the_end_with_bleu_at_epochs(whole: Path) -> None:
@@ -123,43 +115,7 @@ def test_a_resumed_seq2seq_run_is_the_uninterrupted_one(whole: Path, tmp_path: P
     kept = min(whole.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
     shutil.copytree(kept, folder / kept.name)
     assert train(folder, config, "--resume", kept.name)["outcome"] == "finished"
-    same_tensors(whole / "checkpoint-18", folder / "checkpoint-18")
+    assert different_tensors(whole / "checkpoint-18", folder / "checkpoint-18") == []
     step = int(kept.name[11:])
     assert step < 18
     assert losses(folder) == {key: value for key, value in losses(whole).items() if key > step}
-
-
-def joined_config(**changes: Any) -> RunConfig:
-    """Plain text in full sequences; nothing random, so that two processes can be compared with one."""
-    text = [{"name": "sample-text", "max_rows": 400}]
-    values = {"data__sources": text, "training__max_steps": 6, "checkpoint__every_steps": 3, **changes}
-    return text_config("qwen2-tiny", **values)
-
-
-@pytest.mark.all
-def test_two_processes_on_streamed_blocks_compute_what_one_does_in_memory(tmp_path: Path) -> None:
-    one, two = (
-        joined_config(),
-        joined_config(
-            data__streaming=True, data__workers=1, engine__processes=2, engine__strategy="ddp",
-            batch__gradient_accumulation_steps=1,
-        ),
-    )  # fmt: skip
-    folders = []
-    for name, config in (("one", one), ("two", two)):
-        folder = write_run(tmp_path / name, config)
-        outcome = train(folder, config)
-        assert outcome["outcome"] == "finished" and outcome["last_loss"] < outcome["first_loss"]
-        folders.append(folder)
-    assert json.loads((folders[1] / "engine.json").read_text())["actual"] == "ddp"
-    first, second = (losses(folder) for folder in folders)
-    assert first.keys() == second.keys() == set(range(1, 7))
-    for step in first:
-        assert first[step][0] == pytest.approx(second[step][0], abs=1e-4)
-        # Every block is full: no padding at all.
-        assert first[step][1] == second[step][1] == step * 8 * 48
-    measured = [next(line for line in metrics(folder) if "eval_loss" in line) for folder in folders]
-    assert measured[0]["eval_loss"] == pytest.approx(measured[1]["eval_loss"], abs=1e-4)
-    assert measured[0]["eval_labelled_tokens"] == measured[1]["eval_labelled_tokens"]
-    trained = [json.loads((folder / "tokenizer" / "tokenizer.json").read_text()) for folder in folders]
-    assert trained[0] == trained[1]

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
+
+from tools.benchmarks.family_traces import attention_projections
 
 REPOSITORY = Path(__file__).parents[3]
 Values = dict[str, Any]

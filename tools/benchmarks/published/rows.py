@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.architecture import attention_projections
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 
+from tools.benchmarks.family_traces import attention_projections
 from tools.benchmarks.published.configs import config_of
 
 TABLE = Path(__file__).parent / "table.csv"

@@ -95,13 +95,6 @@ def test_logits_in_slices_are_never_whole_and_targets_have_their_own_length() ->
     assert long == pytest.approx(2 * short, rel=0.01)
 
 
-@each("precision", ["fp16", "fp32", "bf16-true"])
-def test_gradients_take_the_format_of_their_weights(precision: str) -> None:
-    parts = moment(traced(request(LLAMA, precision=precision)), STEP)
-    assert parts["gradients"] == pytest.approx(parts["weights"], rel=0.01)
-    assert parts["optimizer"] == pytest.approx(2 * parts["weights"], rel=0.01)
-
-
 STEP = "the optimizer step"
 UNTIED = {**LLAMA, "tie_word_embeddings": False}
 LORA = {"lora_rank": 8, "lora_targets": ("q_proj", "v_proj"), "half_weights": True}

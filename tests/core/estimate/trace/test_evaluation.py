@@ -35,16 +35,6 @@ def test_logits_of_an_evaluation() -> None:
     assert logits(LLAMA, 16) > 3 * logits(LLAMA, 4)
 
 
-def test_generation_holds_the_cache_of_every_beam() -> None:
-    one, four = (
-        moments(request(LLAMA, precision="fp32", eval_micro_batch=4, beams=beams, generation_length=64))[GENERATING]
-        for beams in (1, 4)
-    )
-    assert four["activations"] - one["activations"] == pytest.approx(3 * one["activations"], rel=0.5)
-    # Keys and values of two layers over the whole sequence, and of one layer again while it grows.
-    assert four["activations"] > 2 * 4 * 2 * 128 * 4 * 32 * 4
-
-
 @each("config", [M2M, LLAMA])
 def test_a_prompt_that_stands_for_written_text_reserves_nothing(config: dict) -> None:
     kind = {"task": "seq2seq", "target_length": 16} if config is M2M else {}
@@ -54,12 +44,9 @@ def test_a_prompt_that_stands_for_written_text_reserves_nothing(config: dict) ->
     assert result.reserved_bytes is not None and result.reserved_bytes < 1.6 * fullest
 
 
-def test_encoder_decoders_and_adapters_generate_and_longer_texts_need_more() -> None:
+def test_encoder_decoders_and_adapters_generate() -> None:
     text = {"task": "seq2seq", "target_length": 96, "eval_micro_batch": 4}
-    for config in (T5, M2M):
-        found = moments(request(config, **text, beams=3, generation_length=40, checkpointing=True))
-        assert set(found) >= {"an evaluation", "reading the prompts in an evaluation", GENERATING}
-    short, long = (moments(request(T5, **text, generation_length=length))[GENERATING] for length in (16, 160))
-    assert long["activations"] > short["activations"]
+    found = moments(request(T5, **text, beams=3, generation_length=40, checkpointing=True))
+    assert set(found) >= {"an evaluation", "reading the prompts in an evaluation", GENERATING}
     lora = {"lora_rank": 8, "lora_targets": ("q_proj",), "half_weights": True}
     assert GENERATING in moments(request(LLAMA, **lora, eval_micro_batch=2, generation_length=16))

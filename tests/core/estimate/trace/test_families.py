@@ -6,7 +6,6 @@ import pytest
 from trainwiz.core.estimate.trace.step import trace_full
 
 from tests.core.estimate.trace.requests import request
-from tests.each import each
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
 GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 16}
@@ -19,41 +18,35 @@ EAGER = {"attention": "eager"}
 FAMILIES: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
     ("causal-lm", "opt"): ({**SIZES, "ffn_dim": 128, "word_embed_proj_dim": 64}, {}),
     ("causal-lm", "falcon"): (SIZES, {"attention": "flash_attention_2"}),
-    ("causal-lm", "gemma2"): ({**GROUPED, "num_hidden_layers": 4}, EAGER),
     ("causal-lm", "gemma3_text"): ({**GROUPED, "num_hidden_layers": 6}, {}),
     ("causal-lm", "mixtral"): (GROUPED, {}),
     ("causal-lm", "bloom"): ({"hidden_size": 64, "n_layer": 3, "n_head": 4}, EAGER),
-    ("causal-lm", "gpt_bigcode"): ({"n_embd": 64, "n_layer": 3, "n_head": 4}, {}),
     ("causal-lm", "mamba"): ({"hidden_size": 64, "num_hidden_layers": 3}, EAGER),
     ("masked-lm", "distilbert"): ({"dim": 64, "hidden_dim": 128, "n_layers": 3, "n_heads": 4}, {}),
     ("masked-lm", "deberta"): (SIZES, EAGER),
-    ("seq2seq", "mbart"): (BART, {}),
     ("seq2seq", "led"): ({**BART, "attention_window": 32}, EAGER),
     ("seq2seq", "mt5"): ({**T5, "feed_forward_proj": "gated-gelu"}, {}),
     ("sequence-classification", "bert"): (SIZES, {}),
     ("sequence-classification", "qwen2"): (GROUPED, {}),
     ("sequence-classification", "bart"): (BART, {}),
 }
-"""What differs in its attention, its experts, its masks, its head; family_traces.py has the others."""
+"""What differs in its attention, its experts, its masks, its head; tools/benchmarks/family_traces.py has the others."""
+
+USUAL = ("falcon", "mixtral", "mt5")
+"""Flash, experts, two stacks; the others are of `make test-all`."""
+FEW = [family for family in FAMILIES if family[1] in USUAL]
 
 
-USUAL = ("falcon", "gemma3_text", "mixtral", "distilbert", "mt5", "qwen2")
-"""One of each mechanism; the others are of `make test-all`."""
+@pytest.mark.parametrize(
+    "families", [FEW, pytest.param([*set(FAMILIES) - set(FEW)], marks=pytest.mark.all)], ids=["usual", "others"]
+)
+def test_a_step_of_families(families: list[tuple[str, str]]) -> None:
+    for task, kind in families:
+        check(task, kind)
 
 
-@each("family", [family for family in FAMILIES if family[1] in USUAL])
-def test_a_step_of(family: tuple[str, str]) -> None:
-    check(family)
-
-
-@pytest.mark.all
-@each("family", [family for family in FAMILIES if family[1] not in USUAL])
-def test_a_step_of_others(family: tuple[str, str]) -> None:
-    check(family)
-
-
-def check(family: tuple[str, str]) -> None:
-    (task, kind), (config, settings) = family, FAMILIES[family]
+def check(task: str, kind: str) -> None:
+    config, settings = FAMILIES[task, kind]
     target = 48 if task == "seq2seq" else 0
     asked = request(
         {"vocab_size": 1000, **config, "model_type": kind},

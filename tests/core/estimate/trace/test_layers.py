@@ -13,7 +13,6 @@ from trainwiz.core.language import use_language
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.tracing.requests import REQUEST
-from tests.each import each
 
 HALF_A_PERCENT = 0.005
 SIZES = {
@@ -61,20 +60,15 @@ MOE = {
 LORA = {"lora_rank": 4, "lora_targets": ("q_proj", "v_proj"), "half_weights": True, "checkpointing": True}
 
 
-@each(
-    ("task", "config", "changes"),
-    [
-        ("causal-lm", {"model_type": "llama", **SIZES}, {"generation_length": 24, "accumulation": 2}),
-        # Its peak moves with the depth.
-        ("seq2seq", {"model_type": "t5", "num_layers": 10, **T5}, HARD),
-        # Layers of two kinds.
-        ("causal-lm", {"model_type": "qwen2_moe", **SIZES, **MOE}, HARD),
-        ("causal-lm", {"model_type": "mistral", **SIZES, "num_key_value_heads": 2}, LORA),
-    ],
-)
 @pytest.mark.timeout(1200)
-def test_layers_stand_for_the_whole(task: str, config: dict[str, Any], changes: dict[str, Any]) -> None:
-    check(request(task, config, **changes))
+def test_layers_of_two_kinds_stand_for_the_whole() -> None:
+    config = {"model_type": "qwen2_moe", **SIZES, **MOE}
+    check(request("causal-lm", config, **HARD))
+
+
+@pytest.mark.all
+def test_adapters_of_layers() -> None:
+    check(request("causal-lm", {"model_type": "mistral", **SIZES, "num_key_value_heads": 2}, **LORA))
 
 
 def test_a_shallow_model_is_traced_as_it_is() -> None:
@@ -99,10 +93,11 @@ def test_what_the_cache_keeps_is_english_and_is_translated_when_it_is_read() -> 
     [
         ("masked-lm", {"model_type": "esm", **SIZES, "position_embedding_type": "rotary", "pad_token_id": 1, "token_dropout": True, "mask_token_id": 32}),
         ("masked-lm", {"model_type": "modernbert", **SIZES, "num_hidden_layers": 22, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}),
+        # Its peak moves with the depth.
+        ("seq2seq", {"model_type": "t5", "num_layers": 10, **T5}),
         ("masked-lm", {"model_type": "distilbert", "vocab_size": 128, "dim": 64, "hidden_dim": 128, "n_layers": 12, "n_heads": 4}),
         ("causal-lm", {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 12, "n_head": 4}),
         ("causal-lm", {"model_type": "falcon", **SIZES}),
-        ("causal-lm", {"model_type": "gpt_neox", **SIZES}),
         ("causal-lm", {"model_type": "qwen3", **SIZES, **KV}),
         ("causal-lm", {"model_type": "gemma3_text", **SIZES, **KV, "num_hidden_layers": 38, "sliding_window": 32}),
         ("causal-lm", {"model_type": "mixtral", **SIZES, **KV, "num_local_experts": 4}),

@@ -33,9 +33,8 @@ LORA = {
 @pytest.mark.parametrize(
     ("config", "length", "micro_batch", "measured"),
     [
-        pytest.param(LLAMA_7B, 1304, 1, 21.30, id="llama-2-7b"),
+        pytest.param(LLAMA_7B, 1304, 1, 21.30, id="llama-2-7b", marks=pytest.mark.all),
         pytest.param(LLAMA_13B, 1304, 1, 38.12, id="llama-2-13b", marks=pytest.mark.all),
-        pytest.param(PHI, 1044, 1, 4.82, id="phi-1.5-1"),
         pytest.param(PHI, 1044, 4, 10.68, id="phi-1.5-4"),
     ],
 )

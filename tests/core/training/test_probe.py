@@ -1,4 +1,4 @@
-"""The steps of a probe inside one process: the clock, running out of memory, the search."""
+"""The steps of a probe inside one process: the clock, running out of memory, the search, and the rows that it takes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ import numpy as np
 import pytest
 import torch
 from trainwiz.core.catalog.models import load_models
+from trainwiz.core.data.lengths import LengthOrder, StepShape
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
 from trainwiz.core.training import probe_trainer
-from trainwiz.core.training.batches import PaddedBatch
+from trainwiz.core.training.batches import EpochSampler, PaddedBatch
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.probe_rows import GeneratedRows, generated_rows, longest_batch, probe_parts, vocabulary_of
+from trainwiz.core.training.probe_rows import (
+    GeneratedRows,
+    SpreadSampler,
+    generated_rows,
+    longest_batch,
+    probe_parts,
+    vocabulary_of,
+)
 from trainwiz.core.training.probe_trainer import Answers, MicroBatchSearch, ProbeClock, ProbeTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 
 from tests.core.export.solved_config import solved_config
+from tests.each import each
 
 ORDER = ProbeOrder(
     ends_s=0.0,
@@ -32,7 +41,7 @@ ORDER = ProbeOrder(
     target_length=0,
     rows="lengths",
     lengths=(10, 20, 30, 400),
-    measured_s=0.5,
+    measured_s=0.05,
     host_free_bytes=1 << 33,
 )
 
@@ -98,7 +107,7 @@ def lines(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
     # Long enough for many steps: that a busy machine holds some of them up decides nothing.
-    trainer = probe(measured_s=6.0)
+    trainer = probe(measured_s=1.5)
     trainer.train()
     said = lines(tmp_path)
     assert [line["step"] for line in said["warm"]] == [1, 2]
@@ -124,7 +133,11 @@ def test_a_micro_batch_that_does_not_fit_is_halved(tmp_path: Path, probe: Callab
     assert lines(tmp_path)["largest"][0]["micro_batch"] == 3
 
 
-def test_another_error_is_not_taken_for_memory(probe: Callable[..., ProbeTrainer]) -> None:
+def test_another_error_is_not_taken_for_memory_and_one_row_that_does_not_fit_is_an_error(
+    probe: Callable[..., ProbeTrainer],
+) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        probe(most_rows=0).train()
     trainer = probe()
 
     def broken(**inputs: Any) -> Any:
@@ -151,35 +164,25 @@ def test_the_search_doubles_and_then_halves_the_gap(tmp_path: Path, probe: Calla
     assert (said["largest"][0]["micro_batch"], said["largest"][0]["why"]) == (44, "48 does not fit")
 
 
-def test_the_search_ends_with_the_time(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
-    trainer = probe()
-    trainer.train()
-    order = replace(trainer.order, ends_s=time.monotonic() + 1.0)  # type: ignore[attr-defined]
-    MicroBatchSearch(trainer, order, trainer.answers, first_s=2.0).run()  # type: ignore[attr-defined]
-    assert lines(tmp_path)["largest"][0] | {"time_s": 0} == {
-        "event": "largest",
-        "time_s": 0,
-        "micro_batch": 8,
-        "why": "the time was up",
-        "fails": None,
-    }
-
-
-def test_the_search_on_a_cpu_leaves_ram_to_others(
+def test_the_search_ends_with_the_time_and_on_a_cpu_leaves_ram_to_others(
     tmp_path: Path, probe: Callable[..., ProbeTrainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = probe()
+    trainer: Any = probe()
     trainer.train()
+    order = replace(trainer.order, ends_s=time.monotonic() + 1.0)
+    MicroBatchSearch(trainer, order, trainer.answers, first_s=2.0).run()
+    (largest,) = lines(tmp_path)["largest"]
+    assert (largest["micro_batch"], largest["why"], largest["fails"]) == (8, "the time was up", None)
+
     taken = iter([1000, 1400, 2200])
     monkeypatch.setattr(probe_trainer, "peak_rss_bytes", lambda: next(taken))
-    order = replace(trainer.order, host_free_bytes=2000)  # type: ignore[attr-defined]
-    MicroBatchSearch(trainer, order, trainer.answers, 0.01).run()  # type: ignore[attr-defined]
+    MicroBatchSearch(trainer, replace(trainer.order, host_free_bytes=2000), trainer.answers, 0.01).run()
     # 8: 1000, 16: 1400, 32: 2200, so 64 would take 3800 of the 1000 + 0.8 x 2000 that may be taken.
     assert [line["micro_batch"] for line in lines(tmp_path)["trial"]] == [16, 32]
-    assert lines(tmp_path)["largest"][0]["why"] == "64 would need more RAM than is free"
+    assert lines(tmp_path)["largest"][-1]["why"] == "64 would need more RAM than is free"
 
 
-@pytest.mark.parametrize(("task", "targets"), [("masked-lm", None), ("causal-lm", None), ("seq2seq", (5, 7))])
+@each(("task", "targets"), [("masked-lm", None), ("causal-lm", None), ("seq2seq", (5, 7))])
 def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[int, ...] | None) -> None:
     order = replace(ORDER, target_length=6 if targets else 0, target_lengths=targets or ())
     rows = generated_rows(order, task, 500, seed=1)
@@ -192,12 +195,36 @@ def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[i
     assert (again[(0, 3)][0] == made[3][0]).all()
 
 
-def test_one_row_that_does_not_fit_is_an_error(probe: Callable[..., ProbeTrainer]) -> None:
-    with pytest.raises(torch.OutOfMemoryError):
-        probe(most_rows=0).train()
-
-
 def test_the_vocabulary_of_a_sharded_model_is_its_own() -> None:
     weight = SimpleNamespace(shape=torch.Size([0]), ds_shape=torch.Size([321, 8]))
     model = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=weight))
     assert vocabulary_of(model) == 321
+
+
+LENGTHS = np.random.default_rng(3).lognormal(5, 0.6, 8_000).astype(np.uint32)
+
+
+def padded(rows: list[int], micro_batch: int) -> float:
+    """Tokens of a micro-batch on average."""
+    whole = len(rows) // micro_batch * micro_batch
+    return float(LENGTHS[rows[:whole]].reshape(-1, micro_batch).max(axis=1).mean())
+
+
+@each(("accumulation", "rounds", "processes"), [(16, 4, 1), (5, 4, 2), (40, 2, 1), (4, 4, 2)])
+def test_a_few_micro_batches_are_as_long_as_all_of_them(accumulation: int, rounds: int, processes: int) -> None:
+    step = StepShape(8 * processes * accumulation, 8, processes)
+    whole = EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step))
+    some = SpreadSampler(EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step)), step, rounds)
+    found = [row for _, row in some]
+    assert len(found) == len(some)
+    assert set(found) <= set(range(len(LENGTHS))) and len(set(found)) == len(found)
+    steps = len(LENGTHS) // step.rows
+    all_rows = [row for _, row in whole]
+    assert padded(found[: steps * rounds * 8 * processes], 8) == pytest.approx(padded(all_rows, 8), rel=0.05)
+
+
+def test_rows_that_are_no_whole_step_are_all_there_is() -> None:
+    step = StepShape(640, 8, 1)
+    some = SpreadSampler(EpochSampler(100, 1, lengths=LengthOrder(LENGTHS[:100], step)), step, 4)
+    some.fill_up(8)
+    assert len(some) == 104 == len(list(some))

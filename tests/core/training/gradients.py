@@ -1,10 +1,8 @@
-"""Entry of a training process that computes one optimizer step of each task: as drawn, arranged (and padded to a
-multiple), and by the plain Trainer.
+"""One optimizer step of each task: as drawn, arranged (and padded to a multiple), packed, and by the plain Trainer.
 
-    torchrun ... -m tests.core.training.window_gradients FOLDER PROCESSES
+    torchrun ... -m tests.core.training.gradients FOLDER PROCESSES
 
-gradients.json in FOLDER then has, for each model, how far the first two gradients are apart, and for each mean of the
-loss how far its gradient is from that of the Trainer of transformers.
+gradients.json in FOLDER then has what `measured` gives.
 """
 
 from __future__ import annotations
@@ -24,16 +22,14 @@ from trainwiz.core.training.tasks import build_task
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from tests.core.training.runs import tiny_config
-from tests.core.training.text_runs import text_config
+from tests.core.training.runs import CHAT, PAIRS, TINY, text_config, tiny_config
 
+ROWS = {"gpt2-tiny": CHAT, "t5-chat-tiny": PAIRS}
 NO_DROPOUT: dict[str, dict[str, float]] = {
     "esm2-tiny": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     "gpt2-tiny": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "t5-chat-tiny": {"dropout_rate": 0.0},
 }
-
-SHORT_ROWS = 19
 
 
 def config_of(model: str, processes: int, *, arranged: bool) -> RunConfig:
@@ -44,6 +40,7 @@ def config_of(model: str, processes: int, *, arranged: bool) -> RunConfig:
         "batch__gradient_accumulation_steps": 3,
         "batch__sequence_length": 200,
         "data__arrange_by_length": arranged,
+        "data__sources": [{**ROWS.get(model, TINY["data.sources"])[0], "max_rows": 60}],
         "data__pad_to_multiple_of": 1,
         "data__concatenate": False,
         "training__label_smoothing": 0.1,
@@ -116,39 +113,29 @@ def from_stock(model: str, processes: int, folder: Path) -> dict[str, float]:
     return apart
 
 
-def short_window(model: str, processes: int, folder: Path) -> float:
-    """How far the gradient of an epoch's short last window, its micro-batches padded to a multiple, is from that of the
-    same 19 rows in one micro-batch (on each process). Of two processes one has a micro-batch of fillers alone."""
-    config = config_of(model, processes, arranged=True)
-    (source,) = (one.model_dump(exclude_none=True) for one in config.data.sources)
-    few: dict[str, Any] = {"data.sources": [{**source, "max_rows": SHORT_ROWS + (config.data.validation_rows or 0)}]}
-    sizes: dict[str, dict[str, Any]] = {
-        "cut": {"batch.gradient_accumulation_steps": 6 // processes, "data.pad_to_multiple_of": 16},
-        "whole": {"batch.micro_batch_size": 20 // processes, "batch.gradient_accumulation_steps": 1},
-    }
-    cut, whole = (
-        gradients_of(config.with_values({**few, **one}, "you"), folder / f"{model}-{name}")[0]
-        for name, one in sizes.items()
-    )
-    return float((cut - whole).norm() / whole.norm())
-
-
-def main() -> None:
-    folder = Path(sys.argv[1])
-    processes = int(sys.argv[2])
+def measured(folder: Path, processes: int) -> dict[str, Any]:
+    """For each model how far the gradients of arranged and of packed rows are from that of the drawn order, and for each
+    mean of the loss how far its gradient is from that of the Trainer of transformers."""
     found: dict[str, Any] = {}
     for model in NO_DROPOUT:
-        (plain, all_of_it), (arranged, less) = (
-            gradients_of(config_of(model, processes, arranged=arranged), folder / f"{model}-{arranged}")
-            for arranged in (False, True)
-        )
-        apart = float((plain - arranged).norm() / plain.norm())
-        found[model] = {"apart": apart, "norm": float(plain.norm()), "plain": all_of_it, "arranged": less}
-        found[model]["short"] = short_window(model, processes, folder)
+        plain = config_of(model, processes, arranged=False)
+        orders = {"plain": plain, "arranged": config_of(model, processes, arranged=True)}
+        if model == "gpt2-tiny":
+            orders["packed"] = orders["arranged"].with_values({"data.packing": True}, "you")
+        if model == "t5-chat-tiny":
+            orders["multiple"] = orders["arranged"].with_values({"data.pad_to_multiple_of": 8}, "you")
+        gradients, tokens = {}, {}
+        for order, config in orders.items():
+            gradients[order], tokens[order] = gradients_of(config, folder / f"{model}-{order}")
+        drawn = gradients["plain"]
+        apart = {order: float((drawn - other).norm() / drawn.norm()) for order, other in gradients.items()}
+        found[model] = {"apart": apart, "norm": float(drawn.norm()), "tokens": tokens}
     stock = {model: from_stock(model, processes, folder) for model in ("esm2-tiny", "t5-chat-tiny")}
-    if os.environ.get("RANK", "0") == "0":
-        (folder / "gradients.json").write_text(json.dumps({"orders": found, "stock": stock}))
+    return {"orders": found, "stock": stock}
 
 
 if __name__ == "__main__":
-    main()
+    place = Path(sys.argv[1])
+    result = measured(place, int(sys.argv[2]))
+    if os.environ.get("RANK", "0") == "0":
+        (place / "gradients.json").write_text(json.dumps(result))

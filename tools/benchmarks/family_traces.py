@@ -1,4 +1,4 @@
-"""Records family_traces.json: python -m tests.core.estimate.family_traces
+"""Records family_traces.json: python -m tools.benchmarks.family_traces
 
 Forty-five families of transformers, small but not tiny, in four settings each, traced in full by the
 product's own tracer. The configs are those that transformers writes, so readers see what users have.
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.architecture import attention_projections
+from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 
-FILE = Path(__file__).with_name("family_traces.json")
+FILE = Path(__file__).resolve().parents[2] / "tests/core/estimate/family_traces.json"
 B = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 8, "intermediate_size": 3072}
 D = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 8, "intermediate_size": 2816}
 WIDE = {**D, "intermediate_size": 4096}
@@ -94,6 +94,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "lora": {"precision": "bf16", "micro_batch": 4, "length": 512, "lora_rank": 8, "lora_dropout": True},
 }  # fmt: skip
+
+
+_ATTENTION = "q_proj k_proj v_proj o_proj out_proj query key value c_attn query_key_value q k v o"
+
+
+def attention_projections(architecture: Architecture) -> tuple[str, ...]:
+    """What many published runs adapt."""
+    return tuple(name for name in architecture.linear_names() if name in _ATTENTION.split())
 
 
 def workload(config: dict[str, Any], task: str, setting: str) -> Workload:

@@ -1,0 +1,234 @@
+"""Which rows make a step and how they are loaded: orders, epochs of streamed rows, fillers, masks, evaluation rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore, encode_proteins
+from trainwiz.core.data.texts import TextRows, load_text_rows
+from trainwiz.core.training.batches import (
+    FILLER,
+    IGNORED,
+    EpochSampler,
+    EvaluationSampler,
+    PaddedBatch,
+    RowKey,
+    mask_sequence,
+    out_of_shared_memory,
+    sample_generator,
+)
+from trainwiz.core.training.metrics import StepMeter
+from trainwiz.core.training.tasks import Chosen, MaskedProteins, TextDataset
+from trainwiz.core.training.weights import esm_tokenizer
+from transformers import Trainer, TrainingArguments
+
+from tests.core.training.tokenizers_for_tests import store
+from tests.each import each
+
+
+def test_every_epoch_sees_every_row_in_its_own_order() -> None:
+    sampler = EpochSampler(50, seed=1)
+    orders = []
+    for epoch in (0, 1):
+        sampler.start_epoch(epoch)
+        keys = list(sampler)
+        assert {key[0] for key in keys} == {epoch}
+        orders.append([key[1] for key in keys])
+        assert sorted(orders[-1]) == list(range(50))
+    assert orders[0] != orders[1]
+    sampler.start_epoch(0)
+    assert [row for _, row in sampler] == orders[0]
+    # An epoch ends with rows that count for nothing.
+    sampler.fill_up(8)
+    keys = list(sampler)
+    assert len(keys) == len(sampler) == 56 and keys[50:] == [(0, FILLER)] * 6
+
+
+class Numbers(Dataset[dict[str, torch.Tensor]]):
+    """Rows that are their own number."""
+
+    def __len__(self) -> int:
+        return 23
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": torch.tensor([number]), "labels": torch.tensor([number])}
+
+
+def test_the_order_is_that_of_the_trainer_of_transformers(tmp_path: Path) -> None:
+    """Of its own loader, as it prepares it, over three epochs."""
+    args = TrainingArguments(
+        output_dir=str(tmp_path), seed=7, use_cpu=True, per_device_train_batch_size=4, remove_unused_columns=False
+    )
+    trainer = Trainer(model=torch.nn.Linear(1, 1), args=args, train_dataset=Numbers())  # type: ignore[arg-type]
+    loader = trainer.get_train_dataloader()
+    sampler = EpochSampler(23, seed=7)
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        sampler.start_epoch(epoch)
+        stock = [row for batch in loader for row in batch["input_ids"].flatten().tolist()]
+        assert [row for _, row in sampler] == stock
+
+
+def _proteins() -> Dataset[RowKey]:
+    texts = ProteinStore(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"]), 100)
+    return MaskedProteins(texts, np.arange(5), 0.15, 1)
+
+
+def _texts() -> Dataset[RowKey]:
+    rows = TextRows(["a", "bbb", "cc", "dddd", "eeeee"], None, np.arange(5), np.arange(0))
+    return TextDataset(rows, np.arange(5), lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
+
+
+@each(("rows", "workers"), [(_proteins(), 1), (_texts(), 0), (Chosen(_texts(), np.arange(5)), 1)])
+def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[RowKey], workers: int) -> None:
+    sampler = EpochSampler(5, seed=1)
+    lengths = [len(rows[(0, row)][0]) for row in range(5)]
+    sampler.fill_up(4)
+    loader = DataLoader(rows, batch_size=4, sampler=sampler, collate_fn=PaddedBatch(0), num_workers=workers)
+    meter = StepMeter()
+    made = list(meter.timed(iter(loader)))
+    batches = [out_of_shared_memory(batch) for batch in made]
+    assert all(
+        made[0][name].is_shared() is bool(workers) and value.equal(made[0][name]) for name, value in batches[0].items()
+    )
+    assert not any(value.is_shared() for batch in batches for value in batch.values())
+    meter.step_done()
+    assert [len(batch["input_ids"]) for batch in batches] == [4, 4]
+    assert meter.counts()["real_tokens"] == sum(lengths) < meter.counts()["tokens"]
+    assert all(set(batch) == {"input_ids", "attention_mask", "labels"} for batch in batches)
+
+
+def test_evaluation_begins_with_the_longest_rows_and_is_filled_up_to_whole_batches_of_all_processes() -> None:
+    assert [row for _, row in EvaluationSampler(13, 8)] == [*range(13), FILLER, FILLER, FILLER]
+    assert len(EvaluationSampler(16, 8)) == 16
+    lengths = np.array([3, 9, 1, 9, 4], np.uint32)
+    assert [row for _, row in EvaluationSampler(5, 4, lengths)] == [1, 3, 4, 0, 2, FILLER, FILLER, FILLER]
+
+
+ROWS, BATCH, RANKS = 701, 8, 2
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
+    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 1000)
+    monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
+
+
+def _file(folder: Path) -> None:
+    proteins = ["MKTAYIAKQR"[: 3 + n % 8] * (1 + n % 5) for n in range(ROWS)]
+    table = pa.table({"text": [str(n) for n in range(ROWS)], "sequence": proteins})
+    pq.write_table(table, folder / "a.parquet", row_group_size=53)
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+
+
+def _config(task: str, column: str, name: str) -> RunConfig:
+    source = {"name": name, "text_column": column}
+    data = {"sources": [source], "streaming": True, "validation_rows": 40}
+    return RunConfig.model_validate({"task": task, "data": data})
+
+
+def _batches(
+    sampler: EpochSampler, data: Any, epoch: int, rank: int, skip: int = 0, workers: int = 2
+) -> list[list[Any]]:
+    sampler.start_epoch(epoch)
+    sampler.fill_up(BATCH * RANKS)
+    own: Any = BatchSamplerShard(BatchSampler(sampler, BATCH, False), num_processes=RANKS, process_index=rank)
+    own = SkipBatchSampler(own, skip_batches=skip)
+    return list(DataLoader(data, batch_sampler=own, num_workers=workers, collate_fn=_rows))
+
+
+def _rows(rows: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[list[int], list[int], bool]]:
+    """(tokens, labels, whether it counts) of each row."""
+    return [(tokens.tolist(), labels.tolist(), type((tokens, labels)) is tuple) for tokens, labels in rows]
+
+
+def _number(text: str, target: str | None) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([int(text)]), np.array([int(text)])
+
+
+@pytest.mark.usefixtures("small_windows")
+@each("name", ["a.parquet", "a.jsonl"])
+def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Path, name: str) -> None:
+    _file(tmp_path)
+    seen: list[list[int]] = []
+    for epoch in (0, 3):
+        numbers: list[int] = []
+        for rank in range(RANKS):
+            for skip, most in ((0, 15), (15, None)):
+                # As a new process has it: everything is read anew.
+                rows = load_text_rows(_config("causal-lm", "text", name), tmp_path)
+                windows = rows.windows_of_training()
+                assert windows is not None and len(list(windows.orders(5, epoch))) > 2
+                sampler = EpochSampler(len(rows.train), 5, windows=windows)
+                batches = _batches(sampler, TextDataset(rows, rows.train, _number), epoch, rank, skip)[:most]
+                numbers += [labels[0] for batch in batches for _, labels, _ in batch if labels[0] >= 0]
+        assert sorted(numbers) == rows.train.tolist()
+        seen.append(numbers)
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path) -> None:
+    _file(tmp_path)
+    found = []
+    for workers, skip in ((0, 0), (2, 0), (2, 9)):
+        rows = load_text_rows(_config("masked-lm", "sequence", "a.parquet"), tmp_path)
+        sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
+        found.append(
+            _batches(sampler, MaskedProteins(ProteinStore(rows.texts, 1022), rows.train, 0.15, 5), 2, 1, skip, workers)
+        )
+    assert found[0] == found[1] and found[0][9:] == found[2] and len(found[2]) > 20
+
+
+def _masked(length: int = 200, seed: int = 1, epoch: int = 0, sample: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    letters = (np.arange(length) % 20 + 4).astype(np.uint8)
+    return mask_sequence(letters, 0.15, sample_generator(seed, epoch, sample))
+
+
+def test_the_same_numbers_give_the_same_mask_and_others_another() -> None:
+    tokens, labels = _masked()
+    again = _masked()
+    assert (tokens == again[0]).all() and (labels == again[1]).all()
+    for change in ({"seed": 2}, {"epoch": 1}, {"sample": 1}):
+        assert (_masked(**change)[1] != labels).any()
+
+
+def test_shares_of_masked_swapped_and_kept() -> None:
+    letters = np.full(400_000, 4, dtype=np.uint8)
+    tokens, labels = mask_sequence(letters, 0.15, sample_generator(0, 0, 0))
+    chosen = labels != IGNORED
+    assert chosen.mean() == pytest.approx(0.15, abs=0.004)
+    inputs = tokens[chosen]
+    assert (inputs == MASK).mean() == pytest.approx(0.8, abs=0.01)
+    # One swap in twenty draws the letter that was there.
+    assert (inputs == 4).mean() == pytest.approx(0.1 + 0.1 / 20, abs=0.01)
+    others = inputs[(inputs != MASK) & (inputs != 4)]
+    assert others.min() >= 4 and others.max() <= 23
+    assert (tokens[~chosen][1:-1] == 4).all()
+
+
+def test_built_in_encoding_equals_the_real_tokenizer() -> None:
+    text = "LAGVSERTIDPKQNFYMHWCXBUZO.-J"
+    ours = encode_proteins(pa.array([text, text.lower()], pa.large_string()))
+    expected = esm_tokenizer()(text, add_special_tokens=False)["input_ids"]
+    assert ours.tokens.tolist() == expected * 2
+    assert ESM_VOCABULARY[:4] == ("<cls>", "<pad>", "<eos>", "<unk>") and ESM_VOCABULARY[31:] == ("<null_1>", "<mask>")
+
+
+def test_ends_are_special_tokens_and_never_labelled() -> None:
+    tokens, labels = _masked(length=1)
+    assert (tokens[0], tokens[-1]) == (CLS, EOS)
+    assert (labels[0], labels[-1]) == (IGNORED, IGNORED)
+    # Even a single letter is labelled: a batch without labels has no loss.
+    assert labels[1] == 4

@@ -1,0 +1,250 @@
+"""Texts as tokens: what is labelled, what is cut, how long rows are, and joined texts in memory and in a file."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.training.batches import IGNORED, PaddedBatch
+from trainwiz.core.training.tasks import BlockDataset, TextDataset
+from trainwiz.core.training.tokenizer import build_tokenizer
+from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, TokenStore, cut, join_tokens, row_lengths
+from transformers import PreTrainedTokenizerFast
+
+from tests.core.training.runs import text_config
+from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer, text_rows
+from tests.each import each
+
+ALL = np.arange(len(SENTENCES))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    return small_tokenizer(tmp_path_factory.mktemp("t"))
+
+
+@pytest.fixture(scope="module")
+def pair_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    return small_tokenizer(tmp_path_factory.mktemp("t"), ends_texts=True)
+
+
+def test_of_a_prompt_with_a_response_only_the_response_and_its_end_are_labelled(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    prompt, response = tokenizer("the old fox")["input_ids"], tokenizer(" sees 3 stones")["input_ids"]
+    tokens, labels = CausalEncoder(tokenizer, 64).row("the old fox", " sees 3 stones")
+    assert tokens.tolist() == [*prompt, *response, tokenizer.eos_token_id]
+    # The last token of the prompt predicts the first of the response.
+    wanted = [IGNORED] * (len(prompt) - 1) + [*response, tokenizer.eos_token_id] + [IGNORED]
+    assert labels.tolist() == wanted
+
+
+def test_a_tokenizer_that_begins_and_ends_texts_gives_one_begin_and_one_end(tokenizer: PreTrainedTokenizerFast) -> None:
+    both = deepcopy(tokenizer)
+    both.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", both.bos_token_id), ("</s>", both.eos_token_id)]
+    )
+    tokens, _ = CausalEncoder(both, 64).row("red cat", " sees")
+    assert tokens.tolist().count(both.bos_token_id) == 1 == tokens.tolist().count(both.eos_token_id)
+    assert tokens[0] == both.bos_token_id and tokens[-1] == both.eos_token_id
+    long = CausalEncoder(both, 8)
+    tokens, _ = long.row("red cat " * 50, " sees")
+    assert len(tokens) == 8 and tokens[0] == both.bos_token_id
+    prompt = long.prompt("red cat " * 50, 6)
+    assert (
+        len(prompt) == 6 and prompt[0] == both.bos_token_id and prompt[1:] == both("red cat " * 50)["input_ids"][-6:-1]
+    )
+
+
+def test_a_cut_prompt_begins_with_the_begin_token_only_where_the_whole_one_did(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    prompt, response = tokenizer("the old fox " * 9)["input_ids"], tokenizer(" sees")["input_ids"]
+    tokens, _ = CausalEncoder(tokenizer, 8).row("the old fox " * 9, " sees")
+    assert tokens.tolist() == [*prompt, *response, tokenizer.eos_token_id][-8:]
+    assert tokens[0] != prompt[0]
+
+
+@each(
+    ("prompt", "response", "length", "kept"),
+    [(4, 3, 10, (4, 3)), (9, 3, 10, (7, 3)), (3, 20, 10, (3, 7)), (20, 20, 10, (5, 5)), (20, 20, 9, (5, 4)), (0, 20, 6, (0, 6))],
+)  # fmt: skip
+def test_what_is_too_long_keeps_the_begin_of_the_response_and_the_end_of_the_prompt(
+    prompt: int, response: int, length: int, kept: tuple[int, int]
+) -> None:
+    tokens, unlabelled = cut(np.concatenate([np.arange(prompt), 100 + np.arange(response)]), prompt, length)
+    assert (unlabelled, len(tokens) - unlabelled) == kept
+    assert tokens.tolist() == [*range(prompt - kept[0], prompt), *range(100, 100 + kept[1])]
+
+
+def test_source_and_target_are_cut_to_their_own_lengths_and_keep_their_end(
+    pair_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    end = pair_tokenizer.eos_token_id
+    source, target = PairEncoder(pair_tokenizer, 9, 5).row("the old fox sees " * 20, "你好，世界。" * 20)
+    assert (len(source), len(target)) == (9, 5)
+    assert source[-1] == target[-1] == end
+    assert source[:8].tolist() == pair_tokenizer("the old fox sees " * 20)["input_ids"][:8]
+
+
+def test_a_target_gets_an_end_where_its_tokenizer_gives_none(tokenizer: PreTrainedTokenizerFast) -> None:
+    encoder = PairEncoder(tokenizer, 9, 5)
+    assert encoder.row("fox", "cat")[1].tolist() == [*tokenizer("cat")["input_ids"], tokenizer.eos_token_id]
+    long = encoder.row("fox", "the old fox sees 3 stones and more")[1]
+    assert len(long) == 5 and long[-1] == tokenizer.eos_token_id
+
+
+@each(
+    ("multiple", "limits", "lengths"),
+    [(1, (None, None), (3, 2)), (4, (None, None), (4, 4)), (4, (3, 2), (3, 2)), (4, (6, 4), (4, 4))],
+)
+def test_a_batch_is_padded_to_a_multiple_within_the_limits(
+    multiple: int, limits: tuple[int | None, int | None], lengths: tuple[int, int]
+) -> None:
+    rows = [(np.array([5, 6, 7]), np.array([8])), (np.array([5]), np.array([8, 9]))]
+    batch = PaddedBatch(2, multiple, *limits)(rows)
+    inputs, targets = lengths
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 2][:inputs], [5, 2, 2, 2][:inputs]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0][:inputs], [1, 0, 0, 0][:inputs]]
+    assert batch["labels"].tolist() == [[8, *[IGNORED] * 3][:targets], [8, 9, IGNORED, IGNORED][:targets]]
+
+
+def test_a_text_alone_is_labelled_to_its_end_and_a_huge_row_is_cut_before_it_is_read(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    tokens, labels = CausalEncoder(tokenizer, 64).row("the old fox", None)
+    assert tokens.tolist() == [*tokenizer("the old fox")["input_ids"], tokenizer.eos_token_id]
+    assert labels.tolist() == [*tokens[1:].tolist(), IGNORED]
+    encoder = CausalEncoder(tokenizer, 16)
+    huge = "the red fox sees 3 stones " * 100_000
+    assert encoder.row(huge, None)[0].tolist() == tokenizer(huge[:2000])["input_ids"][:16]
+    tokens, labels = encoder.row(huge, "cat")
+    assert len(tokens) == 16 and (labels != IGNORED).sum() == len(tokenizer("cat")["input_ids"]) + 1
+
+
+def test_the_cut_is_not_saved_with_the_tokenizer(pair_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    PairEncoder(pair_tokenizer, 6, 4).row("the old fox sees 7 stones", "the red cat sees 8 stones")
+    pair_tokenizer.save_pretrained(tmp_path / "saved")
+    saved = Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
+    assert saved.truncation is None and len(saved.encode("the old fox sees 7 stones").ids) > 6
+
+
+def rows_and_encoder(model: str, folder: Path, source: int = 24, target: int = 16, **changes: Any) -> Any:
+    config = text_config(model, batch__sequence_length=source, **changes)
+    rows = load_text_rows(config, folder)
+    tokenizer = build_tokenizer(config, folder, rows)
+    causal = config.task == "causal-lm"
+    encoder = CausalEncoder(tokenizer, source) if causal else PairEncoder(tokenizer, source, target)
+    return rows, encoder, config.task
+
+
+@each(("model", "sizes"), [("gpt2-tiny", (24, 0)), ("t5-chat-tiny", (24, 16)), ("t5-chat-tiny", (8, 20))])
+def test_they_are_those_of_the_rows(model: str, sizes: tuple[int, int], tmp_path: Path) -> None:
+    """After the tokenizer cut other texts: it must not remember that."""
+    rows, encoder, task = rows_and_encoder(model, tmp_path, *sizes)
+    made = TextDataset(rows, rows.train, encoder.row)
+    expected = [max(map(len, made[(0, row)])) for row in range(len(made))]
+    assert row_lengths(rows, rows.train, task, encoder).tolist() == expected
+    assert len(set(expected)) >= 4
+
+
+def test_of_streamed_rows_those_of_one_window_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a run that streams little data is the run that holds it in memory, bit for bit."""
+    rows, encoder, task = rows_and_encoder("t5-chat-tiny", tmp_path / "memory")
+    in_memory = row_lengths(rows, rows.train, task, encoder)
+    streamed, *_ = rows_and_encoder("t5-chat-tiny", tmp_path / "streamed", data__streaming=True)
+    monkeypatch.setattr(streamed.windows, "_sizes", np.full_like(streamed.windows._sizes, 900))
+    for budget in (10**9, 1000):
+        monkeypatch.setattr(streamed.windows, "_budget", budget)
+        several = streamed.windows.several
+        assert several is (budget < 900 * len(streamed.windows._sizes))
+        expected = streamed.lengths_of(task, streamed.train) if several else in_memory
+        assert np.array_equal(row_lengths(streamed, streamed.train, task, encoder), expected)
+
+
+def test_texts_follow_each_other_with_their_ends(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens = join_tokens(text_rows(SENTENCES), ALL[:3], CausalEncoder(tokenizer, 8), tokenizer)
+    expected = [token for text in SENTENCES[:3] for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]]
+    read, labelled = tokens.read(0, 1000)
+    assert read.tolist() == expected and labelled.all()
+
+
+def test_of_long_texts_a_few_are_in_memory(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 books were read, and made into tokens, at once."""
+    rows = text_rows(SENTENCES, [text[::-1] for text in SENTENCES])
+    whole = join_tokens(rows, ALL, CausalEncoder(tokenizer, 8), tokenizer)
+    encoder = CausalEncoder(tokenizer, 8)
+    at_once: list[int] = []
+    encode = encoder.whole
+    monkeypatch.setattr(
+        encoder, "whole", lambda texts, targets: (at_once.append(len(texts)), encode(texts, targets))[1]
+    )
+    monkeypatch.setattr("trainwiz.core.training.tokens.BATCH_CHARACTERS", 100)
+    few = join_tokens(rows, ALL, encoder, tokenizer)
+    assert max(at_once) * min(map(len, SENTENCES)) < 200 and sum(at_once) == len(ALL)
+    for one, other in zip(whole.read(0, 10_000), few.read(0, 10_000), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_streamed_tokens_are_the_same_and_are_written_once(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    encoder = CausalEncoder(tokenizer, 32)
+    sets = []
+    for streaming in (False, True):
+        config = text_config("gpt2-tiny", data__streaming=streaming)
+        rows = load_text_rows(config, tmp_path)
+        sets.append([join_tokens(rows, numbers, encoder, tokenizer) for numbers in (rows.train, rows.held_out)])
+    for held, streamed in zip(*sets, strict=True):
+        assert len(held) == len(streamed) > 100
+        for one, other in zip(held.read(0, len(held)), streamed.read(0, len(held)), strict=True):
+            assert (one == other).all()
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("tokens-*")}
+    assert len(files) == 2
+    rows = load_text_rows(config, tmp_path)
+    again = join_tokens(rows, rows.train, encoder, tokenizer)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("tokens-*")} == files
+    spawned = pickle.loads(pickle.dumps(again))
+    assert len(pickle.dumps(again)) < 1000 and (spawned.read(5, 9)[0] == again.read(5, 9)[0]).all()
+    other_tokenizer = small_tokenizer(tmp_path / "other", vocabulary=280)
+    join_tokens(rows, rows.train, CausalEncoder(other_tokenizer, 32), other_tokenizer)
+    assert len(list(tmp_path.rglob("tokens-*"))) == 3
+
+
+def test_tokens_that_cannot_be_kept_are_one_sentence(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    rows = load_text_rows(text_config("gpt2-tiny", data__streaming=True), tmp_path)
+    # A folder in the place of the lock: refused for every user, root too.
+    (rows.folder / ".tokens.lock").mkdir()
+    with pytest.raises(CannotRunError, match=r"cannot be kept in .*data\.streaming: false"):
+        join_tokens(rows, rows.train, CausalEncoder(tokenizer, 8), tokenizer)
+
+
+def test_prompts_stay_unlabelled_when_they_are_joined(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens = join_tokens(text_rows(["fox", "cat"], ["red", "tall"]), ALL[:2], CausalEncoder(tokenizer, 8), tokenizer)
+    read, labelled = tokens.read(0, 100)
+    answers = [
+        *tokenizer("red")["input_ids"],
+        tokenizer.eos_token_id,
+        *tokenizer("tall")["input_ids"],
+        tokenizer.eos_token_id,
+    ]
+    assert read[labelled].tolist() == answers
+    assert read[~labelled].tolist() == [*tokenizer("fox")["input_ids"], *tokenizer("cat")["input_ids"]]
+
+
+def test_blocks_are_full_and_the_rest_is_dropped() -> None:
+    blocks = BlockDataset(TokenStore(np.arange(10, 33, dtype=np.int32)), 5)
+    assert len(blocks) == 4
+    tokens, labels = blocks[(0, 3)]
+    assert tokens.tolist() == [25, 26, 27, 28, 29] and labels.tolist() == [26, 27, 28, 29, IGNORED]
+    assert blocks[(7, 3)][0].tolist() == tokens.tolist()
+    assert (blocks[(0, -1)][1] == IGNORED).all()
+    # Token 0 is a token with or without a label.
+    tokens, labelled = TokenStore(np.array([0, -1, 5, -6], np.int32)).read(0, 4)
+    assert tokens.tolist() == [0, 0, 5, 5] and labelled.tolist() == [True, False, True, False]

@@ -1,0 +1,247 @@
+"""`trainwiz bench`, with and without --choose, as it is typed; the probes themselves are tested in tests/core/launch."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.history.run import Benchmark
+from trainwiz.core.history.store import history_path, load
+from trainwiz.core.language import use_language
+from trainwiz.core.launch import alternatives as turns
+from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
+from trainwiz.core.launch.probe_order import ProbeResult, Trial
+from trainwiz.core.plan.result import Plan
+from trainwiz.tui.cli import main
+from trainwiz.tui.commands.bench import bench_lines, interrupted_by_signals, keep, turns_words
+from trainwiz.tui.headless.ending import benchmark_rows
+
+from tests.core.history.measurements import HERE, measurement
+from tests.core.plan.machines import config, machine, plan, real
+from tests.each import each
+
+GIB = 1024**3
+ALTERNATIVES = tuple(Alternative("engine.attention", value, "sdpa") for value in ("eager", "flash_attention_2"))
+EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
+PLAIN = ProbeResult(
+    measurement=measurement(
+        tokens_per_step=1000.0, host_rss_bytes=3 * GIB, largest_micro_batch=64, largest_note="the time was up"
+    ),
+    rows="data",
+    rows_note="",
+    planned_fits=True,
+    trials=(Trial(16, True, None, 0.5),),
+    searched=True,
+    problem="",
+    seconds=31.4,
+)
+ON_A_GPU = measurement(
+    peak_allocated_bytes=5 * GIB, peak_reserved_bytes=6 * GIB, device_used_bytes=7 * GIB, world_size=2
+)
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said() -> None:
+    made = plan(real(machine(gpu=None)), config("esm2-8m", training__max_steps=10, batch__micro_batch_size=8))
+    table: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        (
+            {},
+            (
+                "on host RAM, 31 s in all",
+                "8 × 2 sequences of at most 64 tokens; rows of the data",
+                "in 20 steps), 1,000 tokens/s with padding",
+                "the plan said ",
+                "by roofline",
+                "3.0 GiB at its most",
+                "micro-batch 64 fits; the search ended: the time was up",
+            ),
+        ),
+        (
+            {"measurement": ON_A_GPU},
+            ("5.0 GiB allocated, 6.0 GiB reserved, 7.0 GiB in use; the plan said", "8 × 2 × 2 sequences"),
+        ),
+        (
+            {"planned_fits": False, "measurement": measurement(micro_batch=4), "rows": "longest"},
+            ("8 does not fit here; measured with 4", "generated rows of full length"),
+        ),
+        (
+            {"rows": "lengths", "rows_note": "no \x1b[31mtokenizer", "searched": False, "problem": "out of memory"},
+            (
+                "generated rows with the lengths of the data (no ",
+                "there was no time to try larger ones",
+                "the probe ended early: out of memory",
+            ),
+        ),
+    ]
+    for changes, said in table:
+        text = "\n".join(bench_lines(made, replace(PLAIN, **changes)))
+        assert "\x1b" not in text and not [words for words in said if words not in text], text
+
+
+def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keep(PLAIN) == "" and len(load(HERE)) == 1
+    (tmp_path / "trainwiz").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert keep(PLAIN).startswith(f"The measurement could not be kept in {history_path()}: ")
+
+
+@each(
+    ("arguments", "said"),
+    [
+        (["--gpu", "RTX 3090"], "it plans for another machine, and a probe measures this one"),
+        (["--choose", "--gpu", "RTX 3090"], "it plans for another machine"),
+        (["--profile", "a100-opus"], "A probe measures this machine"),
+        (["--profile", "cpu-demo", "--nodes", "2"], "the plan has 2"),
+        (["--model", "nowhere/nothing"], "What the model nowhere/nothing is made of is not known"),
+        (["--model", "esm2-8m", "--seconds", "1"], "--seconds"),
+        (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be above 0"),
+        (["--profile", "cpu-demo", "--dataset", "sample-proteins", "--task", "sequence-classification"], ""),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main(["bench", *arguments]) in ((2,) if said else (2, 3))
+    text = capsys.readouterr().err
+    assert said in text and "Traceback" not in text and not history_path().exists()
+
+
+def test_signals_end_it_as_ctrl_c_does_and_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is before[1]
+    finally:
+        signal.signal(signal.SIGHUP, before[0])
+
+
+@each(
+    ("pairs", "words"),
+    [
+        ([(2.0, 1.0)] * 7 + [(2.2, 1.0)], "2.00 times the pace (2.00 to 2.20 in 8 turns); faster: --set engine.attention=eager"),
+        ([(1.4, 1.0)] * 19 + [(0.1, 1.0)], "1.40 times the pace (1.40 to 1.40 in 20 turns); faster"),
+        ([(1.0, 2.0)] * 8, "slower"),
+        ([(1.0, 0.5), (0.5, 1.0)] * 4, "no difference beyond the spread"),
+        ([(1.01, 1.0)] * 8, "no difference beyond the spread"),
+        ([(2.0, 1.0)] * 4, "too few turns to tell"),
+    ],
+)  # fmt: skip
+def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float, float]], words: str) -> None:
+    assert words in turns_words(judged(EAGER, pairs))
+
+
+def test_what_is_not_compared_says_why() -> None:
+    full = plan(real(machine(gpu=None)), config("esm2-8m", batch__sequence_length=1024, engine__precision="fp32"))
+    full = replace(full, machine=replace(full.machine, ram_available_bytes=int(1.2 * full.memory.host_ram_bytes)))
+    notes = {one.key: one.note for one in alternatives_of(full)}
+    assert notes["engine.precision"] == "you chose fp32" and notes["engine.attention"].startswith("it may take")
+    packed = alternatives_of(plan(real(machine(gpu=None)), config("esm2-8m", data__packing=True)))
+    assert {one.key for one in packed if "end to end" in one.note} == {"engine.attention", "engine.compile"}
+
+
+class FakeProbe:
+    """Steps of 1 s with the plan's own attention, of 2 s with another; FlashAttention does not load."""
+
+    def __init__(self, plan: Plan, data: object) -> None:
+        self._attention = plan.config.engine.attention
+        self._lines: list[dict[str, Any]] = [{"event": "ready"}]
+        self.problem = "no flash-attn" if self._attention == "flash_attention_2" else ""
+
+    def __enter__(self) -> FakeProbe:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def begin_in_turns(self, ends_s: float) -> None: ...
+
+    def allow(self, steps: int) -> None:
+        line = {"event": "step", "seconds": 1.0 if self._attention == "sdpa" else 2.0}
+        self._lines += [line] * (steps + 1 - len(self._lines))
+
+    def look(self) -> list[dict[str, Any]]:
+        return [] if self.problem else self._lines
+
+
+@each("together", [True, False])
+def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: together)
+    monkeypatch.setattr(turns, "Probe", FakeProbe)
+    made = plan(real(machine(gpu=None)), config("esm2-8m"))
+    eager, flash = turns.compare(made, None, 60.0, lambda words: None)
+    assert (eager.gain, eager.step_s, eager.verdict) == (0.5, 1.0, "slower") and eager.turns > 5
+    assert (flash.verdict, flash.note) == ("failed", "no flash-attn")
+
+
+@pytest.mark.real
+def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
+    monkeypatch.setattr(turns, "MOST_TURNS", 2)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: True)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
+    sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]
+    command = ["bench", "--choose", "--profile", "cpu-demo", "--dataset", str(rows), *sizes]
+    assert main([*command, "--seconds", "300", "--json"]) == 0
+    (eager,) = json.loads(capsys.readouterr().out)["comparison"]["alternatives"]
+    assert (eager["turns"], eager["verdict"]) == (2, "unclear") and eager["gain_low"] <= eager["gain_high"]
+
+
+# A run that was started as a benchmark (--benchmark N), in words.
+
+BENCHMARK = Benchmark(
+    steps=8,
+    step_s=0.4,
+    step_low_s=0.37,
+    step_high_s=0.42,
+    tokens_per_s=10_261.0,
+    real_tokens_per_s=8_130.0,
+    data_wait_share=0.03,
+    peak_allocated_bytes=3 * GIB,
+    peak_reserved_bytes=4 * GIB,
+    device_used_bytes=5 * GIB,
+    host_ram_bytes=GIB,
+    planned_step_s=0.3,
+    planned_step_low_s=0.12,
+    planned_step_high_s=0.8,
+    planned_tokens_per_s=13_452.0,
+    planned_basis="roofline",
+    planned_allocated_bytes=2 * GIB,
+    planned_device_used_bytes=6 * GIB,
+    planned_host_ram_bytes=GIB,
+)
+
+
+def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:
+    assert benchmark_rows(BENCHMARK) == [
+        ("Step", "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s (roofline)"),
+        ("Pace", "10,261 tokens/s, 8,130 of them real; planned 13,452; 3 % of the time waits for data"),
+        ("Memory", "3.0 GiB allocated at most, planned 2.0 GiB"),
+        ("Host RAM", "1.0 GiB at most, planned 1.0 GiB"),
+    ]
+    on_cpu = replace(BENCHMARK, peak_allocated_bytes=None, planned_host_ram_bytes=None, data_wait_share=None)
+    assert benchmark_rows(on_cpu)[-1] == ("Host RAM", "1.0 GiB at most")
+    bare = replace(on_cpu, host_ram_bytes=None, planned_step_low_s=None, tokens_per_s=None)
+    assert len(benchmark_rows(bare)) == 1 and "planned" not in benchmark_rows(bare)[0][1]
+    assert benchmark_rows(None) == []
+
+
+def test_in_chinese_host_ram_is_no_memory_of_a_card() -> None:
+    """What the plan's time rested on is recorded as a word of programs, and read in the language of the reader."""
+    use_language("zh")
+    try:
+        rows = benchmark_rows(replace(BENCHMARK, peak_allocated_bytes=None, planned_basis="probe"))
+    finally:
+        use_language("en")
+    lines = [" ".join(row) for row in rows]
+    assert not any("显存" in line for line in lines) and "probe" not in lines[0] and "实测" in lines[0]

@@ -1,0 +1,273 @@
+"""The headless view on run folders written by hand: what is read, what is told, how the following ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.errors import EXIT_TRAINING_FAILED
+from trainwiz.core.run.attempts import Phase, write_phase
+from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
+from trainwiz.core.run.lost import identify, machine_identity, this_process
+from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
+from trainwiz.tui.headless import run as following
+from trainwiz.tui.headless.ending import ending_lines, ending_of
+from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, ProgressReader, waiting_for
+from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
+from trainwiz.tui.text import GIB
+
+from tests.core.run.checkpoint_files import write_checkpoint
+from tests.each import each
+
+BEGAN_S = time.time() - 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "runs" / "one"
+    path.mkdir(parents=True)
+    return RunFolder(path)
+
+
+def alive(folder: RunFolder, status: RunStatus = "running", **values: Any) -> ProgressReader:
+    """A state whose keeper is alive: this very process."""
+    attempts = [Attempt(1, BEGAN_S - 500, ended_s=BEGAN_S - 1, status="failed"), Attempt(2, BEGAN_S)]
+    known = {"supervisor": this_process(), "machine": machine_identity(), "heartbeat_s": time.time(), "max_steps": 100}
+    write_state(folder, RunState(status=status, attempts=attempts, **known, **values))
+    return ProgressReader(folder)
+
+
+def log(folder: RunFolder, *rows: dict[str, Any]) -> None:
+    with folder.metrics_jsonl.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def row(step: int, loss: float = 3.0) -> dict[str, Any]:
+    return {"time_s": 10.0 + 2.0 * step, "step": step, "loss": loss, "real_tokens_per_s": 1234.0}
+
+
+def advise(folder: RunFolder, **values: Any) -> None:
+    line = {"time_s": time.time(), "code": "data_wait", "severity": "warning", "text": "The GPU waits.", **values}
+    with folder.file("advice.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def test_phases_before_the_first_step(folder: RunFolder) -> None:
+    reader = alive(folder, "starting")
+    assert reader.read().phase == "starting accelerate"
+    folder.file(MEETING_TOKEN).write_text("x")
+    assert reader.read().phase == "waiting for the other machines"
+    alive(folder, "starting", workers=[this_process()])
+    assert reader.read().phase == "loading libraries, model and data"
+    alive(folder)
+    first = reader.read()
+    assert (first.phase, first.step, first.left_s) == ("first step", None, None)
+
+
+def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
+    reader = alive(folder)
+    log(folder, row(1), row(2), row(10, loss=2.5))
+    system = {"gpus": [], "processes": [{"rss_bytes": GIB}, {"rss_bytes": GIB // 2}, {"rss_bytes": None}]}
+    folder.system_jsonl.write_text(json.dumps(system) + "\n")
+    progress = reader.read()
+    assert (progress.phase, progress.step, progress.max_steps) == ("training", 10, 100)
+    assert (progress.loss, progress.tokens_per_s) == (2.5, 1234.0)
+    assert progress.left_s == pytest.approx(180.0)
+    assert progress.memory_bytes == GIB * 3 // 2
+    assert len(progress.new_rows) == 3 and reader.read().new_rows == ()
+
+    resumed = ProgressReader(folder, resumed=True)
+    assert resumed.read().step is None
+    log(folder, row(11))
+    assert [new["step"] for new in resumed.read().new_rows] == [11]
+    # The fullest GPU wins over processes.
+    gpus = [{"memory_used_bytes": GIB}, {"memory_used_bytes": 3 * GIB}, {"memory_used_bytes": None}]
+    folder.system_jsonl.write_text(json.dumps({"gpus": gpus, "processes": [{"rss_bytes": 9 * GIB}]}) + "\n")
+    assert ProgressReader(folder).read().memory_bytes == 3 * GIB
+
+
+@each(
+    ("status", "phase", "detail", "since_s", "said"),
+    [
+        ("running", "tokenising", "12,000 of 80,000 rows", BEGAN_S, "tokenising 12,000 of 80,000 rows"),
+        ("running", "paused", "waiting for room on the disk", BEGAN_S, "paused: waiting for room on the disk"),
+        ("stopping", "saving", "", BEGAN_S, "stopping: saving"),
+        # What an earlier attempt did is over.
+        ("running", "evaluating", "", BEGAN_S - 50, "first step"),
+    ],
+)
+def test_a_silent_moment_is_told_in_the_words_of_the_training(
+    tmp_path: Path, status: RunStatus, phase: Phase, detail: str, since_s: float, said: str
+) -> None:
+    folder = RunFolder(tmp_path)
+    reader = alive(folder, status)
+    write_phase(folder, phase, 3, detail, since_s=since_s)
+    assert waiting_for(reader.read()) == said
+
+
+@each(("step", "words"), [(119, "working on the steps after 119"), (120, "measuring and saving the model")])
+def test_after_the_last_step_there_is_no_next_one(step: int, words: str) -> None:
+    progress = Progress(RunState(status="running"), "training", 30.0, step, 120, 2.0, 1000.0, 2**30, 0.0)
+    assert waiting_for(progress) == words
+
+
+def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    reader = alive(folder)
+    advise(folder, time_s=BEGAN_S - 50, code="old", text="Of an attempt that is over.")
+    advise(folder, severity="note", code="small", text="Not worth a line.")
+    advise(folder, text="The GPU waits \x1b[31m30 % of a step.", remedy="More workers.")
+    progress = reader.read()
+    PlainReporter().progress(progress)
+    assert capsys.readouterr().out.splitlines()[0] == "! The GPU waits 30 % of a step. More workers."
+    JsonReporter().progress(progress)
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"event": "advice", "code": "data_wait", "severity": "warning"}.items() <= events[-1].items()
+    advise(folder, text="The GPU waits 31 % of a step.")
+    assert reader.read().new_advice == ()
+    advise(folder, severity="error", text="The GPU waits 90 % of a step.")
+    assert [advice.level for advice in reader.read().new_advice] == ["error"]
+
+
+def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    reader, reporter = alive(folder), PlainReporter()
+    reporter.progress(reader.read())
+    log(folder, row(1), row(2, loss=2.9), {"step": 2, "eval_loss": 2.75})
+    reporter.progress(reader.read())
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "first step",
+        "step 1/100   loss 3.00",
+        "step 2/100   loss 2.90",
+        "step 2/100   evaluation loss 2.75",
+    ]
+    # A loss that is no number is shown, and is null in JSON.
+    folder.metrics_jsonl.write_text('{"step": 1, "loss": NaN}\n')
+    progress = ProgressReader(folder).read()
+    PlainReporter().progress(progress)
+    assert "loss nan" in capsys.readouterr().out
+    JsonReporter().progress(progress)
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert events[0]["event"] == "status" and events[1] == {"event": "metrics", "step": 1, "loss": None}
+
+
+def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> None:
+    log(folder, row(1), row(9))
+
+    def last(status: RunStatus, **values: Any) -> tuple[int, list[str]]:
+        ending = ending_of(folder, RunState(status=status, **values))
+        return ending.exit_code, ending_lines(ending)
+
+    assert last("stopped", outcome={"step": 7}) == (130, ["Stopped   at step 7, no checkpoint yet."])
+    # Killed, it has no outcome: the last step is the last that was logged.
+    assert last("stopped")[1] == ["Stopped   at step 9, no checkpoint yet."]
+    write_checkpoint(folder.path, 8)
+    said = "Stopped   at step 9; the newest checkpoint is checkpoint-8. Go on: trainwiz --resume --output-dir runs/one"
+    assert last("stopped")[1] == [said]
+    folder.final_model.mkdir()
+    folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
+    outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
+    said = "Finished  loss 3.42 → 2.58 in 52 s (planned 40 to 70 s). Model: runs/one/final_model"
+    assert last("finished", outcome=outcome, started_s=100.0, ended_s=152.0) == (0, [said])
+
+    write_state(folder, RunState(status="running", heartbeat_s=1.0))
+    os.utime(folder.state_json, (1.0, 1.0))
+    ending = ending_of(folder, ProgressReader(folder).read().state)
+    assert (ending.status, ending.exit_code) == ("lost", 1)
+    assert "gone without a last word" in ending_lines(ending)[0]
+
+
+class Said(PlainReporter):
+    """Keeps the ending, and removes a folder at the first look."""
+
+    def __init__(self, removes: Path | None = None) -> None:
+        super().__init__()
+        self._removes = removes
+        self.ending: Any = None
+
+    def progress(self, progress: Progress) -> None:
+        if self._removes is not None:
+            shutil.rmtree(self._removes)
+
+    def end(self, ending: Any) -> None:
+        self.ending = ending
+
+
+def test_a_removed_folder_ends_the_following(folder: RunFolder) -> None:
+    write_state(folder, RunState(status="prepared"))
+    said = Said(removes=folder.path)
+    assert follow(folder, said, StopSignals()) == EXIT_TRAINING_FAILED
+    assert "is gone" in said.ending.message and said.ending.status == "lost"
+
+
+def test_the_keeper_of_a_run_that_has_ended_has_left_too(folder: RunFolder) -> None:
+    """Its last word is written before it has ended: the next command may remove the folder, or go on in it."""
+    with subprocess.Popen(["sleep", "1"]) as keeper:
+        write_state(folder, RunState(status="finished", supervisor=identify(keeper.pid)))
+        assert follow(folder, Said(), StopSignals()) == 0
+        assert identify(keeper.pid) is None
+
+
+def test_a_terminal_that_is_gone_stops_the_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[RunFolder]()
+    monkeypatch.setattr(following, "stop_run", lambda run, **how: asked.append(run))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        alive(folder)
+        with StopSignals().heard() as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert follow(folder, Said(), signals) == EXIT_HUNG_UP and asked == [folder]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+SHOW = """
+import sys, time
+from trainwiz.core.run.state import RunState
+from trainwiz.tui.headless.reporters import BarReporter, Progress
+reporter = BarReporter()
+def show(step):
+    state = RunState(status="running", max_steps=120)
+    reporter.progress(Progress(state, "training", 0.1, step, 120, 2.71, 18900.0, 2**30, 21.0))
+show(70)
+time.sleep(0.3)
+show(71)
+reporter.note("[bold]a note[/bold]")
+reporter.close()
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/ptmx").exists(), reason="needs a pseudo-terminal")
+@each(("columns", "memory"), [(120, True), (60, False)])
+def test_the_bar_is_one_live_line_which_a_pressed_ctrl_c_does_not_break(columns: int, memory: bool) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm", "COLUMNS": str(columns)}
+        os.execv(sys.executable, [sys.executable, "-c", SHOW])
+    text, echoed = b"", True
+    while True:
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        if b"step 70" in text + data and b"step 71" not in text + data:
+            echoed = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
+        text += data
+    after = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
+    os.close(terminal)
+    drawn = text.decode()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, drawn
+    assert "step 71/120   loss 2.71" in drawn and "0:21 left" in drawn and "[bold]a note[/bold]" in drawn
+    assert ("18,900 tokens/s   1.0 GiB" in drawn) is memory
+    assert after and not echoed
