@@ -1,4 +1,4 @@
-"""Files of scalars: event files of TensorBoard and CSV tables. Of event files their checksum, their protocol buffers, and the tail of a growing one."""
+"""Files of scalars as they grow: event files of TensorBoard (checksum, protocol buffers, tail), and CSV tables."""
 
 from __future__ import annotations
 

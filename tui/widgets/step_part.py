@@ -84,11 +84,14 @@ class LinesPart(StepPart):
     def __init__(self, draw: Draw, marks: Marks) -> None:
         super().__init__(marks)
         self.draw = draw
+        self._kept: dict[tuple[int, bool], list[Content]] = {}
+        """The lines of the state by width and smallness: the layout and the painting ask for the same ones."""
 
     def show(self, state: PlanState) -> None:
         before, self._state = self._state, state
         if before is not None and drawn_of(before) == drawn_of(state):
             return
+        self._kept.clear()
         # The screen is laid out only where the height changes: that costs most.
         width, size = self.content_size.width, self.app.size
         is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
@@ -97,7 +100,10 @@ class LinesPart(StepPart):
     def _lines(self, width: int) -> list[Content]:
         if self._state is None:
             return []
-        return list(self.draw(self._state, width, self.marks, is_small(self)))
+        small = is_small(self)
+        if (width, small) not in self._kept:
+            self._kept[width, small] = list(self.draw(self._state, width, self.marks, small))
+        return self._kept[width, small]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lines(width))
