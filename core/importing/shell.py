@@ -53,7 +53,7 @@ MOST_PUT_IN = 200_000
 JOINED, NOT_KNOWN = "\ue000", "\ue001"
 HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in "'\"\\"}
 HIDDEN_WHOLE = {**HIDDEN, **{ord(letter): 0xE100 + ord(letter) for letter in " \t\n"}}
-"""Letters of Unicode's private area stand for what is no syntax in a value that is put in."""
+"""Private-use characters stand for shell syntax that came out of a variable's value and must stay text."""
 PLAIN = {hidden: letter for letter, hidden in HIDDEN_WHOLE.items()} | {ord(JOINED): None, ord(NOT_KNOWN): None}
 
 

@@ -75,7 +75,7 @@ def make_plan(
 
 
 def _to_do(finding: Finding, config: RunConfig) -> Finding:
-    """The finding without remedies that the config has already; what is no key of it (profile, folder) it has not."""
+    """The finding without remedies whose values the config already has. Profile and folder are not keys of the config."""
 
     def is_open(remedy: Remedy) -> bool:
         with suppress(KeyError):

@@ -318,7 +318,7 @@ class TagSeries:
         last = self.series.last_step
         goes_back = last is not None and step < last
         if session is not self._session or goes_back:
-            # The night between two launches is no step that took long.
+            # The pause between two launches is not the time of a step.
             self._session = session
             self.recent.clear()
         if goes_back:

@@ -337,7 +337,7 @@ class Trend:
         The medians of PARTS equal parts of the time are compared, so that neither a tooth of a saw nor
         one large file is a pace. Of the pace of the whole time and that of its newer half the lesser
         counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
-        each part to the next: memory that is filled once at a start is no trend.
+        each part to the next: memory that fills once at the start is not a trend.
         """
         if self._last is None or self.span_s < LEAST_SPAN_S:
             return None

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def environment(place: Path) -> dict[str, str]:
     }
 
 
-class Arm:
+class Arm(ABC):
     """One training in a run folder. Leaving the block ends all of it."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
@@ -59,15 +60,15 @@ class Arm:
                 raise RuntimeError(f"step {step} did not come; the log ends with:\n{self.log_end()}")
             time.sleep(0.1)
 
-    def has_ended(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def has_ended(self) -> bool: ...
 
     def log_end(self) -> str:
         return self.run.train_log.read_text(errors="replace")[-2000:] if self.run.train_log.exists() else ""
 
+    @abstractmethod
     def root(self) -> int:
         """The process that all others of this arm descend from."""
-        raise NotImplementedError
 
     def freeze(self) -> None:
         """Nothing of this arm takes any time of the CPU until `thaw`."""
