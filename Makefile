@@ -45,7 +45,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
 	touch $@
 
 $(TEST_VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
-	scripts/install.sh $(TEST_VENV) test screenshots deepspeed
+	scripts/install.sh $(TEST_VENV) test screenshots chat deepspeed
 	touch $@
 
 clean:
