@@ -27,8 +27,9 @@ from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.config.values import Task
 from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.files import at_home, open_file
+from trainwiz.core.files import at_home, open_file, read_small
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.text import parse_json
 
 # Whether the weights and the tokenizer of a model are here, and what the hub can give where they are not.
 
@@ -115,6 +116,22 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
     if section.init == "scratch":
         return (_made(spec),)
     return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id), weights_too=not spec.has_weights)
+
+
+SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
+
+
+def has_chat_template(folder: Path | None) -> bool:
+    """Whether the tokenizer in `folder` brings a template for chats."""
+    if folder is None:
+        return False
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    try:
+        values = parse_json(read_small(folder / "tokenizer_config.json"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and bool(values.get("chat_template"))
 
 
 def has_tokenizer(folder: Path | None) -> bool:

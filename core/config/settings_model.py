@@ -57,6 +57,14 @@ class ModelSection(Section):
         label="Tokenizer", step=MODEL, rare=True, when="text", empty="the model's own",
         words={"train": "trained on the data"}, offers=("train",), free_text=True,
     )
+    chat_template: SourceName | None = setting(
+        None, "How turns are written as text: own (the model's), chatml, or a file with a Jinja template.",
+        "An instruct model answers well in the template that it was made with.",
+        "Empty: the model's own; chatml where it has none, kept with the trained model.",
+        "Another template than its own has to be learnt first.",
+        label="Chat template", step=MODEL, rare=True, when="causal", empty="the model's own", offers=("own", "chatml"),
+        free_text=True, option="--chat-template NAME", says="own, chatml, or a file with a Jinja template.",
+    )
     source_language: str | None = setting(
         None, "The language of the inputs, as a multilingual tokenizer names it: zho_Hans.",
         "NLLB puts it in front of every input.",
@@ -120,6 +128,17 @@ class DataSource(Section):
         "The one that was found; look at the first rows below.",
         label="Target column", step=DATA, when="text", empty="none", offers=(), free_text=True,
     )
+    layout: Literal["plain", "chat"] | None = setting(
+        None, "What a row is: a text (and perhaps its target), or a chat of several turns.",
+        "Chats are put into the template of the model, and what the assistant says is learnt.",
+        "Empty: chats where the file holds lists of turns or instructions, or the model has a template.",
+        label="Rows are", step=DATA, when="causal", words={"plain": "texts", "chat": "chats"}, empty="found by the file",
+    )
+    chat_columns: dict[Literal["context", "system", "history", "tools"], str] = setting(
+        {}, "Columns that belong to a chat: context (added to the instruction), system, history, tools.",
+        "An instruction without its input is another task.",
+        "Those that were found by their names.",
+    )
     format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta"] | None = setting(
         None, "How the file is read, where its name does not tell or tells it wrongly.",
         "A folder with several formats needs one of them named.",
@@ -143,6 +162,13 @@ class DataSection(Section):
     sources: list[DataSource] = setting(
         [{"name": "sample-proteins"}], "One source or several, mixed.",
         min_length=1,
+    )
+    too_long: Literal["cut", "drop"] = setting(
+        "cut", "Rows that are longer than the longest input are cut, or left out.",
+        "A chat that is cut ends in the middle of an answer, and its end is not learnt.",
+        "cut, where few rows are too long; the findings say how many.",
+        "Fewer rows.",
+        label="Too long rows", step=DATA, rare=True, when="causal", words={"cut": "are cut", "drop": "are left out"},
     )
     concatenate: bool | None = setting(
         None, "Join the texts and cut them into sequences of full length.",

@@ -102,6 +102,15 @@ class TrainingSection(Section):
         gt=0, lt=1, label="Adam epsilon", group="Optimizer and loss", rare=True,
         trainer="adam_epsilon", learnt=True,
     )
+    train_on: Literal["answers", "last_answer", "everything"] = setting(
+        "answers", "Of chats, and of prompts with responses: which tokens are learnt.",
+        "A model that learns its answers alone does not learn to write questions.",
+        "answers: all that the assistant says.",
+        "everything: the questions and the marks of the template are learnt too.",
+        label="Learnt", group="Optimizer and loss", rare=True, when="causal",
+        words={"answers": "answers only", "last_answer": "the last answer only", "everything": "every token"},
+        learnt=True,
+    )
     label_smoothing: float = setting(
         0.0, "Share of the certainty that is spread over all tokens.",
         "A model that is less sure of the training data often translates better.",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import Task
+from trainwiz.core.data.chats import ChatColumns
 from trainwiz.core.data.reader import Column
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, UsageError, usage_error
 from trainwiz.core.language import mark, tr
@@ -23,10 +26,19 @@ TARGET_NAMES = (
     "target", "response", "completion", "output", "outputs", "answer", "translation", "tgt", "reply", "summary",
 )  # fmt: skip
 CHAT_NAMES = {
-    "messages": "OpenAI messages", "conversations": "ShareGPT", "conversation": "ShareGPT", "chosen": "preferences",
-    "rejected": "preferences", "dialog": "dialogues", "dialogue": "dialogues", "turns": "dialogues", "chat": "dialogues",
+    "messages": "OpenAI messages", "conversations": "ShareGPT", "conversation": "ShareGPT", "chat": "turns",
+    "dialog": "turns", "dialogue": "turns", "turns": "turns",
 }  # fmt: skip
-"""Names of list columns that hold the turns of a chat -> the format that is known for it."""
+"""Names of columns that hold the turns of a chat -> the format that is known for it."""
+PREFERENCES = ("chosen", "rejected")
+"""Names of columns with a better and a worse answer."""
+PROMPT_LISTS = ("prompt", "completion"), ("prompt", "response")
+"""Names of two list columns that are one chat, of which the second is learnt (TRL)."""
+PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {
+    "system": ("system", "system_prompt"), "context": ("input", "context", "passage", "background"),
+    "history": ("history",), "tools": ("tools",),
+}  # fmt: skip
+"""Part of a chat -> names of the column that holds it beside the turns, or beside an instruction."""
 TREE_NAMES = frozenset({"message_id", "parent_id", "role", "text"})
 """Columns of OpenAssistant's messages: each row is one turn of a tree of chats."""
 OF_THE_PROMPT = ("input", "context", "system", "history", "passage", "background")
@@ -45,6 +57,68 @@ def chooses_by_position(source: DataSource) -> bool:
     """Whether all columns that the source names are positions, so that its files may have no header."""
     named = [column for column in (source.text_column, source.target_column) if column is not None]
     return bool(named) and all(isinstance(column, int) or column.isdecimal() for column in named)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of a file are read, and how its rows come of them."""
+
+    wanted: tuple[int, ...]
+    """Positions in the file."""
+    chat: ChatColumns | None = None
+    """Each row is a chat; else the wanted columns are its text and perhaps its target."""
+
+
+def find_layout(
+    columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
+) -> Layout:
+    """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
+    if source.layout != "chat":
+        return Layout(tuple(find_columns(columns, source, file, key, task, has_target)))
+    names = [source.text_column, source.target_column, *source.chat_columns.values()]
+    keys = [f"{key}.text_column", f"{key}.target_column", *(f"{key}.chat_columns" for _ in source.chat_columns)]
+    if source.text_column is None:
+        found = chat_columns(columns)
+        if found is None:
+            raise _missing(columns, file, keys[0], tr("does not say which column holds the chat"))
+        names = [found["text_column"], found.get("target_column"), *found.get("chat_columns", {}).values()]
+        parts: Mapping[str, Any] = found.get("chat_columns", {})
+    else:
+        parts = source.chat_columns
+    wanted = [
+        find_column(columns, name, file, where, lists=True)
+        for name, where in zip(names, [*keys, *[keys[0]] * len(names)], strict=False)
+        if name is not None
+    ]
+    target = None if names[1] is None else 1
+    first = 1 if target is None else 2
+    places = {part: first + number for number, part in enumerate(parts)}
+    return Layout(tuple(wanted), ChatColumns(0, target, places))
+
+
+def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dict[str, Any] | None:
+    """Keys of a source that make chats of its rows, where the names of its columns leave no doubt; else None.
+
+    `instructions`: an instruction and its answer are a chat as well, with what belongs to them in other columns.
+    """
+    lower = {column.name.lower(): column for column in reversed(columns)}
+    parts = {
+        part: next(lower[name].name for name in names if name in lower)
+        for part, names in PARTS_OF_A_CHAT.items()
+        if any(name in lower and lower[name].is_list == (part in ("history", "tools")) for name in names)
+    }
+    beside = {part: parts[part] for part in ("system", "tools") if part in parts}
+    turns = next((lower[name].name for name in CHAT_NAMES if name in lower and lower[name].is_list), None)
+    if turns is not None:
+        return {"text_column": turns, "chat_columns": beside}
+    for prompt, answer in PROMPT_LISTS:
+        if all(name in lower and lower[name].is_list for name in (prompt, answer)):
+            return {"text_column": lower[prompt].name, "target_column": lower[answer].name, "chat_columns": beside}
+    pair = pair_of(columns) if instructions else None
+    if pair is None or any(column.is_list and column.name not in parts.values() for column in columns):
+        return None
+    parts = {part: name for part, name in parts.items() if name not in pair}
+    return {"text_column": pair[0], "target_column": pair[1], "chat_columns": parts}
 
 
 def find_columns(
@@ -99,11 +173,13 @@ def find_column(
     key: str,
     usual: Sequence[str] = SEQUENCE_NAMES,
     taken: int | None = None,
+    *,
+    lists: bool = False,
 ) -> int:
     """The position of the wanted column; with None the first of the `usual` names, or the only text column.
 
     `key` is the setting that chooses it, for the sentence; `taken` is the position of a column that
-    is in use already. Raises UsageError that lists the columns which the file has.
+    is in use already; `lists`: it may hold a list. Raises UsageError that lists the columns which the file has.
     """
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted not in names and wanted.isdecimal():
@@ -127,7 +203,7 @@ def find_column(
         index = names.index(wanted)
     else:
         index = _guess(columns, usual, taken, file, key)
-    if not columns[index].is_text:
+    if not columns[index].is_text and not (lists and columns[index].is_list):
         raise _not_text(columns, index, file, key)
     return index
 
@@ -185,13 +261,27 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     names = {column.name.lower() for column in columns}
     lists = [column for column in columns if column.is_list]
     chat = next((column for column in lists if column.name.lower().rpartition(".")[2] in CHAT_NAMES), None)
+    better = next((column for column in lists if column.name.lower() in PREFERENCES), None)
     remedies: tuple[Remedy, ...] = (Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT)),)
     if chat is not None:
         kind = CHAT_NAMES[chat.name.lower().rpartition(".")[2]]
+        sentence = (
+            mark("{file}: {column} is a list of chat turns ({kind}). Set {key}.layout to chat to learn its answers.")
+            if task == "causal-lm"
+            else mark("{file}: {column} is a list of chat turns ({kind}); chats train causal language models.")
+        )
+        message = tr(sentence, file=file, column=repr(_short(chat.name)), kind=kind, key=key)
+        if task == "causal-lm":
+            changes = {f"{key}.layout": "chat", f"{key}.text_column": chat.name}
+            remedies = (Remedy(tr("learn the answers of the chats"), changes=changes),)
+    elif better is not None:
         message = tr(
-            "{file}: {column} is a list of chat turns ({kind}), which cannot be trained on yet.",
-            file=file, column=repr(_short(chat.name)), kind=kind,
-        )  # fmt: skip
+            "{file} holds preferences: a better and a worse answer to each prompt, which this version does not compare.",
+            file=file,
+        )
+        if task == "causal-lm":
+            changes = {f"{key}.layout": "chat", f"{key}.text_column": better.name}
+            remedies = (Remedy(tr("learn {column} alone", column=repr(better.name)), changes=changes), *remedies)
     elif names >= TREE_NAMES:
         message = tr(
             "{file} holds trees of chat turns (OpenAssistant): a row is one turn, and which it answers stands in parent_id.",
@@ -277,28 +367,35 @@ def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> Us
 # Columns that nobody named, found by the names that a file has, so that the plan shows them and run.yaml keeps them.
 
 
-def detect_columns(config: RunConfig, folder: Path | None = None) -> RunConfig:
-    """A copy with text_column and target_column of each source filled in where the file leaves no doubt.
+def detect_columns(
+    config: RunConfig, folder: Path | None = None, has_template: Callable[[], bool] = lambda: False
+) -> RunConfig:
+    """A copy with the columns and the layout of each source filled in where the file leaves no doubt.
 
-    A causal-lm source with a prompt and a response column learns the responses. Nothing is asked of
-    the hub. What cannot be read or decided stays open: summarize_data has the sentence for it.
-    Relative paths are from `folder` (default: here).
+    A causal-lm source with a prompt and a response column learns the responses: as a chat in the template of the
+    model where it `has_template`. Nothing is asked of the hub. What cannot be read or decided stays open:
+    summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
     """
     if config.task == "masked-lm":
         return config
-    values: dict[str, str] = {}
+    values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for part in ("sources", "validation_sources"):
         for number, source in enumerate(getattr(config.data, part)):
             key = f"data.{part}.{number}"
-            for column, (name, reason) in _detected(config, source, key, folder or Path.cwd()).items():
+            found = _detected(config, source, key, folder or Path.cwd(), has_template)
+            for column, (name, reason) in found.items():
                 values[f"{key}.{column}"], reasons[f"{key}.{column}"] = name, reason
     return config.with_values(values, "detected", reasons) if values else config
 
 
-def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> dict[str, tuple[str, str]]:
-    """ "text_column" or "target_column" -> (name, reason) of what is open and without doubt."""
-    if source.text_column is not None and (source.target_column is not None or config.task == "causal-lm"):
+def _detected(
+    config: RunConfig, source: DataSource, key: str, folder: Path, has_template: Callable[[], bool]
+) -> dict[str, tuple[Any, str]]:
+    """Key of a source -> (value, reason) of what is open and without doubt."""
+    named = source.text_column is not None
+    is_settled = source.layout is not None or config.task != "causal-lm"
+    if named and is_settled and (source.target_column is not None or config.task == "causal-lm"):
         return {}
     # pyarrow is not worth loading for a plan that names its columns.
     from trainwiz.core.data.formats import open_reader
@@ -308,8 +405,9 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
         files = find_files(source, key, folder, ask=False)
         path = files.files[0]
         columns = open_reader(path, files.kind, by_position=chooses_by_position(source)).columns
-        if len(columns) < 2:
-            return {}
+        chat = _detected_chat(columns, source, has_template) if config.task == "causal-lm" else {}
+        if chat or len(columns) < 2 or (named and config.task == "causal-lm"):
+            return chat
         pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
         has_target = config.task == "seq2seq" or source.target_column is not None or pair is not None
         positions = find_columns(columns, source, str(path), key, config.task, has_target)
@@ -322,6 +420,45 @@ def _detected(config: RunConfig, source: DataSource, key: str, folder: Path) -> 
         for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
+
+
+def _detected_chat(
+    columns: Sequence[Column], source: DataSource, has_template: Callable[[], bool]
+) -> dict[str, tuple[Any, str]]:
+    """What makes the rows of a source chats, each with its reason; empty where they are none."""
+    if source.layout == "plain":
+        return {}
+    found: dict[str, Any] | None
+    if source.text_column is None and source.target_column is None:
+        found = chat_columns(columns)
+    else:
+        named = {name: getattr(source, name) for name in ("text_column", "target_column")}
+        of_lists = [column for column in columns if column.is_list and column.name == source.text_column]
+        others = chat_columns(of_lists + [column for column in columns if not column.is_list], instructions=False) or {}
+        found = named if of_lists or source.target_column is not None else None
+        found = found and {**found, "chat_columns": source.chat_columns or others.get("chat_columns", {})}
+    if found is None:
+        return {}
+    lists = {column.name for column in columns if column.is_list}
+    text, target, parts = found["text_column"], found.get("target_column"), found.get("chat_columns", {})
+    if text in lists:
+        kind = tr(CHAT_NAMES.get(str(text).lower(), "turns")) if target is None else "TRL"
+        why = tr("{column} is a list of chat turns ({kind})", column=repr(text), kind=kind)
+    elif parts:
+        why = tr("an instruction with what belongs to it: {columns}", columns=", ".join(map(repr, parts.values())))
+    elif source.layout == "chat" or has_template():
+        why = tr("the model has a chat template: {text} is the user's turn, {target} the assistant's", text=repr(text), target=repr(target))
+    else:
+        return {}
+    left = [column.name for column in columns if column.name not in (text, target, *parts.values())]
+    by_name = tr("by its name; not used: {columns}", columns=", ".join(left)) if left else tr("by its name")
+    values = {
+        "layout": ("chat", why),
+        "text_column": (text, by_name),
+        "target_column": (target, by_name),
+        "chat_columns": (parts, by_name),
+    }
+    return {name: value for name, value in values.items() if value[0] and not getattr(source, name)}
 
 
 def _reason(file: str, name: str, left: list[str], task: Task) -> str:

@@ -48,7 +48,7 @@ class TokenCounter:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         """Relative paths are from `folder`."""
-        self._tokenizer = _load(_tokenizer_file(config, folder))
+        self._tokenizer = _load(tokenizer_folder(config, folder))
         self._bytes_per_token = _bytes_per_token(config)
         self._characters = 0
         self._beyond = False
@@ -95,8 +95,8 @@ def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
     return pc.utf8_slice_codeunits(texts.take(pa.array(places)), 0, max(1, room // count))
 
 
-def _tokenizer_file(config: RunConfig, folder: Path) -> Path | None:
-    """The tokenizer.json that training will use, where it is here already."""
+def tokenizer_folder(config: RunConfig, folder: Path) -> Path | None:
+    """Where the tokenizer.json is that training will use, where it is here already."""
     name = config.model.tokenizer
     if name == MADE_FROM_THE_DATA:
         return None
@@ -110,17 +110,17 @@ def _tokenizer_file(config: RunConfig, folder: Path) -> Path | None:
         places = [own, spec.path if spec is not None else None]
         names = [spec.tokenizer, spec.hub_id] if spec is not None else []
         places += [cached_model_folder(hub_id) for hub_id in names if hub_id is not None]
-    return next((place / "tokenizer.json" for place in places if place and (place / "tokenizer.json").is_file()), None)
+    return next((place for place in places if place and (place / "tokenizer.json").is_file()), None)
 
 
-def _load(path: Path | None) -> Any:
+def _load(folder: Path | None) -> Any:
     """The tokenizer, or None where there is none or its file is broken: training says so, planning goes on."""
-    if path is None:
+    if folder is None:
         return None
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     # The library raises plain Exception for a file that it cannot read.
     except Exception:  # noqa: BLE001
         return None
@@ -243,7 +243,12 @@ class LengthOrder:
         return rounds.reshape(-1)
 
 
-# Whether the texts of a causal language model are joined and cut into sequences of full length.
+# Whether rows are chats, and whether the texts of a causal language model are joined and cut into sequences of full length.
+
+
+def trains_on_chats(config: RunConfig) -> bool:
+    """All sources of a run are of one layout (target_findings)."""
+    return config.task == "causal-lm" and config.data.sources[0].layout == "chat"
 
 
 def joins_texts(config: RunConfig) -> bool:
@@ -252,7 +257,7 @@ def joins_texts(config: RunConfig) -> bool:
     A row with a target (a prompt and its response) stays a sample of its own, and so does every
     row of an adapter run, whose batch is counted in samples.
     """
-    if config.task != "causal-lm":
+    if config.task != "causal-lm" or trains_on_chats(config):
         return False
     if config.data.concatenate is not None:
         return config.data.concatenate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,10 @@ class ParquetReader(Reader):
         return float(sum(side.nbytes for side in sizes) / max(batch.num_rows, 1))
 
     def _texts(self, values: pa.Array, positions: np.ndarray) -> pa.Array:
+        """(n,) texts; a list in a column of lists as JSON."""
+        if pa.types.is_nested(values.type):
+            lists = (None if value is None else json.dumps(_said(value), ensure_ascii=False, default=str) for value in values.to_pylist())
+            return pa.array(lists, pa.large_string())
         try:
             texts = values.cast(pa.large_string())
             texts.validate(full=True)
@@ -196,6 +201,13 @@ def _leaves(field: Any, before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield from _leaves(field.type.field(index), names)
     else:
         yield names, field.type
+
+
+def _said(value: Any) -> Any:
+    """Without the keys that a row does not have: in a file of structs each row has those of all."""
+    if isinstance(value, dict):
+        return {key: _said(inner) for key, inner in value.items() if inner is not None}
+    return [_said(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _values(batch: Any, names: Sequence[str]) -> pa.Array:

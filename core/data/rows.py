@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.columns import chooses_by_position, find_columns
+from trainwiz.core.data.chats import BrokenRow, contents_of
+from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.proteins import EncodedProteins, encode_proteins, is_letter, trim_proteins
 from trainwiz.core.data.reader import Reader, place_of, spread
@@ -162,7 +163,10 @@ NEARLY_READ = 0.9
 
 
 def has_target(source: DataSource, task: Task) -> bool:
-    """Whether the rows of a source have a target side: always for seq2seq, for causal-lm where a column is named."""
+    """Whether the rows of a source have a target side: always for seq2seq, for causal-lm where a column is named. A chat
+    is one text."""
+    if source.layout == "chat":
+        return False
     return task == "seq2seq" or (task == "causal-lm" and source.target_column is not None)
 
 
@@ -225,7 +229,8 @@ def _file_rows(
     path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None, *, placed: bool
 ) -> Iterator[KeptRows]:
     source = files.source
-    reader, wanted = open_columns(path, files, task)
+    reader, layout = open_columns(path, files, task)
+    wanted = layout.wanted
     size = path.stat().st_size
     if size <= (SMALL_PACKED_BYTES if path.name.endswith((".gz", ".parquet")) else SMALL_BYTES):
         limit = None
@@ -234,7 +239,6 @@ def _file_rows(
         tally.columns = tuple(column.name for column in reader.columns)
         # A sample jumps over the first rows of a large file; what is broken there is found here.
         reader.head(FIRST_ROWS)
-    trim = trim_of(task)
     seen = kept = 0
     complete = True
     # Where the first ones are enough training takes those.
@@ -246,7 +250,11 @@ def _file_rows(
     for batch in reads:
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
-        rows = KeptRows(tuple(trim(side) for side in batch.values), batch.positions, path, reader.unit, batch.places)
+        try:
+            sides = sides_of(batch.values, layout, task)
+        except BrokenRow as broken:
+            raise reader.broken_at(int(batch.positions[broken.number]), broken.problem) from None
+        rows = KeptRows(sides, batch.positions, path, reader.unit, batch.places)
         full, keep, characters = within_limits(rows.sides, source)
         tally.add(rows, full, np.where(keep, characters, 0))
         rows = rows if keep.all() else rows.only(keep)
@@ -273,19 +281,25 @@ def _file_rows(
         tally.exact = tally.exact and reader.rows is not None and kept == seen
 
 
-def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, list[int]]:
-    """The opened file and the positions of its text column and, where rows have targets, of its target column.
+def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, Layout]:
+    """The opened file, and which of its columns are read how.
 
     Raises UsageError for a file that cannot be opened and for columns that it does not have.
     """
     source = files.source
     reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-    return reader, find_columns(reader.columns, source, str(path), files.key, task, has_target(source, task))
+    return reader, find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
 
 
-def trim_of(task: Task) -> Callable[[pa.Array], pa.Array]:
-    """What is taken from the ends of the texts of a task before they are measured."""
-    return trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
+def sides_of(values: Sequence[pa.Array], layout: Layout, task: Task) -> tuple[pa.Array, ...]:
+    """The cells of n rows as they were read -> their texts and perhaps targets, (n,) each. Raises BrokenRow.
+
+    Blanks at the ends of texts are taken away before they are measured; a chat is kept as it is.
+    """
+    if layout.chat is not None:
+        return (layout.chat.texts(values),)
+    trim = trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
+    return tuple(trim(side) for side in values)
 
 
 def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
@@ -293,7 +307,13 @@ def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.nda
 
     A row is kept whose text, and target where there is one, is neither empty nor outside the length limits.
     """
-    lengths = np.stack([pc.fill_null(pc.utf8_length(side), 0).to_numpy(zero_copy_only=False) for side in sides])
+    limited = source.min_characters is not None or source.max_characters is not None
+    if source.layout == "chat" and limited:
+        # What is said counts, and not how it is kept.
+        said = [0 if chat is None else len(contents_of(chat)) for chat in sides[0].to_pylist()]
+        lengths = np.array([said], np.int64)
+    else:
+        lengths = np.stack([pc.fill_null(pc.utf8_length(side), 0).to_numpy(zero_copy_only=False) for side in sides])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     keep = full = shorter > 0
     if source.min_characters is not None:

@@ -16,7 +16,7 @@ from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path,
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 MOST_ENTRIES = 200_000
 """Below one folder. More than any data set has files: "/", or a home, was meant to become a longer path."""
@@ -54,10 +54,19 @@ def _limited(source: DataSource, data: DataSection) -> DataSource:
 
 
 def target_findings(config: RunConfig) -> list[Finding]:
-    """Errors for causal-lm sources of which some name a target column and some do not: a run has one kind of row."""
+    """Errors for causal-lm sources of which some name a target column and some do not, or some are chats: a run has
+    one kind of row."""
     if config.task != "causal-lm":
         return []
     train, held = all_sources(config)
+    chats = [source.layout == "chat" for _, source in (*train, *held)]
+    if any(chats):
+        message = mark("{key} holds no chats and other sources do; a run has one kind of row ({key}.layout).")
+        return [
+            Finding("mixed_layouts", "error", f"{key}.layout", tr(message, key=key))
+            for (key, _), is_chat in zip((*train, *held), chats, strict=True)
+            if not is_chat
+        ]
     if all(source.target_column is None for _, source in (*train, *held)):
         return []
     return [

@@ -20,7 +20,9 @@ from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, cannot_read, unreadable
-from trainwiz.core.data.rows import open_columns, trim_of, within_limits
+from trainwiz.core.data.chats import BrokenRow
+from trainwiz.core.data.columns import Layout, find_layout
+from trainwiz.core.data.rows import has_target, open_columns, sides_of, within_limits
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
 from trainwiz.core.errors import UsageError
@@ -199,7 +201,7 @@ class PlacedPart(Part):
         source = DataSource.model_validate(about["source"])
         self._found = SourceFiles(source, about["key"], (self._path,), about["format"])
         self._task = task
-        self._opened: tuple[Reader, list[int]] | None = None
+        self._opened: tuple[Reader, Layout] | None = None
         self._files = files
         self._places = places
         self._first: int = about["first"]
@@ -213,11 +215,11 @@ class PlacedPart(Part):
             raise cannot_read(self._path, error) from None
         try:
             self._opened = self._opened or open_columns(self._path, self._found, self._task)
-            reader, wanted = self._opened
-            cells = pa.array(reader.cells(piece, wanted), pa.large_string())
-        except (StopIteration, UnicodeEncodeError, UsageError):
+            reader, layout = self._opened
+            cells = [pa.array([cell], pa.large_string()) for cell in reader.cells(piece, layout.wanted)]
+            text, *target = (side[0].as_py() for side in sides_of(cells, layout, self._task))
+        except (StopIteration, UnicodeEncodeError, UsageError, BrokenRow):
             raise changed(self._path) from None
-        text, *target = trim_of(self._task)(cells).to_pylist()
         if not text or not all(target):
             raise changed(self._path)
         return text, target[0] if target else None
@@ -297,7 +299,7 @@ class GroupedPart(Part):
         self._path = Path(about["path"])
         self._wanted: list[int] = about["wanted"]
         self._source = DataSource.model_validate(about["source"])
-        self._trim = trim_of(task)
+        self._task = task
         self._number = number
         self._decoded = decoded
         self._edges = [0, *accumulate(unit.rows for unit in units)]
@@ -354,8 +356,14 @@ class GroupedPart(Part):
         reader = self._decoded.reader(self._number, self._path)
         if group >= len(reader.group_ends()) or max(self._wanted) >= len(reader.columns):
             raise changed(self._path)
-        for batch in reader.group(group, self._wanted):
-            sides = tuple(self._trim(side) for side in batch.values)
+        layout = Layout(tuple(self._wanted))
+        if self._source.layout == "chat":
+            layout = find_layout(reader.columns, self._source, str(self._path), "", self._task, has_target(self._source, self._task))
+        for batch in reader.group(group, layout.wanted):
+            try:
+                sides = sides_of(batch.values, layout, self._task)
+            except BrokenRow:
+                raise changed(self._path) from None
             _, keep, _ = within_limits(sides, self._source)
             if keep.any():
                 mask = pa.array(keep)

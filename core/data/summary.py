@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.columns import chooses_by_position, find_columns
+from trainwiz.core.data.chats import contents_of
+from trainwiz.core.data.columns import chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.lengths import TokenCounter, held_out_count, joins_texts
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
@@ -287,10 +288,10 @@ def _mapped(columns: Sequence[Column], source: DataSource, task: Task) -> tuple[
     """Positions of text and target, each by itself where one of them cannot be found."""
     wants_target = has_target(source, task)
     try:
-        found = find_columns(columns, source, "", "", task, wants_target)
+        found = find_layout(columns, source, "", "", task, wants_target).wanted
     except TrainwizError:
         return _named(columns, source.text_column), _named(columns, source.target_column) if wants_target else None
-    return found[0], found[1] if wants_target else None
+    return found[0], found[1] if len(found) > 1 and (wants_target or source.target_column is not None) else None
 
 
 def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:

@@ -293,17 +293,19 @@ class JsonLinesReader(TextFileReader):
         yield from self._cells(self._parsed(lines), wanted)
 
     def _cells(self, objects: Iterable[tuple[int, dict[str, Any]]], wanted: Sequence[int]) -> Rows:
-        names = [self.columns[index].name for index in wanted]
+        columns = [self.columns[index] for index in wanted]
         for position, row in objects:
-            yield position, [self._text(row, name, position) for name in names]
+            yield position, [self._text(row, column, position) for column in columns]
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
         # What holds no text is shown too.
         rows = [{".".join(key): value for key, value in leaves_of(row)} for _, row in islice(self._objects(), count)]
         return [tuple(_shown(row.get(column.name)) for column in self.columns) for row in rows]
 
-    def _text(self, row: dict[str, Any], name: str, number: int) -> str | None:
+    def _text(self, row: dict[str, Any], column: Column, number: int) -> str | None:
+        """One cell; a list in a column of lists as JSON."""
         value: Any = row
+        name = column.name
         # The common case is a key of the row itself, whatever dots it holds.
         for part in [name] if name in row else name.split("."):
             if value is None:
@@ -314,6 +316,8 @@ class JsonLinesReader(TextFileReader):
                 )
                 raise self.broken_at(number, problem)
             value = value[part]
+        if column.is_list and isinstance(value, list):
+            return json.dumps(value, ensure_ascii=False)
         if value is not None and not isinstance(value, str):
             problem = tr("{name} holds {kind}, not text.", name=repr(name), kind=kind_name(value))
             raise self.broken_at(number, problem)

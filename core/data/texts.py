@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow.compute as pc
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
+from trainwiz.core.data.chats import last_answer
 from trainwiz.core.data.formats import format_of
-from trainwiz.core.data.lengths import held_out_count, split_rows
+from trainwiz.core.data.lengths import held_out_count, split_rows, trains_on_chats
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, open_columns, read_rows
@@ -46,6 +47,8 @@ class TextRows:
     """Order of all rows where they are streamed."""
     folder: Path | None = None
     """Where files beside streamed rows may be kept."""
+    are_chats: bool = False
+    """Each text is a chat as core/data/chats.py keeps it."""
 
     @property
     def in_pieces(self) -> bool:
@@ -63,6 +66,23 @@ class TextRows:
 
     def windows_of_training(self) -> Windows | None:
         return None if self.windows is None else self.windows.of_rows(self.train)
+
+
+class LastAnswers(TextStore):
+    """What the assistant says last in each of some chats."""
+
+    def __init__(self, chats: TextStore) -> None:
+        self._chats = chats
+
+    def __len__(self) -> int:
+        return len(self._chats)
+
+    def __getitem__(self, number: int) -> str:
+        return last_answer(self._chats[number])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self._chats.lengths
 
 
 def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
@@ -95,7 +115,8 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
 
     training = _read(config, found, len(train), keep)
     texts, *targets = (writer.finish() for writer in writers)
-    return TextRows(texts, targets[0] if targets else None, *_split(config, training, len(texts)))
+    numbers = _split(config, training, len(texts))
+    return TextRows(texts, targets[0] if targets else None, *numbers, are_chats=trains_on_chats(config))
 
 
 def _has_targets(config: RunConfig, found: list[SourceFiles]) -> bool:
@@ -201,10 +222,10 @@ class IndexWriter:
         self._group_ends = None
         if kept.places is not None:
             return {**about, "kind": "placed", "first": self._places.tell()}
-        reader, wanted = open_columns(kept.path, files, self._task)
+        reader, layout = open_columns(kept.path, files, self._task)
         if isinstance(reader, ParquetReader):
             self._group_ends = reader.group_ends()
-            return {**about, "kind": "grouped", "wanted": wanted}
+            return {**about, "kind": "grouped", "wanted": list(layout.wanted)}
         return {**about, "kind": "copied", "first": self._copies[0].rows}
 
     def finish(self, training_rows: int) -> None:
@@ -239,7 +260,8 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
             numbers = _split(config, rows.training_rows, len(rows))
             if not config.data.validation_sources:
                 rows.set_aside(numbers[1])
-            return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), place)
+            chats = trains_on_chats(config)
+            return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), place, are_chats=chats)
     except OSError as error:
         message = tr(
             "the rows cannot be kept in {folder}: {reason}; free some space there, or read them into memory with "

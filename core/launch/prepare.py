@@ -46,6 +46,8 @@ from trainwiz.core.text import finite, plain_text
 
 TRAINED_TOKENIZER = "train"
 """The value of model.tokenizer that stands for no file."""
+TEMPLATES = ("own", "chatml")
+"""Likewise of model.chat_template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
         copy.model.name = _moved(copy.model.name, folder)
     if copy.model.tokenizer not in (None, TRAINED_TOKENIZER):
         copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
+    if copy.model.chat_template not in (None, *TEMPLATES):
+        copy.model.chat_template = _moved(str(copy.model.chat_template), folder)
     if copy.engine.deepspeed_file is not None:
         copy.engine.deepspeed_file = DEEPSPEED_JSON
     return copy
@@ -112,6 +116,8 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
             yield _need("model.name", model.name, folder)
     if model.tokenizer not in (None, TRAINED_TOKENIZER):
         yield _need("model.tokenizer", str(model.tokenizer), folder)
+    if model.chat_template not in (None, *TEMPLATES):
+        yield Needed("model.chat_template", str(model.chat_template), "path")
 
 
 def _need(key: str, name: str, folder: Path) -> Needed:

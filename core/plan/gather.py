@@ -25,6 +25,7 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
     NO_TASK_READS,
+    TemplateChoice,
     names_no_data,
     subject_findings,
     task_is_known,
@@ -252,7 +253,9 @@ def gather_config(
     if moded.model != config.model:
         model, findings = resolve_model(moded.model, online=True)
     findings = (*findings, *subject_findings(moded, model))
-    moded = detect_columns(settled_by_file(moded))
+    moded = settled_by_file(moded)
+    template = TemplateChoice(moded, model)
+    moded = template.chosen(detect_columns(moded, has_template=template.is_there))
     if request.force:
         moded = moded.model_copy(update={"forced": True})
     return moded, model, findings

@@ -14,7 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
 from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF_TASK, file_endings
-from trainwiz.core.data.lengths import joins_texts, longest_generation
+from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenizer_folder, trains_on_chats
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
 from trainwiz.core.language import mark, tr
@@ -145,6 +145,43 @@ def data_is_refused(plan: Plan) -> bool:
     return plan.data is None and any(
         finding.code in NO_TASK_READS or finding.where.startswith(SOURCES) for finding in refused
     )
+
+
+# The template in which chats are written: looked for where the model is, before the plan is made.
+
+TEMPLATE = "model.chat_template"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateChoice:
+    """Whether a model has a template for chats, and the template of a run whose user named none."""
+
+    config: RunConfig
+    model: ModelSpec | None
+
+    def is_there(self) -> bool:
+        """One was asked for, or the tokenizer that is here has one. Of a tokenizer that is not here its name tells."""
+        from trainwiz.core.catalog.models import SAYS_INSTRUCT, has_chat_template
+
+        if self.config.model.chat_template is not None:
+            return True
+        folder = self._folder()
+        if folder is not None or self.model is None or self.config.model.init != "pretrained":
+            return has_chat_template(folder)
+        name = self.config.model.tokenizer or self.model.hub_id or self.model.name
+        return SAYS_INSTRUCT.search(str(name)) is not None
+
+    def _folder(self) -> Path | None:
+        return tokenizer_folder(self.config, Path.cwd())
+
+    def chosen(self, config: RunConfig) -> RunConfig:
+        """`config` with a template where it trains on chats."""
+        if not trains_on_chats(config) or config.model.chat_template is not None:
+            return config
+        if self.is_there() or (self._folder() is None and config.model.init == "pretrained"):
+            return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
+        why = tr("the tokenizer has no template for chats; this one is kept with the trained model")
+        return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
 
 
 # What belongs to one task alone.

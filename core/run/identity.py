@@ -207,11 +207,14 @@ OF_TRAINING = (
     "data.group_by_length", "mode.kind", "mode.overfit_batches",
 )  # fmt: skip
 OF_ENGINE = tuple(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("engine."))
-OF_DATA = ("data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters")
+OF_DATA = (
+    "data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters", "data.too_long",
+)  # fmt: skip
 OF_MODEL = ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets")
-OF_TOKENIZER = ("model.source_language", "model.target_language")
+OF_TOKENIZER = ("model.source_language", "model.target_language", "model.chat_template")
 OF_SOURCE = (
     "format", "split", "subset", "text_column", "target_column", "max_rows", "min_characters", "max_characters",
+    "layout", "chat_columns",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
 from trainwiz.core.data.proteins import MASK, PAD, SPECIAL_TOKENS, ProteinStore
 from trainwiz.core.data.streamed import Windows
-from trainwiz.core.data.texts import TextRows, load_text_rows
+from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import (
@@ -30,6 +30,7 @@ from trainwiz.core.training.batches import (
     overfit_items,
     sample_generator,
 )
+from trainwiz.core.training.chats import ChatEncoder, set_template
 from trainwiz.core.training.disk_guard import BestCheckpoints, best_checkpoints
 from trainwiz.core.training.evaluation import EvaluationSchedule, Generator, StepLoss
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
@@ -37,11 +38,13 @@ from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
     CausalEncoder,
     PairEncoder,
+    RowEncoder,
     TokenRow,
     TokenStore,
     join_tokens,
     next_tokens,
     row_lengths,
+    without_long_rows,
 )
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -199,16 +202,21 @@ def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
 
 
 def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
-    """Causal language models on joined texts, texts one by one, or prompts with their responses; pairs of texts."""
+    """Causal language models on joined texts, texts one by one, prompts with their responses, or chats; pairs of texts."""
     tokenizer = build_tokenizer(config, folder, rows)
-    length = config.batch.sequence_length
-    encoder: CausalEncoder | PairEncoder
+    length, train_on = config.batch.sequence_length, config.training.train_on
+    encoder: RowEncoder
     if config.task == "seq2seq":
         encoder = pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
         encode_source: Callable[[str], list[int]] = pairs.source
+    elif rows.are_chats:
+        encoder = chats = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
+        encode_source = lambda chat: chats.prompt(chat, prompt_room(config))  # noqa: E731
     else:
-        encoder = causal = CausalEncoder(tokenizer, length)
+        encoder = causal = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
         encode_source = lambda text: causal.prompt(text, prompt_room(config))  # noqa: E731
+    if config.data.too_long == "drop" and config.task == "causal-lm":
+        rows = without_long_rows(rows, encoder, length)
     joined = joins_texts(config)
     train, held_out = (
         BlockDataset(join_tokens(rows, numbers, causal, tokenizer), length)
@@ -270,7 +278,11 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
     task = load_task_rows(config, folder)
     findings: list[Finding] = []
     generates = task.evaluation is not None and config.evaluation.generate
-    if generates and task.encode_source is not None and task.rows.targets is None:
+    rows = task.rows
+    if rows.are_chats:
+        # What an answer is compared with is the last one of the chat.
+        rows = replace(rows, targets=LastAnswers(rows.texts))
+    if generates and task.encode_source is not None and rows.targets is None:
         message = tr(
             "BLEU compares generated texts with targets, and the data has none: name their column "
             "(data.sources.0.target_column), or leave evaluation.generate off."
@@ -281,7 +293,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         raise UsageError(findings)
     generator = None
     if generates and task.encode_source is not None:
-        generator = Generator(config, folder, task.rows, task.tokenizer, task.encode_source)
+        generator = Generator(config, folder, rows, task.tokenizer, task.encode_source)
     train, lengths, windows = task.train, task.train_lengths, task.windows()
     overfits = config.mode.kind == "overfit"
     if overfits:

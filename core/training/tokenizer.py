@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, cached_model_folder, is_offline
 from trainwiz.core.catalog.models import MADE_FROM_THE_DATA, resolve_model
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.chats import contents_of
 from trainwiz.core.data.text_store import file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
@@ -178,7 +179,7 @@ def _texts(rows: TextRows) -> Iterator[list[str]]:
             phases.tell(
                 tr("tokenizer from {done} of {count} texts", done=f"{done:,}", count=f"{count:,}"), whoever=True
             )
-            yield [text[:LONGEST_TEXT] for text in batch]
+            yield [(contents_of(text) if rows.are_chats else text)[:LONGEST_TEXT] for text in batch]
 
 
 def _save(tokenizer: PreTrainedTokenizerFast, place: Path) -> None:

@@ -7,8 +7,9 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -75,7 +76,40 @@ MOST_ROWS, MOST_BYTES = 200_000, 64 * 1024**2
 """Of more rows, or longer texts with their targets, the bytes count: each process counts, each time that it starts."""
 
 
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: CausalEncoder | PairEncoder) -> np.ndarray:
+TokenRow = tuple[np.ndarray, np.ndarray]
+"""(input tokens, labels), int64; for a causal model of one length, for an encoder-decoder each of its own."""
+
+
+class RowEncoder(Protocol):
+    """Rows as tokens."""
+
+    def row(self, text: Any, target: Any) -> TokenRow:
+        """(tokens, labels)."""
+
+    def lengths(self, texts: list[str], targets: Any) -> list[int]:
+        """Tokens of each row as `row` gives it."""
+
+
+def without_long_rows(rows: TextRows, encoder: Any, length: int) -> TextRows:
+    """`rows` less those of more than `length` tokens. All processes of a run drop the same."""
+
+    def short(numbers: np.ndarray) -> np.ndarray:
+        stores = [store for store in (rows.texts, rows.targets) if store is not None]
+        counted: list[int] = []
+        with parallel_tokenizing():
+            for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
+                counted += encoder.whole_lengths(texts, *targets)
+                phases.tell(tr("{done} of {count} rows", done=f"{len(counted):,}", count=f"{len(numbers):,}"), whoever=True)
+        return numbers[np.array(counted, np.int64) <= length]
+
+    with phases.during("tokenising"):
+        kept = replace(rows, train=short(rows.train), held_out=short(rows.held_out))
+    left_out = len(rows.train) + len(rows.held_out) - len(kept.train) - len(kept.held_out)
+    print(f"{left_out:,} rows of more than {length:,} tokens are left out (data.too_long: drop)", flush=True)
+    return kept
+
+
+def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: RowEncoder) -> np.ndarray:
     """(n,) int64 of the rows `numbers` (n,) int64: the same on every process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
@@ -97,16 +131,13 @@ def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: Causal
 LONGEST_TOKEN = 100
 """Characters that a token of a real text may have on average: what lies beyond cannot be reached and is not read."""
 
-TokenRow = tuple[np.ndarray, np.ndarray]
-"""(input tokens, labels), int64; for a causal model of one length, for an encoder-decoder each of its own."""
-
-
 class CausalEncoder:
     """Rows of a causal language model: text + end, or prompt + response + end with the prompt unlabelled."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int) -> None:
-        """`length`: most tokens of a sequence."""
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, learns_all: bool = False) -> None:
+        """`length`: most tokens of a sequence. `learns_all`: prompts have labels too."""
         self.length = length
+        self._learns_all = learns_all
         self._tokenizer: Any = tokenizer
         self._end = int(tokenizer.eos_token_id)
         self._begin = tokenizer.bos_token_id
@@ -137,17 +168,21 @@ class CausalEncoder:
         tokens, unlabelled = cut(tokens, unlabelled, self.length)
         if unlabelled and begin == self._begin:
             tokens[0] = begin
-        return tokens, next_tokens(tokens, np.arange(len(tokens)) >= unlabelled)
+        return tokens, next_tokens(tokens, np.arange(len(tokens)) >= (0 if self._learns_all else unlabelled))
 
-    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        """Tokens of each row as `row` gives it."""
+    def whole_lengths(self, texts: list[str], targets: list[str] | None = None) -> list[int]:
+        """Tokens of each row, uncut; of what no cut can reach it is only known to be too long."""
         reach = self.length * LONGEST_TOKEN
         within = [text[:reach] if targets is None else text[-reach:] for text in texts]
         counts = [count + 1 for count in self._counts(within, special=True)]
         if targets is not None:
             answers = self._counts([target[:reach] for target in targets], special=False)
             counts = [sum(sides) for sides in zip(counts, answers, strict=True)]
-        return [min(count, self.length) for count in counts]
+        return counts
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        """Tokens of each row as `row` gives it."""
+        return [min(count, self.length) for count in self.whole_lengths(texts, targets)]
 
     def prompt(self, text: str, room: int) -> list[int]:
         """The tokens that a response is generated from, at most `room`, the last ones."""

@@ -1,0 +1,217 @@
+"""Chats: rows of any known form as one list of turns each, written as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from trainwiz.core.language import tr
+
+# A chat is kept as one text: {"messages": [...], "tools": [...]} in the form that templates take. A turn that must not be
+# learnt although the assistant says it holds "learn": false.
+
+ROLES: dict[str, str] = {
+    **dict.fromkeys(("user", "human", "prompter"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "model", "bard", "bing"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "observation", "function", "function_response", "ipython"), "tool"),
+    "function_call": "assistant",
+}
+"""What data sets call a speaker (ShareGPT's human and gpt, LLaMA-Factory's observation) -> what templates call it."""
+ROLE_KEYS, CONTENT_KEYS = ("role", "from"), ("content", "value")
+THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
+"""Names of a thought beside an answer; templates that know one read the first."""
+WEIGHT_KEYS = ("weight", "train")
+"""0 or false: this turn is not learnt (OpenAI's fine-tuning files, axolotl)."""
+CHAT_PARTS = ("context", "system", "history", "tools")
+"""What may stand in columns of its own beside the turns, or beside an instruction and its answer."""
+
+
+class BrokenRow(Exception):
+    """A row is no chat. `number` counts from 0 in its batch."""
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(problem)
+        self.number = number
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class ChatColumns:
+    """Which of the cells that are read of a row are what: places in the row."""
+
+    text: int
+    """The turns; or a prompt, instruction or question."""
+    target: int | None = None
+    """What is answered, as text or as turns; None where the turns hold the answers."""
+    parts: Mapping[str, int] | None = None
+    """CHAT_PARTS -> place."""
+
+    def texts(self, values: Sequence[pa.Array]) -> pa.Array:
+        """The cells of n rows, a LargeStringArray (n,) for each -> (n,) chats as JSON; null for a row without an answer.
+
+        Raises BrokenRow.
+        """
+        columns = [value.to_pylist() for value in values]
+        chats = []
+        for number, cells in enumerate(zip(*columns, strict=True)):
+            try:
+                chats.append(self.chat(cells))
+            except ValueError as error:
+                raise BrokenRow(number, str(error)) from None
+        return pa.array(chats, pa.large_string())
+
+    def chat(self, cells: Sequence[str | None]) -> str | None:
+        """One row; None where it is empty or nothing in it is answered. Raises ValueError that says what is wrong."""
+        parts = {name: cells[place] for name, place in (self.parts or {}).items()}
+        text, answer = cells[self.text], None if self.target is None else cells[self.target]
+        if not text or not text.strip() or (self.target is not None and not (answer or "").strip()):
+            return None
+        turns = [{"role": "system", "content": parts["system"]}] if (parts.get("system") or "").strip() else []
+        turns += _history(parts.get("history"))
+        if self.target is None:
+            turns += _turns(_list_in(text))
+        else:
+            turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in _said(text, parts)]
+            turns += _turns(_list_in(str(answer))) if _is_list(answer) else [_message("assistant", str(answer).strip())]
+        if not any(turn["role"] == "assistant" and turn.get("learn", True) for turn in turns):
+            return None
+        tools = _list_in(str(parts["tools"])) if (parts.get("tools") or "").strip() else None
+        return json.dumps({"messages": turns, **({"tools": tools} if tools else {})}, ensure_ascii=False)
+
+
+def _said(text: str, parts: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """A prompt: turns, or what the user says with what belongs to it on the next line, as LLaMA-Factory joins them."""
+    if _is_list(text):
+        return _turns(_list_in(text))
+    context = (parts.get("context") or "").strip()
+    return [_message("user", "\n".join(filter(None, (text.strip(), context))))]
+
+
+def _history(text: str | None) -> list[dict[str, Any]]:
+    """Earlier rounds, as Alpaca's `history` has them: pairs of what was asked and answered."""
+    if not text or not text.strip():
+        return []
+    turns = []
+    for place, pair in enumerate(_list_in(text), 1):
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
+            raise ValueError(tr("round {place} of the history is no pair of two texts.", place=place))
+        turns += [_message("user", pair[0]), _message("assistant", pair[1])]
+    return turns
+
+
+def _is_list(text: str | None) -> bool:
+    return text is not None and text.lstrip().startswith("[{")
+
+
+def _list_in(text: str) -> list[Any]:
+    """A list cell, which readers give as JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise ValueError(tr("holds a text where a list is expected.")) from None
+    if not isinstance(value, list):
+        raise ValueError(tr("holds something else where a list is expected."))
+    return value
+
+
+def _turns(values: Sequence[Any]) -> list[dict[str, Any]]:
+    return [turn for place, value in enumerate(values, 1) for turn in _turn(value, place)]
+
+
+def _turn(value: Any, place: int) -> Iterator[dict[str, Any]]:
+    """One turn as templates take it. Raises ValueError."""
+    if not isinstance(value, dict):
+        raise ValueError(tr("turn {place} is no object with a role and a content.", place=place))
+    said = next((value[key] for key in ROLE_KEYS if isinstance(value.get(key), str)), None)
+    if said is None:
+        keys = ", ".join(value) or tr("none")
+        raise ValueError(tr("turn {place} has no role (its keys: {keys}).", place=place, keys=keys))
+    role = ROLES.get(said.strip().lower())
+    if role is None:
+        known = "user, assistant, system, tool"
+        raise ValueError(tr("turn {place} has the role {role}; known are {known}.", place=place, role=repr(said[:40]), known=known))
+    content = _content(next((value[key] for key in CONTENT_KEYS if value.get(key) is not None), None), place)
+    calls = _calls(value.get("tool_calls"), place)
+    if said.strip().lower() == "function_call":
+        content, calls = "", _calls(_list_in(content if content.lstrip().startswith("[") else f"[{content}]"), place)
+    if content is None and not calls and not any(key in value for key in CONTENT_KEYS):
+        raise ValueError(tr("turn {place} has no content (its keys: {keys}).", place=place, keys=", ".join(value)))
+    turn = _message(role, content or "")
+    if calls:
+        turn["tool_calls"] = calls
+    thought = next((value[key] for key in THOUGHT_KEYS if isinstance(value.get(key), str) and value[key]), None)
+    if thought is not None:
+        turn[THOUGHT_KEYS[0]] = thought
+    if isinstance(value.get("name"), str):
+        turn["name"] = value["name"]
+    if any(value.get(key) is not None and not value[key] for key in WEIGHT_KEYS):
+        turn["learn"] = False
+    yield turn
+
+
+def _message(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _content(value: Any, place: int) -> Any:
+    """A text, or a list of parts that are text. None where there is none."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise ValueError(tr("the content of turn {place} is no text.", place=place))
+    texts = []
+    for part in value:
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, dict) else None
+            raise ValueError(
+                tr("turn {place} holds {kind}; only text is trained on.", place=place, kind=repr(str(kind or "?")[:40]))
+            )
+        texts.append(text)
+    return "".join(texts)
+
+
+def _calls(value: Any, place: int) -> list[dict[str, Any]]:
+    """Calls of tools, their arguments as an object: OpenAI writes them as text, templates take values."""
+    calls = []
+    for call in value or []:
+        function = call.get("function", call) if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise ValueError(tr("turn {place} calls a tool without a name.", place=place))
+        arguments = function.get("arguments") or {}
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except ValueError:
+                raise ValueError(tr("turn {place} calls a tool with arguments that are no JSON.", place=place)) from None
+        calls.append({"type": "function", "function": {"name": function["name"], "arguments": arguments}})
+    return calls
+
+
+# What a kept chat holds.
+
+
+def messages_of(chat: str) -> tuple[list[dict[str, Any]], list[Any] | None]:
+    """(turns, tools or None) of a kept chat."""
+    document = json.loads(chat)
+    return document["messages"], document.get("tools")
+
+
+def contents_of(chat: str) -> str:
+    """All that is said in a kept chat, for counting letters and for making a tokenizer."""
+    turns, _ = messages_of(chat)
+    return "\n".join(f"{turn.get(THOUGHT_KEYS[0], '')}{turn['content']}" for turn in turns)
+
+
+def last_answer(chat: str) -> str:
+    """What the assistant says last."""
+    turns, _ = messages_of(chat)
+    return next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), "")
+
+
+Reshape = Callable[[Sequence[pa.Array]], tuple[pa.Array, ...]]
+"""The cells of some rows as they are read -> the text side and perhaps the target side of each."""
