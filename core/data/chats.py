@@ -70,7 +70,8 @@ class ChatColumns:
         text, answer = cells[self.text], None if self.target is None else cells[self.target]
         if not text or not text.strip() or (self.target is not None and not (answer or "").strip()):
             return None
-        turns = [{"role": "system", "content": parts["system"]}] if (parts.get("system") or "").strip() else []
+        system = (parts.get("system") or "").strip()
+        turns = [_message("system", system)] if system else []
         turns += _history(parts.get("history"))
         if self.target is None:
             turns += _turns(_list_in(text))
@@ -133,7 +134,9 @@ def _turn(value: Any, place: int) -> Iterator[dict[str, Any]]:
     role = ROLES.get(said.strip().lower())
     if role is None:
         known = "user, assistant, system, tool"
-        raise ValueError(tr("turn {place} has the role {role}; known are {known}.", place=place, role=repr(said[:40]), known=known))
+        raise ValueError(
+            tr("turn {place} has the role {role}; known are {known}.", place=place, role=repr(said[:40]), known=known)
+        )
     content = _content(next((value[key] for key in CONTENT_KEYS if value.get(key) is not None), None), place)
     calls = _calls(value.get("tool_calls"), place)
     if said.strip().lower() == "function_call":
@@ -187,7 +190,9 @@ def _calls(value: Any, place: int) -> list[dict[str, Any]]:
             try:
                 arguments = json.loads(arguments)
             except ValueError:
-                raise ValueError(tr("turn {place} calls a tool with arguments that are no JSON.", place=place)) from None
+                raise ValueError(
+                    tr("turn {place} calls a tool with arguments that are no JSON.", place=place)
+                ) from None
         calls.append({"type": "function", "function": {"name": function["name"], "arguments": arguments}})
     return calls
 

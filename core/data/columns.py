@@ -75,16 +75,15 @@ def find_layout(
     """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
     if source.layout != "chat":
         return Layout(tuple(find_columns(columns, source, file, key, task, has_target)))
-    names = [source.text_column, source.target_column, *source.chat_columns.values()]
+    parts: Mapping[str, str] = dict(source.chat_columns)
+    names = [source.text_column, source.target_column, *parts.values()]
     keys = [f"{key}.text_column", f"{key}.target_column", *(f"{key}.chat_columns" for _ in source.chat_columns)]
     if source.text_column is None:
         found = chat_columns(columns)
         if found is None:
             raise _missing(columns, file, keys[0], tr("does not say which column holds the chat"))
         names = [found["text_column"], found.get("target_column"), *found.get("chat_columns", {}).values()]
-        parts: Mapping[str, Any] = found.get("chat_columns", {})
-    else:
-        parts = source.chat_columns
+        parts = found.get("chat_columns", {})
     wanted = [
         find_column(columns, name, file, where, lists=True)
         for name, where in zip(names, [*keys, *[keys[0]] * len(names)], strict=False)
@@ -447,7 +446,11 @@ def _detected_chat(
     elif parts:
         why = tr("an instruction with what belongs to it: {columns}", columns=", ".join(map(repr, parts.values())))
     elif source.layout == "chat" or has_template():
-        why = tr("the model has a chat template: {text} is the user's turn, {target} the assistant's", text=repr(text), target=repr(target))
+        why = tr(
+            "the model has a chat template: {text} is the user's turn, {target} the assistant's",
+            text=repr(text),
+            target=repr(target),
+        )
     else:
         return {}
     left = [column.name for column in columns if column.name not in (text, target, *parts.values())]

@@ -167,7 +167,10 @@ class ParquetReader(Reader):
     def _texts(self, values: pa.Array, positions: np.ndarray) -> pa.Array:
         """(n,) texts; a list in a column of lists as JSON."""
         if pa.types.is_nested(values.type):
-            lists = (None if value is None else json.dumps(_said(value), ensure_ascii=False, default=str) for value in values.to_pylist())
+            lists = (
+                None if value is None else json.dumps(_said(value), ensure_ascii=False, default=str)
+                for value in values.to_pylist()
+            )
             return pa.array(lists, pa.large_string())
         try:
             texts = values.cast(pa.large_string())

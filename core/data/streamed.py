@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import Reader, cannot_read, unreadable
 from trainwiz.core.data.chats import BrokenRow
 from trainwiz.core.data.columns import Layout, find_layout
+from trainwiz.core.data.parquet import ParquetReader
+from trainwiz.core.data.reader import Reader, cannot_read, unreadable
 from trainwiz.core.data.rows import has_target, open_columns, sides_of, within_limits
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
@@ -358,7 +358,9 @@ class GroupedPart(Part):
             raise changed(self._path)
         layout = Layout(tuple(self._wanted))
         if self._source.layout == "chat":
-            layout = find_layout(reader.columns, self._source, str(self._path), "", self._task, has_target(self._source, self._task))
+            layout = find_layout(
+                reader.columns, self._source, str(self._path), "", self._task, has_target(self._source, self._task)
+            )
         for batch in reader.group(group, layout.wanted):
             try:
                 sides = sides_of(batch.values, layout, self._task)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.chats import contents_of
+from trainwiz.core.data.chats import contents_of, messages_of
 from trainwiz.core.data.columns import chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
-from trainwiz.core.data.lengths import TokenCounter, held_out_count, joins_texts
+from trainwiz.core.data.lengths import ESTIMATED, EXACT, TokenCounter, held_out_count, joins_texts, trains_on_chats
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, read_rows
@@ -52,6 +53,8 @@ class DataSummary:
     """Rows of the training sources before texts are joined, held-out ones included: what data.validation_rows is a share of."""
     held_out_texts: int = 0
     """`validation_rows` before texts are joined."""
+    chats: Any = None
+    """A ChatLook (core/tracing/chats.py) where rows are chats and somebody looked."""
 
 
 # summarize_data: what the data of a run holds, from footers and a sample of rows.
@@ -59,6 +62,8 @@ class DataSummary:
 SAMPLE_ROWS = 20_000
 TOKENIZED_ROWS = 2_000
 """Of a source too large to be read whole: cutting texts into tokens is what takes the time."""
+TOKENS_OF_A_TURN = 5
+"""About what a template adds: marks of its beginning and end, and who speaks."""
 BYTES_PER_ROW = 8
 """Offset kept for each row beside its letters."""
 
@@ -78,7 +83,11 @@ class _Source:
         return self.text_bytes / max(sum(map(len, self.lengths)), 1) + sides * BYTES_PER_ROW
 
 
-def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary:
+Looks = Callable[[RunConfig, Path], Any]
+"""What looks at chats as the model will read them: core/tracing/chats.py."""
+
+
+def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | None = None) -> DataSummary:
     """Rows, lengths and columns of the training data; relative paths are from `folder` (default: here).
 
     Lengths are unclipped, in tokens: exact for proteins and where the model's tokenizer is here,
@@ -96,10 +105,15 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
     )
     if any(finding.severity == "error" or finding.code == "data_to_download" for finding in findings):
         raise UsageError(sort_findings(findings))
+    chats = trains_on_chats(config)
+    looked = look(config, folder) if look is not None and chats else None
+    counted = [source.lengths for source in train]
+    if looked is not None and not looked.problem:
+        counted = [[np.array(lengths, np.int64)] for lengths in looked.lengths]
     texts = sum(source.tally.rows for source in train)
     held_texts = sum(source.tally.rows for source in held) or held_out_count(texts, config.data)
     training_texts = texts if held else texts - held_texts
-    lengths = _mixed([(source.tally.rows, source.lengths) for source in train])
+    lengths = _mixed([(source.tally.rows, lengths) for source, lengths in zip(train, counted, strict=True)])
     rows, validation_rows = training_texts, held_texts
     joined = joins_texts(config)
     if joined:
@@ -114,7 +128,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
         texts=texts,
         held_out_texts=held_texts,
         lengths=tuple(lengths.tolist()),
-        length_unit="tokens" if counter is None else counter.unit,
+        length_unit=_unit(counter, looked, chats),
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
         bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
@@ -122,7 +136,15 @@ def summarize_data(config: RunConfig, folder: Path | None = None) -> DataSummary
         + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
+        chats=looked,
     )
+
+
+def _unit(counter: TokenCounter | None, looked: Any, chats: bool) -> str:
+    if counter is None or (looked is not None and not looked.problem):
+        return EXACT
+    # What a template adds is not known without one.
+    return ESTIMATED if chats else counter.unit
 
 
 def _read(
@@ -149,7 +171,14 @@ def _read(
 
 def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source) -> None:
     sampled = result.tally.sampled
-    lengths = counter.count(rows.texts, sampled=sampled)
+    texts = rows.texts
+    if trains_on_chats(config):
+        said = [contents_of(chat) for chat in texts.to_pylist()]
+        texts = pa.array(said, pa.large_string())
+    lengths = counter.count(texts, sampled=sampled)
+    if trains_on_chats(config):
+        turns = [len(messages_of(chat)[0]) for chat in rows.texts.to_pylist()]
+        lengths = lengths + TOKENS_OF_A_TURN * np.array(turns, np.int64)
     result.text_bytes += _bytes(rows.texts)
     if rows.targets is not None:
         result.text_bytes += _bytes(rows.targets)

@@ -11,6 +11,7 @@ from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.plan.chat_findings import chat_findings
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.refusals import ATTENTION, COMPILE, can_compile
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
@@ -97,7 +98,7 @@ WORKERS_SHARE = 0.25
 
 
 def data_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_rows, _unused, _cut, _grouped, packing_findings, _workers):
+    for judge in (chat_findings, _rows, _unused, _cut, _grouped, packing_findings, _workers):
         yield from judge(plan)
 
 
@@ -126,11 +127,12 @@ def _unused(plan: Plan) -> Iterator[Finding]:
     if plan.data is None or plan.config.task == "masked-lm":
         return
     # With pyarrow, which has read the data by now.
-    from trainwiz.core.data.columns import CONVERT, unused_prompt_columns
+    from trainwiz.core.data.columns import CONVERT, PARTS_OF_A_CHAT, unused_prompt_columns
 
     source = plan.config.data.sources[0]
     names = [str(name) if name is not None else None for name in (source.text_column, source.target_column)]
-    unused = unused_prompt_columns(plan.data.columns, *names)
+    used = source.chat_columns.values()
+    unused = [name for name in unused_prompt_columns(plan.data.columns, *names) if name not in used]
     if unused:
         message = trn(
             "The column {columns} belongs to the prompt and is not used: the model never sees it.",
@@ -138,7 +140,10 @@ def _unused(plan: Plan) -> Iterator[Finding]:
             len(unused),
             columns=", ".join(map(repr, unused)),
         )
-        join = Remedy(tr("join them into the prompt first: {place}", place=CONVERT))
+        join: WayOut = Remedy(tr("join them into the prompt first: {place}", place=CONVERT))
+        if plan.config.task == "causal-lm" and unused[0].lower() in PARTS_OF_A_CHAT["context"]:
+            used_too = {"data.sources.0.layout": "chat", "data.sources.0.chat_columns": {"context": unused[0]}}
+            join = tr("add {column} to the prompt", column=repr(unused[0])), used_too
         yield plan.warning("unused_prompt_column", "data.sources.0.text_column", message, join)
 
 
@@ -146,7 +151,7 @@ def _cut(plan: Plan) -> Iterator[Finding]:
     """Rows and targets that are longer than what the model is given of them."""
     data, length, target = plan.data, plan.config.batch.sequence_length, plan.config.batch.target_length
     lengths = lengths_of(data.lengths) if data is not None else None
-    if data is None or lengths is None or plan.config.data.concatenate:
+    if data is None or lengths is None or plan.config.data.concatenate or data.chats is not None:
         return
     longer = lengths.share_above(length)
     if longer > NOTABLE_CUT:

@@ -206,9 +206,10 @@ def gather_profile(request: PlanRequest, here: Machine) -> Profile | None:
 def gather_data(config: RunConfig) -> tuple[DataSummary | None, tuple[Finding, ...]]:
     """Rows and lengths; data that is missing or broken is None with its findings, never an exception."""
     from trainwiz.core.data.summary import summarize_data
+    from trainwiz.core.tracing.chats import look_at_chats
 
     try:
-        return summarize_data(config), ()
+        return summarize_data(config, look=look_at_chats), ()
     except TrainwizError as error:
         return None, tuple(_with_choice(finding, config) for finding in error.findings)
 

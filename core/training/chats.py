@@ -18,7 +18,6 @@ from trainwiz.core.data.chats import messages_of
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.tokens import TokenRow, next_tokens
 from transformers import PreTrainedTokenizerBase
 
@@ -108,7 +107,9 @@ def set_template(tokenizer: PreTrainedTokenizerBase, config: RunConfig, folder: 
     if GENERATION.search(text):
         return ChatTemplate(_of_one_day(text), "own")
     family, marked = training_templates().get(text, ("", ""))
-    return ChatTemplate(_of_one_day(marked), "training", family) if marked else ChatTemplate(_of_one_day(text), "prefixes")
+    return (
+        ChatTemplate(_of_one_day(marked), "training", family) if marked else ChatTemplate(_of_one_day(text), "prefixes")
+    )
 
 
 def _of_one_day(template: str) -> str:
@@ -133,12 +134,14 @@ class WholeChat:
 class ChatEncoder:
     """Rows that are chats, as core/data/chats.py keeps them."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, template: ChatTemplate, length: int, train_on: TrainOn) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, template: ChatTemplate, length: int, train_on: TrainOn
+    ) -> None:
         """`length`: most tokens of a sequence; what is beyond is cut."""
         self.length = length
         self.template = template
+        self.train_on = train_on
         self._tokenizer: Any = tokenizer
-        self._train_on = train_on
 
     def row(self, chat: str, target: None = None) -> TokenRow:
         """(tokens, labels), labels moved one place to the left: position t predicts token t + 1. Raises UsageError."""
@@ -185,14 +188,37 @@ class ChatEncoder:
                 # A template that marks a turn in pieces: where turns begin tells which is which.
                 tokens, answers = self._by_prefixes(turns, tools, places)
         else:
-            if self._train_on == "last_answer":
+            if self.train_on == "last_answer":
                 places = places[-1:]
-            tokens, answers = self._by_prefixes(turns, tools, places if self._train_on != "everything" else [])
-        learnt = np.full(len(tokens), self._train_on == "everything")
-        chosen = zip(places, answers, strict=True) if self._train_on != "everything" else ()
-        for place, (start, end) in list(chosen)[-1 if self._train_on == "last_answer" else 0 :]:
+            tokens, answers = self._by_prefixes(turns, tools, places if self.train_on != "everything" else [])
+        learnt = np.full(len(tokens), self.train_on == "everything")
+        chosen = zip(places, answers, strict=True) if self.train_on != "everything" else ()
+        for place, (start, end) in list(chosen)[-1 if self.train_on == "last_answer" else 0 :]:
             learnt[start:end] = turns[place].get("learn", True)
         return WholeChat(tokens, learnt, tuple(answers))
+
+    def pieces(self, chat: str) -> tuple[list[str], list[tuple[str, int]]]:
+        """The text of each token, "" for one that goes on with the letter of the last; (role, end) of each turn in tokens,
+        none where the template writes turns otherwise one by one. Raises ChatError."""
+        turns, tools = messages_of(chat)
+        text = self._text(turns, tools)
+        cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        starts = np.array([start for start, _ in cut["offset_mapping"]], np.int64)
+        pieces, done = [], 0
+        for start, end in cut["offset_mapping"]:
+            pieces.append(text[max(start, done) : end])
+            done = max(done, end)
+        ends: list[tuple[str, int]] = []
+        for place, turn in enumerate(turns, 1):
+            try:
+                through = self._text(turns[:place], tools)
+            except ChatError:
+                # Some templates want a user's turn first.
+                continue
+            if not text.startswith(through):
+                return pieces, []
+            ends.append((turn["role"], int(np.searchsorted(starts, len(through)))))
+        return pieces, ends
 
     def _by_marks(self, turns: list[Any], tools: Any) -> tuple[np.ndarray, list[tuple[int, int]]]:
         """(tokens, answers) as transformers finds them by the marks of the template."""

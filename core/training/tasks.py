@@ -93,12 +93,12 @@ class MaskedProteins(RowDataset):
 class TextDataset(RowDataset):
     """Some rows of text."""
 
-    def __init__(self, rows: TextRows, numbers: np.ndarray, encode: Callable[[str, str], TokenRow]) -> None:
+    def __init__(self, rows: TextRows, numbers: np.ndarray, encode: Callable[..., TokenRow]) -> None:
         """`numbers` (n,) int64: the rows of the set. `encode` gets the target as None where rows have none."""
         self._texts = rows.texts
         self._targets = rows.targets
         self._numbers = numbers
-        self._encode: Callable[..., TokenRow] = encode
+        self._encode = encode
 
     def __len__(self) -> int:
         return len(self._numbers)

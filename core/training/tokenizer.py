@@ -214,13 +214,9 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
     loads it. It always has a padding and an end token. Raises UsageError.
     """
     made = RunFolder(folder).tokenizer
-    choice = config.model.tokenizer
-    if choice not in (None, MADE_FROM_THE_DATA):
-        return _ready(_load(_named(str(choice), folder), config, "model.tokenizer"), config)
-    has_made = (made / "tokenizer.json").is_file()
-    own = None if choice == MADE_FROM_THE_DATA or has_made else _own(config, folder)
-    if own is not None:
-        return _ready(_load(own, config, "model.name"), config)
+    named = None if (made / "tokenizer.json").is_file() else named_tokenizer(config, folder)
+    if named is not None:
+        return named
     kind = {**(config.model.architecture or {}), **config.model.architecture_overrides}.get("model_type")
     trained = trained_tokenizer(
         made,
@@ -230,6 +226,15 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
         model_type=None if kind is None else str(kind),
     )
     return _ready(trained, config)
+
+
+def named_tokenizer(config: RunConfig, folder: Path) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that is named, or the model's own; None where one is made from the rows. Raises UsageError."""
+    choice = config.model.tokenizer
+    if choice not in (None, MADE_FROM_THE_DATA):
+        return _ready(_load(_named(str(choice), folder), config, "model.tokenizer"), config)
+    own = None if choice == MADE_FROM_THE_DATA else _own(config, folder)
+    return None if own is None else _ready(_load(own, config, "model.name"), config)
 
 
 def _named(name: str, folder: Path) -> str:

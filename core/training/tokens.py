@@ -99,7 +99,9 @@ def without_long_rows(rows: TextRows, encoder: Any, length: int) -> TextRows:
         with parallel_tokenizing():
             for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
                 counted += encoder.whole_lengths(texts, *targets)
-                phases.tell(tr("{done} of {count} rows", done=f"{len(counted):,}", count=f"{len(numbers):,}"), whoever=True)
+                phases.tell(
+                    tr("{done} of {count} rows", done=f"{len(counted):,}", count=f"{len(numbers):,}"), whoever=True
+                )
         return numbers[np.array(counted, np.int64) <= length]
 
     with phases.during("tokenising"):
@@ -130,6 +132,7 @@ def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: RowEnc
 
 LONGEST_TOKEN = 100
 """Characters that a token of a real text may have on average: what lies beyond cannot be reached and is not read."""
+
 
 class CausalEncoder:
     """Rows of a causal language model: text + end, or prompt + response + end with the prompt unlabelled."""

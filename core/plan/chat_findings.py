@@ -1,0 +1,190 @@
+"""What is learnt of chats, and what is doubtful in them: sentences and ways out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainwiz.core.data.lengths import trains_on_chats
+from trainwiz.core.errors import Finding, Severity
+from trainwiz.core.language import mark, tr
+from trainwiz.core.plan.result import Plan, WayOut
+from trainwiz.core.plan.words import counted, percent
+
+if TYPE_CHECKING:
+    from trainwiz.core.tracing.chats import ChatLook
+
+TEMPLATE, TRAIN_ON, TOO_LONG, LENGTH = (
+    "model.chat_template",
+    "training.train_on",
+    "data.too_long",
+    "batch.sequence_length",
+)
+SOURCE = "data.sources.0"
+NOTABLE = 0.02
+ROUND_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    severity: Severity
+    where: str
+    text: str
+    ways: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+CHATML = mark("write them in ChatML"), {TEMPLATE: "chatml"}
+DOUBTS: dict[str, Sentence] = {
+    "template_refuses": Sentence(
+        "error",
+        TEMPLATE,
+        mark("The template of the model does not take {count} of {rows} chats. {place}: {detail}."),
+        (CHATML,),
+    ),
+    "template_changes": Sentence(
+        "error",
+        TRAIN_ON,
+        mark("Of {count} of {rows} chats the answers cannot be found. {place}: {detail}."),
+        (
+            (mark("learn the last answer of each chat"), {TRAIN_ON: "last_answer"}),
+            (mark("learn every token"), {TRAIN_ON: "everything"}),
+        ),
+    ),
+    "no_label": Sentence(
+        "warning", TRAIN_ON, mark("{count} of {rows} chats hold nothing that is learnt (the first: {place}).")
+    ),
+    "end_not_learnt": Sentence(
+        "warning",
+        TEMPLATE,
+        mark(
+            "In {count} of {rows} chats the token that ends an answer is not learnt (the first: {place}): the model would "
+            "not know where to stop."
+        ),
+        (CHATML,),
+    ),
+    "bos_twice": Sentence(
+        "warning", TEMPLATE, mark("{count} of {rows} chats begin with the first token twice (the first: {place}).")
+    ),
+    "roles_repeat": Sentence(
+        "note", SOURCE, mark("In {count} of {rows} chats the same speaker has two turns in a row (the first: {place}).")
+    ),
+    "system_dropped": Sentence(
+        "warning",
+        TEMPLATE,
+        mark("The template leaves out the system turn of {count} of {rows} chats (the first: {place})."),
+    ),
+    "thoughts_dropped": Sentence(
+        "warning",
+        TEMPLATE,
+        mark("The template leaves out thoughts of {count} of {rows} chats (the first: {place}): they are not learnt."),
+    ),
+    "marks_in_text": Sentence(
+        "warning",
+        SOURCE,
+        mark(
+            "{count} of {rows} chats hold marks of the template in what is said (the first: {place}): the model reads "
+            "them as its own."
+        ),
+    ),
+    "duplicates": Sentence(
+        "note",
+        SOURCE,
+        mark("{count} chats stand there again (the first: {place}); one may be trained on and held out."),
+    ),
+    "held_out_is_trained": Sentence(
+        "warning",
+        "data.validation_sources",
+        mark("{count} held-out chats are trained on too (the first: {place}): their loss says nothing."),
+    ),
+}
+"""Code of a doubt (core/training/look.py) -> what is said of it."""
+
+
+def chat_findings(plan: Plan) -> Iterator[Finding]:
+    if plan.data is None or not trains_on_chats(plan.config):
+        return
+    look: ChatLook | None = plan.data.chats
+    if look is None:
+        return
+    if look.problem:
+        message = tr("What is learnt of the chats was not looked at: {problem}.", problem=look.problem.rstrip("."))
+        yield plan.note("chats_not_seen", TEMPLATE, message)
+        return
+    yield plan.note("what_is_learnt", TRAIN_ON, learnt_words(plan, look))
+    for doubt in look.doubts:
+        sentence = DOUBTS.get(doubt.code)
+        if sentence is None:
+            continue
+        message = tr(
+            sentence.text,
+            count=f"{doubt.rows:,}",
+            rows=f"{max(look.rows, doubt.rows):,}",
+            place=doubt.place,
+            detail=doubt.detail,
+        )
+        ways: list[WayOut] = [
+            (tr(words), changes)
+            for words, changes in sentence.ways
+            if any(plan.get(key) != value for key, value in changes.items())
+        ]
+        yield plan.finding(doubt.code, sentence.severity, sentence.where, message, *ways)
+    yield from _cut(plan, look)
+
+
+def learnt_words(plan: Plan, look: ChatLook) -> str:
+    """What is learnt of the chats, and in which template."""
+    tokens, learnt = (sum(map(sum, part)) for part in (look.lengths, look.learnt))
+    said = {
+        "answers": mark("Learnt: the answers, {share} of the tokens of {rows} chats."),
+        "last_answer": mark("Learnt: the last answer of each chat, {share} of the tokens of {rows} chats."),
+        "everything": mark("Learnt: every token of the chats, questions too ({share} of {rows} chats)."),
+    }[plan.config.training.train_on]
+    named = plan.config.model.chat_template
+    if named == "chatml":
+        template = tr("They are written in ChatML, which is kept with the model.")
+    elif named not in (None, "own"):
+        template = tr("They are written in the template of {path}, which is kept with the model.", path=named)
+    else:
+        template = tr("They are written in the template of the model.")
+    if look.marks == "training":
+        template += " " + tr(
+            "TRL's training form of it ({family}) marks the answers; what is kept is the model's own.",
+            family=look.family,
+        )
+    elif look.marks == "prefixes" and plan.config.training.train_on != "everything":
+        template += " " + tr("It marks no answers: they are what it adds to the turns before them.")
+    return tr(said, share=percent(learnt / max(tokens, 1)), rows=f"{look.rows:,}") + " " + template
+
+
+def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
+    """Answers that lie beyond the longest input."""
+    length = plan.config.batch.sequence_length
+    ends = [end for part in look.ends for end in part]
+    cut = sum(end > length for end in ends) / max(len(ends), 1)
+    longer = sum(size > length for part in look.lengths for size in part) / max(len(ends), 1)
+    if not longer:
+        return
+    enough = next(
+        (most for most in ROUND_LENGTHS if sum(end > most for end in ends) <= NOTABLE * len(ends)), ROUND_LENGTHS[-1]
+    )
+    wanted = min(enough, plan.most_positions or enough)
+    longer_ones: list[WayOut] = []
+    if wanted > length:
+        longer_ones.append((tr("up to {length} tokens", **counted(length=wanted)), {LENGTH: wanted}))
+    if plan.get(TOO_LONG) == "drop":
+        message = tr(
+            "{longer} of the chats exceed {length} tokens and are left out.",
+            longer=percent(longer),
+            **counted(length=length),
+        )
+        yield plan.finding("chats_dropped", "note" if longer <= NOTABLE else "warning", TOO_LONG, message, *longer_ones)
+        return
+    if cut:
+        message = tr(
+            "{cut} of the chats exceed {length} tokens: the end of an answer is cut off, and how it ends is not learnt.",
+            cut=percent(cut),
+            **counted(length=length),
+        )
+        drop = tr("leave them out"), {TOO_LONG: "drop"}
+        yield plan.finding("answers_cut", "note" if cut <= NOTABLE else "warning", LENGTH, message, *longer_ones, drop)

@@ -1,0 +1,182 @@
+"""ChatLook: what a run will learn from its chats, as a child process with transformers sees it. Never imports torch."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.lengths import tokenizer_folder, trains_on_chats
+from trainwiz.core.data.summary import stamp_of
+from trainwiz.core.files import read_small
+from trainwiz.core.language import chosen_language, tr
+from trainwiz.core.run.folder import write_atomic
+from trainwiz.core.text import parse_json, plain_text
+from trainwiz.core.tracing.request import LONGEST_MESSAGE, trace_versions
+from trainwiz.core.tracing.worker import ENVIRONMENT
+
+# What is said of the chats of a run.
+
+LIMIT_S = 180.0
+"""transformers from a cold, slow disk, and two thousand chats."""
+MOST_LOOKS = 200
+"""Kept on the disk, some 30 kB each. Half of them stay when there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Rows of which something is to be said."""
+
+    code: str
+    rows: int
+    """How many of those that were looked at."""
+    place: str
+    """Of the first: file and line."""
+    detail: str = ""
+    """What the template says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChat:
+    """A row as the model will read it."""
+
+    place: str
+    pieces: tuple[str, ...]
+    """The text of each token; empty for one that goes on with the letter of the last."""
+    learnt: tuple[bool, ...]
+    turns: tuple[tuple[str, int], ...]
+    """Role and end (in tokens) of each turn; empty where the template writes them otherwise one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLook:
+    """Figures of a sample of the rows that train, source by source."""
+
+    marks: str
+    """How answers are found: see core/training/chats.py."""
+    family: str
+    lengths: tuple[tuple[int, ...], ...]
+    """Tokens of each row that was looked at, uncut, for each source."""
+    learnt: tuple[tuple[int, ...], ...]
+    """Likewise how many of them are learnt."""
+    ends: tuple[tuple[int, ...], ...]
+    """Likewise the end of the last that is learnt."""
+    doubts: tuple[Doubt, ...]
+    shown: tuple[ShownChat, ...] = ()
+    problem: str = ""
+    """Why there is nothing of this, in one sentence."""
+
+    @classmethod
+    def nothing(cls, problem: str) -> ChatLook:
+        return cls("", "", (), (), (), (), problem=problem)
+
+    @classmethod
+    def from_json(cls, values: Any) -> ChatLook:
+        """Raises ValueError for anything that is no look."""
+        try:
+            lists = {
+                name: tuple(tuple(map(int, part)) for part in values[name]) for name in ("lengths", "learnt", "ends")
+            }
+            doubts = tuple(
+                Doubt(
+                    str(one["code"]),
+                    int(one["rows"]),
+                    *(plain_text(str(one[key]), LONGEST_MESSAGE) for key in ("place", "detail")),
+                )
+                for one in values["doubts"]
+            )
+            shown = tuple(
+                ShownChat(
+                    str(one["place"]),
+                    tuple(map(str, one["pieces"])),
+                    tuple(map(bool, one["learnt"])),
+                    tuple((str(role), int(end)) for role, end in one["turns"]),
+                )
+                for one in values["shown"]
+            )
+            problem = plain_text(str(values["problem"]), LONGEST_MESSAGE)
+            return cls(
+                str(values["marks"]), str(values["family"]), **lists, doubts=doubts, shown=shown, problem=problem
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"no look: {error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.lengths))
+
+
+# The look itself: asked of a child process once, then kept.
+
+
+def look_at_chats(config: RunConfig, folder: Path, show: tuple[int, ...] = ()) -> ChatLook:
+    """What the run of `config` learns; relative paths are from `folder`. `show`: numbers (from 0) of rows to show.
+
+    Takes seconds the first time, and never raises: where nothing can be said its `problem` says why.
+    """
+    if not trains_on_chats(config):
+        return ChatLook.nothing(tr("the rows are no chats"))
+    place = _kept_at(config, folder, show)
+    with contextlib.suppress(OSError, ValueError):
+        return ChatLook.from_json(parse_json(read_small(place)))
+    found = _asked(config, folder, show)
+    if not found.problem:
+        with contextlib.suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(place, json.dumps(found.to_json()))
+            _tidy(place.parent)
+    return found
+
+
+def _asked(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
+    command = [sys.executable, "-P", "-m", "trainwiz.core.training.look", "--parent", str(os.getpid())]
+    asked = {"config": config.model_dump(mode="json"), "folder": str(folder.resolve()), "show": list(show)}
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(asked).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ENVIRONMENT},
+            timeout=LIMIT_S,
+            start_new_session=True,
+            check=False,
+        )
+        return ChatLook.from_json(parse_json(done.stdout))
+    except subprocess.TimeoutExpired:
+        return ChatLook.nothing(tr("the chats were not read within {seconds} s", seconds=f"{LIMIT_S:.0f}"))
+    except (OSError, ValueError):
+        return ChatLook.nothing(tr("the process that reads the chats ended without an answer"))
+
+
+def _kept_at(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Path:
+    """Where the look is kept: named by all that it depends on."""
+    tokenizer = tokenizer_folder(config, folder)
+    files = sorted(tokenizer.iterdir()) if tokenizer is not None else []
+    stamps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files if path.is_file()]
+    told = (
+        config.model.model_dump_json(),
+        config.data.model_dump_json(),
+        config.training.train_on,
+        str(folder.resolve()),
+    )
+    parts = [told, stamp_of(config, folder), stamps, show, chosen_language(None, os.environ), trace_versions()]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return Path(platformdirs.user_cache_dir("trainwiz")) / "chats" / f"{digest}.json"
+
+
+def _tidy(folder: Path) -> None:
+    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in files[: len(files) - MOST_LOOKS // 2] if len(files) > MOST_LOOKS else ():
+        path.unlink(missing_ok=True)

@@ -1,0 +1,207 @@
+"""Entry of the process that looks at chats as the model will read them: `python -m trainwiz.core.training.look`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.chats import messages_of
+from trainwiz.core.data.lengths import tokenizer_folder
+from trainwiz.core.data.rows import SourceTally, read_rows
+from trainwiz.core.data.sources import all_sources, find_files
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.language import chosen_language, tr, use_language
+from trainwiz.core.processes import heavy_imports
+from trainwiz.core.supervise.ties import hold_to
+from trainwiz.core.tracing.chats import ChatLook, Doubt, ShownChat
+
+if TYPE_CHECKING:
+    from trainwiz.core.training.chats import ChatEncoder, WholeChat
+
+# What is doubtful of rows, counted, each with the place of its first.
+
+READ, ENCODED = 20_000, 2_000
+"""Rows of a source that are compared with each other, and those that are written in the template: some 2,000 a second."""
+THOUGHT = "<think>"
+
+
+@dataclass
+class Doubts:
+    found: dict[str, Doubt] = field(default_factory=dict)
+
+    def add(self, code: str, place: str, detail: str = "") -> None:
+        before = self.found.get(code)
+        if before is None:
+            self.found[code] = Doubt(code, 1, place, detail)
+        else:
+            self.found[code] = Doubt(code, before.rows + 1, before.place, before.detail)
+
+
+@dataclass
+class Looked:
+    """One source."""
+
+    lengths: list[int] = field(default_factory=list)
+    learnt: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+
+class Look:
+    """Reads the chats of a run and notes what is to be said of them."""
+
+    def __init__(self, config: RunConfig, folder: Path, encoder: ChatEncoder, tokenizer: Any) -> None:
+        self._config, self._folder, self._encoder, self._tokenizer = config, folder, encoder, tokenizer
+        self._doubts = Doubts()
+        self._seen: set[int] = set()
+        known = [token for token in tokenizer.all_special_tokens if len(token) > 3]
+        self._marks = tuple(
+            {*known, *(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)}
+        )
+        self._ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+
+    def run(self, show: list[int]) -> ChatLook:
+        train, held = all_sources(self._config)
+        looked, shown = [], []
+        number = 0
+        for key, source in train:
+            each = Looked()
+            rows = list(self._rows(key, source))
+            step = max(1, len(rows) // ENCODED)
+            for place, chat in rows[::step]:
+                self._note(chat, place, each)
+            shown += [self._shown(*rows[row - number]) for row in show if number <= row < number + len(rows)]
+            for place, chat in rows:
+                self._note_again(chat, place)
+            number += len(rows)
+            looked.append(each)
+        for key, source in held:
+            for place, chat in self._rows(key, source):
+                if hash(chat) in self._seen:
+                    self._doubts.add("held_out_is_trained", place)
+        return ChatLook(
+            self._encoder.template.marks,
+            self._encoder.template.family,
+            tuple(tuple(one.lengths) for one in looked),
+            tuple(tuple(one.learnt) for one in looked),
+            tuple(tuple(one.ends) for one in looked),
+            tuple(self._doubts.found.values()),
+            tuple(shown),
+        )
+
+    def _rows(self, key: str, source: Any) -> Iterator[tuple[str, str]]:
+        """(place, chat) of rows from all over a source. Raises TrainwizError."""
+        files = find_files(source, key, self._folder, task=self._config.task, ask=False)
+        for kept in read_rows(files, SourceTally(), self._config.task, limit=READ):
+            for row, chat in enumerate(kept.texts.to_pylist()):
+                yield kept.place(row), chat
+
+    def _note_again(self, chat: str, place: str) -> None:
+        if hash(chat) in self._seen:
+            self._doubts.add("duplicates", place)
+        self._seen.add(hash(chat))
+
+    def _note(self, chat: str, place: str, looked: Looked) -> None:
+        from trainwiz.core.training.chats import ChatError
+
+        turns, _ = messages_of(chat)
+        try:
+            whole = self._encoder.whole(chat)
+        except ChatError as error:
+            self._doubts.add(error.code, place, str(error))
+            return
+        learnt = whole.learnt.nonzero()[0]
+        looked.lengths.append(len(whole.tokens))
+        looked.learnt.append(len(learnt))
+        looked.ends.append(int(learnt[-1]) + 1 if len(learnt) else 0)
+        for code in self._doubtful(chat, turns, whole):
+            self._doubts.add(code, place)
+
+    def _doubtful(self, chat: str, turns: list[dict[str, Any]], whole: WholeChat) -> Iterator[str]:
+        begin = self._tokenizer.bos_token_id
+        text = self._tokenizer.decode(whole.tokens)
+        if not whole.learnt.any():
+            yield "no_label"
+        elif self._encoder.train_on != "everything" and not self._learns_to_end(whole):
+            yield "end_not_learnt"
+        if begin is not None and whole.tokens[:2].tolist() == [begin, begin]:
+            yield "bos_twice"
+        roles = [turn["role"] for turn in turns if turn["role"] in ("user", "assistant") and not turn.get("tool_calls")]
+        uses_tools = any(turn["role"] == "tool" for turn in turns)
+        if not uses_tools and any(role == after for role, after in pairwise(roles)):
+            yield "roles_repeat"
+        if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns):
+            yield "system_dropped"
+        thoughts = [turn.get("reasoning_content") or _thought_in(turn["content"]) for turn in turns]
+        if any(thought.strip() and thought.strip() not in text for thought in thoughts):
+            yield "thoughts_dropped"
+        if any(mark in turn["content"] for turn in turns for mark in self._marks):
+            yield "marks_in_text"
+
+    def _learns_to_end(self, whole: WholeChat) -> bool:
+        """Whether each answer that is learnt ends in a token that ends a turn; blanks may follow it."""
+        for start, end in whole.answers:
+            tokens = whole.tokens[start:end][whole.learnt[start:end]].tolist()
+            while tokens and tokens[-1] not in self._ends and not self._tokenizer.decode([tokens[-1]]).strip():
+                tokens.pop()
+            if tokens and tokens[-1] not in self._ends:
+                return False
+        return True
+
+    def _shown(self, place: str, chat: str) -> ShownChat:
+        from trainwiz.core.training.chats import ChatError
+
+        try:
+            whole = self._encoder.whole(chat)
+            pieces, turns = self._encoder.pieces(chat)
+        except ChatError as error:
+            return ShownChat(place, (str(error),), (False,), ())
+        return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
+
+
+def _thought_in(content: str) -> str:
+    """What stands between the marks of a thought."""
+    return content.partition(THOUGHT)[2].partition("</think>")[0]
+
+
+def answer(asked: dict[str, Any]) -> ChatLook:
+    """Raises nothing that a config or its files can bring about."""
+    with heavy_imports():
+        from trainwiz.core.training.chats import ChatEncoder, set_template
+        from trainwiz.core.training.tokenizer import named_tokenizer
+
+    config, folder = RunConfig.model_validate(asked["config"]), Path(asked["folder"])
+    try:
+        tokenizer = named_tokenizer(config, folder) if tokenizer_folder(config, folder) is not None else None
+        if tokenizer is None:
+            return ChatLook.nothing(tr("the tokenizer is not here yet"))
+        template = set_template(tokenizer, config, folder)
+        encoder = ChatEncoder(tokenizer, template, config.batch.sequence_length, config.training.train_on)
+        return Look(config, folder, encoder, tokenizer).run(asked["show"])
+    except TrainwizError as error:
+        return ChatLook.nothing(" ".join(finding.message for finding in error.findings))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="trainwiz.core.training.look")
+    parser.add_argument("--parent", type=int, required=True, help="process to end with")
+    hold_to(parser.parse_args().parent)
+    use_language(chosen_language(None, os.environ))
+    asked = json.load(sys.stdin)
+    # What libraries print goes elsewhere.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    said = json.dumps(answer(asked).to_json()).encode()
+    with os.fdopen(answers, "wb") as out:
+        out.write(said)
+
+
+if __name__ == "__main__":
+    main()
