@@ -164,6 +164,7 @@ COMMANDS: dict[str, str] = {
     "diagnose": mark("Say why a training ended, from its run folder or any log: cause, evidence, remedies."),
     "import": mark("Make a profile of files that you have: TrainingArguments, accelerate, DeepSpeed, launch commands."),
     "export": mark("Print what starts a run on several machines, or the sbatch file of a Slurm cluster."),
+    "data": mark("data show: a row as tokens, and which of them are learnt."),
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),
@@ -198,6 +199,11 @@ EXIT_CODES = mark(
     "Exit codes: 0 finished, 1 the training failed, 2 invalid usage, 3 cannot run here, 130 stopped by you."
 )
 
+DATA_USAGE = mark("""Usage: trainwiz data show DATA --model MODEL [--row N] [CHOICES]
+
+Show a row as the model will read it: its tokens, who speaks, and which of them are learnt.
+Nothing is written and nothing starts.""")
+
 SAVE_USAGE = mark("""Usage: trainwiz profiles save NAME [--extends PROFILE] [CHOICES]
 
 Keep choices as a profile of your own, in your folder for configuration. Existing profiles are never overwritten.""")
@@ -223,6 +229,13 @@ SAVE_OPTIONS = tuple(
     or option.flag in ("--json", "--debug", "--lang")
 )
 
+DATA_OPTIONS = tuple(
+    option
+    for option in PLAN_OPTIONS
+    if option.flag
+    in ("--profile", "--model", "--task", "--length", "--chat-template", "--set", "--json", "--debug", "--lang")
+)
+
 
 def root_help() -> str:
     commands = [line for name, text in COMMANDS.items() for line in help_lines(name, tr(text))]
@@ -242,6 +255,11 @@ def bench_help() -> str:
         tr("Measure attention, optimizer, bf16 and torch.compile against the plan's own, and say what to set."),
     )
     return "\n".join([tr(BENCH_USAGE), help_for(BENCH_OPTIONS), "", *own])
+
+
+def data_help() -> str:
+    own = help_lines("--row N", tr("Which row, from 1 (1)."))
+    return "\n".join([tr(DATA_USAGE), "", *own, help_for(DATA_OPTIONS)])
 
 
 def save_help() -> str:

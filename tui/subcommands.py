@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.options import COMMON, SAVE_OPTIONS, Option, help_lines, save_help
+from trainwiz.tui.options import COMMON, DATA_OPTIONS, SAVE_OPTIONS, Option, data_help, help_lines, save_help
 
 # The help of commands with few options of their own, in the reader's language; typer's own is English only.
 
@@ -127,6 +127,22 @@ profiles_app = typer.Typer(
     help=mark("Hardware profiles: tested settings for one kind of machine."), cls=HelpfulGroup, **SETTINGS
 )
 runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SETTINGS)
+
+
+data_app = typer.Typer(help=mark("The rows of a run, as the model will read them."), cls=HelpfulGroup, **SETTINGS)
+
+
+@data_app.command("show", cls=explained(data_help))
+@takes_choices(DATA_OPTIONS)
+def data_show(
+    source: Annotated[str, typer.Argument(metavar="DATA", help=mark("Sample name, file, folder or hub id."))],
+    row: Annotated[int, typer.Option("--row", metavar="N", min=1)] = 1,
+    **choices: Any,
+) -> int:
+    """Show a row as tokens, and which of them are learnt."""
+    from trainwiz.tui.commands.data import run_show
+
+    return run_show(source, choices, row)
 
 
 @profiles_app.command("list", cls=HelpfulCommand)

@@ -75,7 +75,7 @@ def find_layout(
     """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
     if source.layout != "chat":
         return Layout(tuple(find_columns(columns, source, file, key, task, has_target)))
-    parts: Mapping[str, str] = dict(source.chat_columns)
+    parts: Mapping[Any, str] = source.chat_columns
     names = [source.text_column, source.target_column, *parts.values()]
     keys = [f"{key}.text_column", f"{key}.target_column", *(f"{key}.chat_columns" for _ in source.chat_columns)]
     if source.text_column is None:

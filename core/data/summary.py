@@ -106,7 +106,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     if any(finding.severity == "error" or finding.code == "data_to_download" for finding in findings):
         raise UsageError(sort_findings(findings))
     chats = trains_on_chats(config)
-    looked = look(config, folder) if look is not None and chats else None
+    looked = look(config, folder) if look is not None else None
     counted = [source.lengths for source in train]
     if looked is not None and not looked.problem:
         counted = [[np.array(lengths, np.int64)] for lengths in looked.lengths]

@@ -120,13 +120,16 @@ class ChatLook:
 # The look itself: asked of a child process once, then kept.
 
 
-def look_at_chats(config: RunConfig, folder: Path, show: tuple[int, ...] = ()) -> ChatLook:
+def look_at_chats(config: RunConfig, folder: Path) -> ChatLook | None:
+    """What a run on chats learns, and its first row; None for other rows. See `look_at_rows`."""
+    return look_at_rows(config, folder, (0,)) if trains_on_chats(config) else None
+
+
+def look_at_rows(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
     """What the run of `config` learns; relative paths are from `folder`. `show`: numbers (from 0) of rows to show.
 
     Takes seconds the first time, and never raises: where nothing can be said its `problem` says why.
     """
-    if not trains_on_chats(config):
-        return ChatLook.nothing(tr("the rows are no chats"))
     place = _kept_at(config, folder, show)
     with contextlib.suppress(OSError, ValueError):
         return ChatLook.from_json(parse_json(read_small(place)))

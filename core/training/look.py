@@ -12,9 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
-from trainwiz.core.data.lengths import tokenizer_folder
+from trainwiz.core.data.lengths import tokenizer_folder, trains_on_chats
 from trainwiz.core.data.rows import SourceTally, read_rows
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import TrainwizError
@@ -25,6 +26,7 @@ from trainwiz.core.tracing.chats import ChatLook, Doubt, ShownChat
 
 if TYPE_CHECKING:
     from trainwiz.core.training.chats import ChatEncoder, WholeChat
+    from trainwiz.core.training.tokens import CausalEncoder
 
 # What is doubtful of rows, counted, each with the place of its first.
 
@@ -52,6 +54,45 @@ class Looked:
     lengths: list[int] = field(default_factory=list)
     learnt: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+
+    def add(self, tokens: np.ndarray, learnt: np.ndarray) -> None:
+        places = learnt.nonzero()[0]
+        self.lengths.append(len(tokens))
+        self.learnt.append(len(places))
+        self.ends.append(int(places[-1]) + 1 if len(places) else 0)
+
+
+def look_at_texts(config: RunConfig, folder: Path, encoder: CausalEncoder, tokenizer: Any, show: list[int]) -> ChatLook:
+    """Of rows that are texts, or prompts with their responses. Raises TrainwizError."""
+    doubts, looked, shown = Doubts(), Looked(), []
+    number, begin = 0, tokenizer.bos_token_id
+    for key, source in all_sources(config)[0]:
+        for kept in read_rows(
+            find_files(source, key, folder, task=config.task, ask=False), SourceTally(), config.task, limit=ENCODED
+        ):
+            texts, targets = kept.texts.to_pylist(), None if kept.targets is None else kept.targets.to_pylist()
+            for row, (tokens, unlabelled) in enumerate(encoder.whole(texts, targets)):
+                learnt = np.arange(len(tokens)) >= (0 if encoder.learns_all else unlabelled)
+                looked.add(tokens, learnt)
+                if begin is not None and tokens[:2].tolist() == [begin, begin]:
+                    doubts.add("bos_twice", kept.place(row))
+                if number in show:
+                    pieces = tuple(tokenizer.decode([token]) for token in tokens)
+                    turns = (
+                        (("text", len(tokens)),)
+                        if targets is None
+                        else (("prompt", unlabelled), ("response", len(tokens)))
+                    )
+                    shown.append(ShownChat(kept.place(row), pieces, tuple(learnt.tolist()), turns))
+                number += 1
+    return looked_at("", "", [looked], doubts, shown)
+
+
+def looked_at(marks: str, family: str, looked: list[Looked], doubts: Doubts, shown: list[ShownChat]) -> ChatLook:
+    lengths, learnt, ends = (
+        tuple(tuple(getattr(one, name)) for one in looked) for name in ("lengths", "learnt", "ends")
+    )
+    return ChatLook(marks, family, lengths, learnt, ends, tuple(doubts.found.values()), tuple(shown))
 
 
 class Look:
@@ -86,15 +127,7 @@ class Look:
             for place, chat in self._rows(key, source):
                 if hash(chat) in self._seen:
                     self._doubts.add("held_out_is_trained", place)
-        return ChatLook(
-            self._encoder.template.marks,
-            self._encoder.template.family,
-            tuple(tuple(one.lengths) for one in looked),
-            tuple(tuple(one.learnt) for one in looked),
-            tuple(tuple(one.ends) for one in looked),
-            tuple(self._doubts.found.values()),
-            tuple(shown),
-        )
+        return looked_at(self._encoder.template.marks, self._encoder.template.family, looked, self._doubts, shown)
 
     def _rows(self, key: str, source: Any) -> Iterator[tuple[str, str]]:
         """(place, chat) of rows from all over a source. Raises TrainwizError."""
@@ -117,10 +150,7 @@ class Look:
         except ChatError as error:
             self._doubts.add(error.code, place, str(error))
             return
-        learnt = whole.learnt.nonzero()[0]
-        looked.lengths.append(len(whole.tokens))
-        looked.learnt.append(len(learnt))
-        looked.ends.append(int(learnt[-1]) + 1 if len(learnt) else 0)
+        looked.add(whole.tokens, whole.learnt)
         for code in self._doubtful(chat, turns, whole):
             self._doubts.add(code, place)
 
@@ -176,12 +206,19 @@ def answer(asked: dict[str, Any]) -> ChatLook:
     with heavy_imports():
         from trainwiz.core.training.chats import ChatEncoder, set_template
         from trainwiz.core.training.tokenizer import named_tokenizer
+        from trainwiz.core.training.tokens import CausalEncoder
 
     config, folder = RunConfig.model_validate(asked["config"]), Path(asked["folder"])
+    if config.task != "causal-lm":
+        return ChatLook.nothing(tr("rows for {task} are not shown yet", task=config.task))
     try:
         tokenizer = named_tokenizer(config, folder) if tokenizer_folder(config, folder) is not None else None
         if tokenizer is None:
             return ChatLook.nothing(tr("the tokenizer is not here yet"))
+        if not trains_on_chats(config):
+            everything = config.training.train_on == "everything"
+            plain = CausalEncoder(tokenizer, config.batch.sequence_length, learns_all=everything)
+            return look_at_texts(config, folder, plain, tokenizer, asked["show"])
         template = set_template(tokenizer, config, folder)
         encoder = ChatEncoder(tokenizer, template, config.batch.sequence_length, config.training.train_on)
         return Look(config, folder, encoder, tokenizer).run(asked["show"])

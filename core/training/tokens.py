@@ -140,7 +140,7 @@ class CausalEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, learns_all: bool = False) -> None:
         """`length`: most tokens of a sequence. `learns_all`: prompts have labels too."""
         self.length = length
-        self._learns_all = learns_all
+        self.learns_all = learns_all
         self._tokenizer: Any = tokenizer
         self._end = int(tokenizer.eos_token_id)
         self._begin = tokenizer.bos_token_id
@@ -171,7 +171,7 @@ class CausalEncoder:
         tokens, unlabelled = cut(tokens, unlabelled, self.length)
         if unlabelled and begin == self._begin:
             tokens[0] = begin
-        return tokens, next_tokens(tokens, np.arange(len(tokens)) >= (0 if self._learns_all else unlabelled))
+        return tokens, next_tokens(tokens, np.arange(len(tokens)) >= (0 if self.learns_all else unlabelled))
 
     def whole_lengths(self, texts: list[str], targets: list[str] | None = None) -> list[int]:
         """Tokens of each row, uncut; of what no cut can reach it is only known to be too long."""

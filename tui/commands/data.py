@@ -1,0 +1,73 @@
+"""`trainwiz data show`: a row of the data as the model will read it, and what of it is learnt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import EXIT_FINISHED, UsageError, has_errors, usage_error
+from trainwiz.core.language import tr
+from trainwiz.core.text import plain_text
+from trainwiz.core.tracing.chats import ChatLook, look_at_rows
+from trainwiz.tui.chat_rows import chat_lines
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled, width_of
+from trainwiz.tui.text import percent
+
+WIDTH = 100
+"""In a pipe."""
+
+
+def run_show(source: str, choices: Mapping[str, Any], row: int) -> int:
+    """Raises UsageError for data or a model that cannot be read."""
+    from trainwiz.core.plan.chat_findings import chat_findings
+    from trainwiz.core.plan.gather import gather, plan_gathered
+
+    asked = parse_choices({**choices, "dataset": source})
+    gathered = gather(asked.request)
+    if has_errors(gathered.findings) and gathered.data is None:
+        raise UsageError([finding for finding in gathered.findings if finding.severity == "error"])
+    plan = plan_gathered(gathered)
+    look = look_at_rows(plan.config, Path.cwd(), (row - 1,))
+    if look.problem:
+        raise usage_error(
+            "rows_not_seen",
+            "data.sources.0",
+            tr("The rows cannot be shown: {problem}.", problem=look.problem.rstrip(".")),
+        )
+    if not look.shown:
+        raise usage_error("no_such_row", "--row", tr("There is no row {row} among those that were read.", row=row))
+    doubts = [finding for finding in chat_findings(plan) if finding.code != "what_is_learnt"]
+    if asked.json:
+        findings = [{"code": one.code, "severity": one.severity, "message": one.message} for one in doubts]
+        say_json({"look": look.to_json(), "findings": findings})
+        return EXIT_FINISHED
+    said = next((one.message for one in chat_findings(plan) if one.code == "what_is_learnt"), "")
+    _say_look(look, row, plain_text(source), said)
+    say_findings(doubts)
+    return EXIT_FINISHED
+
+
+def _say_look(look: ChatLook, row: int, source: str, learnt_words: str) -> None:
+    tokens, learnt = (sum(map(sum, part)) for part in (look.lengths, look.learnt))
+    figures = tr(
+        "{learnt} of {tokens} tokens of {rows} rows ({share})",
+        learnt=f"{learnt:,}",
+        tokens=f"{tokens:,}",
+        rows=f"{look.rows:,}",
+        share=percent(learnt / max(tokens, 1)),
+    )
+    say_labelled(labelled(tr("Data"), source))
+    say_labelled(labelled(tr("Learnt"), figures))
+    if learnt_words:
+        say_labelled(labelled("", learnt_words.partition(": ")[2] or learnt_words))
+    (shown,) = look.shown
+    counts = tr(
+        "{learnt} of {tokens} tokens are learnt, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
+    )
+    say_labelled(labelled(tr("Row {row}", row=row), f"{plain_text(shown.place)}: {counts}"))
+    say()
+    for line in chat_lines(shown, (width_of(sys.stdout) or WIDTH) - 2):
+        say("  " + "".join(paint(text, "good", sys.stdout) if is_learnt else text for text, is_learnt in line))
