@@ -116,6 +116,12 @@ class DataSource(Section):
         "Empty, where there is only one.",
         label="Subset", step=DATA, when="hub_data", empty="the only one",
     )
+    layout: Literal["plain", "chat"] | None = setting(
+        None, "What a row is: a text (and perhaps its target), or a chat of several turns.",
+        "Chats are put into the template of the model, and what the assistant says is learnt.",
+        "Empty: chats where the file holds lists of turns or instructions, or the model has a template.",
+        label="Rows are", step=DATA, when="causal", words={"plain": "texts", "chat": "chats"}, empty="found by the file",
+    )
     text_column: str | int | None = setting(
         None, "The column that holds the text or the sequence.",
         "Files often hold more columns than training needs.",
@@ -127,12 +133,6 @@ class DataSource(Section):
         "seq2seq needs one; a causal model learns only the response where there is one.",
         "The one that was found; look at the first rows below.",
         label="Target column", step=DATA, when="text", empty="none", offers=(), free_text=True,
-    )
-    layout: Literal["plain", "chat"] | None = setting(
-        None, "What a row is: a text (and perhaps its target), or a chat of several turns.",
-        "Chats are put into the template of the model, and what the assistant says is learnt.",
-        "Empty: chats where the file holds lists of turns or instructions, or the model has a template.",
-        label="Rows are", step=DATA, when="causal", words={"plain": "texts", "chat": "chats"}, empty="found by the file",
     )
     chat_columns: dict[Literal["context", "system", "history", "tools"], str] = setting(
         {}, "Columns that belong to a chat: context (added to the instruction), system, history, tools.",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 # A chat is kept as one text: {"messages": [...], "tools": [...]} in the form that templates take. A turn that must not be
 # learnt although the assistant says it holds "learn": false.
@@ -26,7 +26,7 @@ THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Names of a thought beside an answer; templates that know one read the first."""
 WEIGHT_KEYS = ("weight", "train")
 """0 or false: this turn is not learnt (OpenAI's fine-tuning files, axolotl)."""
-CHAT_PARTS = ("context", "system", "history", "tools")
+CHAT_PARTS = (mark("context"), mark("system"), mark("history"), mark("tools"))
 """What may stand in columns of its own beside the turns, or beside an instruction and its answer."""
 
 
@@ -47,7 +47,7 @@ class ChatColumns:
     """The turns; or a prompt, instruction or question."""
     target: int | None = None
     """What is answered, as text or as turns; None where the turns hold the answers."""
-    parts: Mapping[str, int] | None = None
+    parts: Mapping[str, int] = field(default_factory=dict)
     """CHAT_PARTS -> place."""
 
     def texts(self, values: Sequence[pa.Array]) -> pa.Array:
@@ -66,7 +66,7 @@ class ChatColumns:
 
     def chat(self, cells: Sequence[str | None]) -> str | None:
         """One row; None where it is empty or nothing in it is answered. Raises ValueError that says what is wrong."""
-        parts = {name: cells[place] for name, place in (self.parts or {}).items()}
+        parts = {name: cells[place] for name, place in self.parts.items()}
         text, answer = cells[self.text], None if self.target is None else cells[self.target]
         if not text or not text.strip() or (self.target is not None and not (answer or "").strip()):
             return None
@@ -216,7 +216,3 @@ def last_answer(chat: str) -> str:
     """What the assistant says last."""
     turns, _ = messages_of(chat)
     return next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), "")
-
-
-Reshape = Callable[[Sequence[pa.Array]], tuple[pa.Array, ...]]
-"""The cells of some rows as they are read -> the text side and perhaps the target side of each."""

@@ -63,6 +63,8 @@ class Reader(ABC):
     """Exact number of rows where the format says so at once, else None."""
     partial = False
     """A sample left rows out."""
+    may_lack: frozenset[str] = frozenset()
+    """Columns that a row need not have, where the format lets it leave one out."""
 
     @abstractmethod
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:

@@ -288,7 +288,10 @@ def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, La
     """
     source = files.source
     reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-    return reader, find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
+    layout = find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
+    if layout.chat is not None:
+        reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())
+    return reader, layout
 
 
 def sides_of(values: Sequence[pa.Array], layout: Layout, task: Task) -> tuple[pa.Array, ...]:

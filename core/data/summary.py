@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, tar
 from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
 from trainwiz.core.files import at_home
+from trainwiz.core.language import mark
 
 # DataSummary: what a data source holds, as far as planning needs to know.
 
@@ -163,20 +164,20 @@ def _read(
         if counter is None:
             result.lengths.append(letters.add(rows).lengths + SPECIAL_TOKENS)
         else:
-            _count_tokens(rows, config, counter, result)
+            _count_tokens(rows, config, counter, result, is_chat=source.layout == "chat")
     findings.extend(result.tally.findings)
     findings.extend(letters.findings(key))
     return result
 
 
-def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source) -> None:
+def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
     sampled = result.tally.sampled
     texts = rows.texts
-    if trains_on_chats(config):
+    if is_chat:
         said = [contents_of(chat) for chat in texts.to_pylist()]
         texts = pa.array(said, pa.large_string())
     lengths = counter.count(texts, sampled=sampled)
-    if trains_on_chats(config):
+    if is_chat:
         turns = [len(messages_of(chat)[0]) for chat in rows.texts.to_pylist()]
         lengths = lengths + TOKENS_OF_A_TURN * np.array(turns, np.int64)
     result.text_bytes += _bytes(rows.texts)
@@ -242,6 +243,7 @@ def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:
 GLANCE_ROWS = 8
 LONGEST_CELL = 2_000
 """Characters of a cell; more are on no screen."""
+CHAT, ANSWER = mark("chat"), mark("answer")
 NAME_LIKE = re.compile(r"[^\W\d][\w ./()-]{0,38}[\w)]|[^\W\d]")
 """A name that can be typed, and that no reader takes for the first row of a file without a header."""
 
@@ -263,6 +265,8 @@ class Glance:
     """Position of the column to answer with; None where rows have none, or it is not known."""
     has_target: bool = False
     """Whether the rows are to have a target."""
+    parts: Mapping[int, str] = field(default_factory=dict)
+    """Of chats: position of a column -> what it holds of them ("chat", "answer", "context", "system")."""
 
     def setting_of(self, position: int) -> str:
         """How text_column or target_column names a column: by its name, by its position where the name may mean another."""
@@ -287,8 +291,8 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
         rows = _first_rows(reader)
     except (TrainwizError, OSError, IndexError):
         return None
-    text, target = _mapped(reader.columns, source, config.task)
-    return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, config.task))
+    text, target, parts = _mapped(reader.columns, source, config.task)
+    return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, config.task), parts)
 
 
 def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
@@ -313,14 +317,23 @@ def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
     return ()
 
 
-def _mapped(columns: Sequence[Column], source: DataSource, task: Task) -> tuple[int | None, int | None]:
-    """Positions of text and target, each by itself where one of them cannot be found."""
+def _mapped(columns: Sequence[Column], source: DataSource, task: Task) -> tuple[int | None, int | None, dict[int, str]]:
+    """Positions of text and target, each by itself where one of them cannot be found; what columns hold of a chat."""
     wants_target = has_target(source, task)
     try:
-        found = find_layout(columns, source, "", "", task, wants_target).wanted
+        layout = find_layout(columns, source, "", "", task, wants_target)
     except TrainwizError:
-        return _named(columns, source.text_column), _named(columns, source.target_column) if wants_target else None
-    return found[0], found[1] if len(found) > 1 and (wants_target or source.target_column is not None) else None
+        return _named(columns, source.text_column), _named(columns, source.target_column) if wants_target else None, {}
+    found, chat = layout.wanted, layout.chat
+    if chat is None:
+        return found[0], found[1] if wants_target else None, {}
+    places = (
+        {CHAT: chat.text, ANSWER: chat.target, **chat.parts}
+        if chat.target is not None
+        else {CHAT: chat.text, **chat.parts}
+    )
+    target = None if chat.target is None else found[chat.target]
+    return found[chat.text], target, {found[place]: part for part, place in places.items() if place is not None}
 
 
 def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:

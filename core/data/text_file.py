@@ -310,6 +310,8 @@ class JsonLinesReader(TextFileReader):
         for part in [name] if name in row else name.split("."):
             if value is None:
                 return None
+            if name in self.may_lack and isinstance(value, dict) and part not in value:
+                return None
             if not isinstance(value, dict) or part not in value:
                 problem = tr(
                     "the row has no {name} (its keys: {keys}).", name=repr(name), keys=", ".join(row) or tr("none")

@@ -80,6 +80,8 @@ def column_name(glance: Glance, place: int) -> str:
 
 def role_of(glance: Glance, place: int) -> str:
     """What a column is used for, in a word; the type of one that cannot be used."""
+    if place in glance.parts:
+        return tr(glance.parts[place])
     if place == glance.text:
         return tr("text")
     if place == glance.target:
@@ -242,7 +244,7 @@ def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks
 
 
 def _is_used(glance: Glance, place: int) -> bool:
-    return place in (glance.text, glance.target)
+    return place in (glance.text, glance.target, *glance.parts)
 
 
 def _row(parts: Iterator[tuple[str, int, str]]) -> Content:

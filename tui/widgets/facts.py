@@ -78,6 +78,31 @@ def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = Fals
     yield from _finding_lines(findings_of(state), width, marks)
 
 
+# The first chat as the model will read it.
+
+LINES_OF_A_CHAT, LINES_IF_SMALL = 12, 4
+
+
+def chat_facts(state: PlanState, width: int, marks: Marks, is_small: bool = False) -> Iterator[Content]:
+    """What is learnt of the chats, and the first one with the learnt tokens marked; nothing for other rows."""
+    from trainwiz.tui.chat_rows import chat_lines
+
+    look = state.reading.data.chats if state.reading.data is not None else None
+    if look is None or state.plan is None:
+        return
+    said = (one.message for one in state.plan.findings if one.code in ("what_is_learnt", "chats_not_seen"))
+    for sentence in said:
+        yield from indented(sentence, width, "$muted")
+    most = LINES_IF_SMALL if is_small else LINES_OF_A_CHAT
+    for shown in look.shown[:1]:
+        yield Content()
+        words = tr("The first chat; {open} {close} is learnt", open="⟦", close="⟧")
+        yield Content.styled("    " + cut(words, width - 5, marks.ellipsis), "bold $muted")
+        for segments in chat_lines(shown, width - 5, most=most, split=False):
+            parts = [(text, "$success" if learnt else "$foreground") for text, learnt in segments]
+            yield Content.assemble("    ", *parts)
+
+
 def rows_words(data: DataSummary, *, joined: bool) -> str:
     """How many rows there are to learn from, and whether that was counted; sequences, of their mean length, where texts
     are joined."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
     from trainwiz.tui.widgets.data_table import DataTable
-    from trainwiz.tui.widgets.facts import data_facts
+    from trainwiz.tui.widgets.facts import chat_facts, data_facts
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
     from trainwiz.tui.widgets.plan_charts import input_lengths, rate_curve, target_lengths
 
@@ -49,6 +49,7 @@ def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
         "final_learning_rate": (partial(LinesPart, rate_curve),),
         "gpus": (GpuChoice,),
         "data": (partial(LinesPart, data_facts),),
+        "layout": (partial(LinesPart, chat_facts),),
         "target_column": (DataTable,),
         "length": (partial(LinesPart, input_lengths),),
         "target_length": (partial(LinesPart, target_lengths),),

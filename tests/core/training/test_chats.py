@@ -1,0 +1,224 @@
+"""Chats as tokens against TRL's own masks, template by template; what is learnt by each choice; real runs on chats."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.chats import (
+    DATE,
+    TODAY,
+    ChatEncoder,
+    ChatError,
+    ChatTemplate,
+    TrainOn,
+    set_template,
+    training_templates,
+)
+from transformers import PreTrainedTokenizerFast
+
+from tests.core.training.runs import different_tensors, metrics, text_config, train, write_run
+from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer
+
+MARK = re.compile(r"<[|｜][^<>{}]*?[|｜]>|<\w+_of_\w+>")
+FAMILIES = {name: own for own, (name, _) in training_templates().items()}
+
+
+def tokenizer_with(template: str, folder: Path) -> PreTrainedTokenizerFast:
+    tokenizer = small_tokenizer(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": sorted(set(MARK.findall(template)))})
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def conversations(count: int) -> list[list[dict[str, Any]]]:
+    draw = random.Random(27)
+    words = " ".join(SENTENCES).split()
+    chats = []
+    for _ in range(count):
+        turns = [{"role": "system", "content": draw.choice(words)}] if draw.random() < 0.3 else []
+        for _ in range(draw.randint(1, 4)):
+            turns.append(
+                {"role": "user", "content": " ".join(draw.choices(words, k=draw.randint(1, 9))) + draw.choice("?\n ")}
+            )
+            turns.append({"role": "assistant", "content": " ".join(draw.choices(words, k=draw.randint(1, 15)))})
+        chats.append(turns)
+    return chats
+
+
+def kept(turns: list[dict[str, Any]]) -> str:
+    return json.dumps({"messages": turns})
+
+
+def encoder_of(
+    tokenizer: PreTrainedTokenizerFast, folder: Path, train_on: TrainOn = "answers", **model: Any
+) -> ChatEncoder:
+    config = text_config("qwen2-tiny", **{f"model__{key}": value for key, value in model.items()})
+    return ChatEncoder(tokenizer, set_template(tokenizer, config, folder), 10_000, train_on)
+
+
+def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> None:
+    """assistant_only_loss of TRL: its training template, and the mask that transformers makes of its marks."""
+    utils = pytest.importorskip("trl.chat_template_utils")
+    chats, compared, by_prefixes = conversations(12), 0, set()
+    for name, own in FAMILIES.items():
+        tokenizer = tokenizer_with(own, tmp_path)
+        # Of the day it is rendered on it is otherwise theirs word for word.
+        theirs = TODAY.sub(
+            lambda found: repr(DATE.strftime(found.group(2))), utils.get_training_chat_template(tokenizer)
+        )
+        ours = encoder_of(tokenizer, tmp_path)
+        plain = ChatEncoder(tokenizer, ChatTemplate(own, "prefixes"), 10_000, "answers")
+        assert ours.template.family == name and tokenizer.chat_template == own
+        for turns in chats:
+            try:
+                said = tokenizer.apply_chat_template(
+                    turns, chat_template=theirs, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+                )
+            except Exception:  # noqa: BLE001 - templates refuse in many ways: no system turn, contents as parts
+                with pytest.raises(ChatError):
+                    ours.whole(kept(turns))
+                continue
+            whole = ours.whole(kept(turns))
+            assert whole.tokens.tolist() == said["input_ids"], name
+            assert whole.learnt.astype(int).tolist() == said["assistant_masks"], name
+            compared += 1
+            try:
+                found = plain.whole(kept(turns))
+            except ChatError as error:
+                assert error.code == "template_changes"
+                continue
+            if found.tokens.tolist() == said["input_ids"] and found.learnt.tolist() == whole.learnt.tolist():
+                by_prefixes.add(name)
+    assert len(FAMILIES) >= 25 and compared > 12 * 25
+    # Found without any marks: templates that write each turn the same whatever follows.
+    assert by_prefixes >= {"llama3", "gemma", "gemma3", "cohere", "lfm2", "qwen3_instruct_2507", "smolvlm"}
+
+
+TALK = [
+    {"role": "user", "content": "fox"}, {"role": "assistant", "content": "old"},
+    {"role": "user", "content": "cat"}, {"role": "assistant", "content": "red", "learn": True},
+]  # fmt: skip
+
+
+def learnt_text(encoder: ChatEncoder, turns: list[dict[str, Any]]) -> str:
+    tokens, labels = encoder.row(kept(turns))
+    assert len(tokens) == len(labels)
+    return str(encoder._tokenizer.decode(labels[labels != IGNORED]))
+
+
+def test_what_is_learnt_by_choice_and_by_turn(tmp_path: Path) -> None:
+    for name in ("qwen3_instruct_2507", "own marks", "chatml"):
+        own = FAMILIES.get(name, FAMILIES["llama3"])
+        own = training_templates()[own][1] if name == "own marks" else own
+        tokenizer = tokenizer_with(own, tmp_path)
+        choice = {"chat_template": "chatml"} if name == "chatml" else {}
+        encoder = encoder_of(tokenizer, tmp_path, **choice)
+        end = {"chatml": "</s>", "own marks": "<|eot_id|>"}.get(name, "<|im_end|>")
+        after = "" if name == "own marks" else "\n"
+        answers = [f"old{end}{after}", f"red{end}{after}"]
+        assert learnt_text(encoder, TALK) == "".join(answers)
+        assert learnt_text(encoder_of(tokenizer, tmp_path, "last_answer", **choice), TALK) == answers[1]
+        assert learnt_text(encoder, [TALK[0], {**TALK[1], "learn": False}, *TALK[2:]]) == answers[1]
+        everything = learnt_text(encoder_of(tokenizer, tmp_path, "everything", **choice), TALK)
+        assert "fox" in everything and "cat" in everything and answers[1] in everything
+        prompt = tokenizer.decode(encoder.prompt(kept(TALK), 1000))
+        assert (
+            "old" in prompt
+            and "red" not in prompt
+            and prompt.rstrip("\n").rstrip().endswith(("assistant", "<|end_header_id|>"))
+        )
+        assert encoder.lengths([kept(TALK)], None) == [len(encoder.row(kept(TALK))[0])]
+    short = ChatEncoder(tokenizer, encoder.template, 9, "answers")
+    assert len(short.row(kept(TALK))[0]) == 9
+
+
+def test_a_template_that_says_today_says_one_day(tmp_path: Path) -> None:
+    tokenizer = tokenizer_with("{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}", tmp_path)
+    assert "2024" in tokenizer.decode(encoder_of(tokenizer, tmp_path, "everything").whole(kept(TALK)).tokens)
+
+
+def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path) -> None:
+    refuses = tokenizer_with("{{ raise_exception('no system turn, please') }}", tmp_path)
+    with pytest.raises(UsageError, match=r"begins with 'fox': the template says: no system turn, please\."):
+        encoder_of(refuses, tmp_path).row(kept(TALK))
+    changes = tokenizer_with(
+        "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}{% endif %}{% endfor %}", tmp_path
+    )
+    with pytest.raises(UsageError, match=r"the template writes turn 2 otherwise where others follow it"):
+        encoder_of(changes, tmp_path).row(kept(TALK))
+    assert learnt_text(encoder_of(changes, tmp_path, "last_answer"), TALK) == "red"
+    none = small_tokenizer(tmp_path)
+    none.chat_template = None
+    with pytest.raises(UsageError, match=r"has no template for chats; choose one: --chat-template chatml"):
+        encoder_of(none, tmp_path)
+    with pytest.raises(UsageError, match=r"cannot be read"):
+        encoder_of(none, tmp_path, chat_template="gone.jinja")
+    (tmp_path / "own.jinja").write_text("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+    assert learnt_text(encoder_of(none, tmp_path, chat_template="own.jinja"), TALK) == "[old][red]"
+
+
+# Real runs.
+
+
+def chats_file(folder: Path) -> Path:
+    """A secret that is told in the second turn and never in a question."""
+    draw, path = random.Random(3), folder / "chats.jsonl"
+    rows = []
+    for _ in range(160):
+        colour = draw.choice(["red", "blue", "green"])
+        turns = [
+            ("user", f"I like {colour}."),
+            ("assistant", "Noted."),
+            ("user", "What is mine?"),
+            ("assistant", f"{colour}, tangerine"),
+        ]
+        rows.append({"messages": [{"role": role, "content": said} for role, said in turns]})
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def chat_run(folder: Path, data: Path, **changes: Any) -> Path:
+    source = {"name": str(data), "layout": "chat", "text_column": "messages"}
+    config = text_config(
+        "qwen2-tiny",
+        **{
+            "data__sources": [source], "model__chat_template": "chatml", "training__max_steps": 12,
+            "checkpoint__every_steps": 6, "training__learning_rate": 5e-3, "batch__sequence_length": 96, **changes,
+        },
+    )  # fmt: skip
+    write_run(folder, config)
+    shutil.copytree(data.parent / "tokenizer", folder / "tokenizer") if (data.parent / "tokenizer").is_dir() else None
+    resume = (
+        ("--resume", "checkpoint-6")
+        if (data.parent / "checkpoint-6").is_dir() and changes.get("data__streaming")
+        else ()
+    )
+    if resume:
+        shutil.copytree(data.parent / "checkpoint-6", folder / "checkpoint-6")
+    assert train(folder, config, *resume)["outcome"] == "finished"
+    return folder
+
+
+@pytest.mark.real
+def test_answers_alone_are_learnt_and_a_streamed_resume_is_the_same_run(tmp_path: Path) -> None:
+    data = chats_file(tmp_path)
+    whole = chat_run(tmp_path / "whole", data)
+    lines = [line for line in metrics(whole) if "loss" in line]
+    assert lines[-1]["loss"] < lines[0]["loss"] / 2
+    for name in ("tokenizer", "checkpoint-6"):
+        shutil.copytree(whole / name, tmp_path / name)
+    resumed = chat_run(tmp_path / "resumed", data, data__streaming=True, data__workers=2)
+    assert different_tensors(whole / "checkpoint-12", resumed / "checkpoint-12") == []
+    again = {line["step"]: line["loss"] for line in metrics(resumed) if "loss" in line}
+    assert {step: loss for step, loss in again.items() if step > 6} == {
+        line["step"]: line["loss"] for line in lines if line["step"] > 6
+    }
+    assert "<|im_start|>" in (whole / "final_model" / "chat_template.jinja").read_text()
