@@ -130,6 +130,8 @@ def look_at_rows(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Chat
 
     Takes seconds the first time, and never raises: where nothing can be said its `problem` says why.
     """
+    if tokenizer_folder(config, folder) is None:
+        return ChatLook.nothing(tr("the tokenizer is not here yet"))
     place = _kept_at(config, folder, show)
     with contextlib.suppress(OSError, ValueError):
         return ChatLook.from_json(parse_json(read_small(place)))

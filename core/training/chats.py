@@ -238,6 +238,10 @@ class ChatEncoder:
             through = self._text(turns[: place + 1], tools)
             if not (through.startswith(before) and text.startswith(through)):
                 message = tr("the template writes turn {place} otherwise where others follow it", place=place + 1)
+                if not training_templates():
+                    message += tr(
+                        " (TRL, which marks answers for many families, is not here: pip install 'trainwiz[chat]')"
+                    )
                 raise ChatError("template_changes", message)
             spans.append((len(before), len(through)))
         cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
-from trainwiz.core.data.lengths import tokenizer_folder, trains_on_chats
+from trainwiz.core.data.lengths import trains_on_chats
 from trainwiz.core.data.rows import SourceTally, read_rows
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import TrainwizError
@@ -212,7 +212,7 @@ def answer(asked: dict[str, Any]) -> ChatLook:
     if config.task != "causal-lm":
         return ChatLook.nothing(tr("rows for {task} are not shown yet", task=config.task))
     try:
-        tokenizer = named_tokenizer(config, folder) if tokenizer_folder(config, folder) is not None else None
+        tokenizer = named_tokenizer(config, folder)
         if tokenizer is None:
             return ChatLook.nothing(tr("the tokenizer is not here yet"))
         if not trains_on_chats(config):

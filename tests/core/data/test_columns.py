@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 
-from tests.conftest import REPOSITORY
 from tests.core.data.builders import config_of, parquet, write
 from tests.core.plan.machines import machine
 from tests.each import each
@@ -101,7 +97,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
     assert "has 2 columns 'text'; choose by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
-    assert "list of chat turns (OpenAI messages)" in _message(chat, "causal-lm")
+    assert "list of chat turns (OpenAI messages). Set" in _message(chat, "causal-lm")
+    assert "chats train causal language models" in _message(chat)
 
 
 def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -> None:
@@ -115,13 +112,13 @@ def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -
 
 
 def test_columns_that_leave_no_doubt_are_detected_with_their_reason(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "alpaca.parquet", instruction=ZH, input=["", "x"], output=EN)
+    path = parquet(tmp_path / "alpaca.parquet", instruction=ZH, note=["", "x"], output=EN)
     config = detect_columns(_config(path, "causal-lm"))
     source = config.data.sources[0]
     assert (source.text_column, source.target_column) == ("instruction", "output")
     origin = config.origin("data.sources.0.target_column")
     assert origin.origin == "detected"
-    assert origin.reason == "by its name in alpaca.parquet; not used: input"
+    assert origin.reason == "by its name in alpaca.parquet; not used: note"
     plain = parquet(tmp_path / "plain.parquet", id=["1", "2"], text=EN)
     assert detect_columns(_config(plain, "causal-lm")).data.sources[0].target_column is None
     assert detect_columns(_config(plain, "causal-lm")).data.sources[0].text_column == "text"
@@ -203,7 +200,7 @@ SETS: dict[str, dict[str, Any]] = {
     "sharegpt": {"id": "abc_0", "conversations": TURNS},
     "messages": {"messages": MESSAGES},
     "ultrachat": {"prompt": "Hello", "prompt_id": "f0e3", "messages": MESSAGES},
-    "lima": {"conversations": ["Hello", "Hi."], "source": "stackexchange"},
+    "preferences": {"chosen": MESSAGES, "rejected": MESSAGES},
     "oasst": {
         "message_id": "6ab2", "parent_id": None, "user_id": "c3fe", "text": "Hello", "role": "prompter", "lang": "en",
         "message_tree_id": "6ab2", "source": "web",
@@ -241,16 +238,16 @@ def by_code(plan: Plan) -> dict[str, Finding]:
 @each(
     ("name", "code", "words"),
     [
-        ("sharegpt", "structured_columns", "list of chat turns (ShareGPT)"),
-        ("messages", "structured_columns", "list of chat turns (OpenAI messages)"),
-        ("ultrachat", "structured_columns", "list of chat turns"),
-        ("lima", "structured_columns", "list of chat turns"),
+        ("sharegpt", None, "'conversations' is a list of chat turns (ShareGPT)"),
+        ("messages", None, "'messages' is a list of chat turns (OpenAI messages)"),
+        ("ultrachat", None, "list of chat turns"),
+        ("preferences", "structured_columns", "a better and a worse answer"),
         ("oasst", "structured_columns", "OpenAssistant"),
         ("squad", "structured_columns", "is a list"),
         ("wiki", "structured_columns", "is a list"),
         ("labels", "missing_column", "does not say which column"),
-        ("alpaca", "unused_prompt_column", "'input'"),
-        ("dolly", "unused_prompt_column", "'context'"),
+        ("alpaca", None, "an instruction with what belongs to it: 'input'"),
+        ("dolly", None, "an instruction with what belongs to it: 'context'"),
         ("gsm8k", None, ""),
         ("plain", None, ""),
     ],
@@ -260,36 +257,32 @@ def test_what_a_file_is(tmp_path: Path, name: str, form: str, code: str | None, 
     found = by_code(plan)
     about_data = {one for one in found if found[one].where.startswith("data.sources") and found[one].severity != "note"}
     assert about_data == ({code} if code else set()), plan.findings
+    source, reason = plan.config.data.sources[0], plan.config.origin("data.sources.0.layout").reason
     if code is None:
+        assert words in reason and (source.layout == "chat") == bool(words)
         return
     finding = found[code]
     assert words in finding.message and "\n" not in finding.message and (finding.remedies or code == "missing_column")
-    assert finding.severity == ("warning" if code == "unused_prompt_column" else "error")
-    source = plan.config.data.sources[0]
-    if finding.severity == "error":
-        assert source.text_column is None and source.target_column is None
+    assert finding.severity == "error" and source.text_column is None and source.target_column is None
     for remedy in finding.remedies:
         if remedy.changes:
             after = by_code(planned(tmp_path / f"{name}.{form}", **remedy.changes))
             assert not {"structured_columns", "missing_column", "not_text"} & set(after)
 
 
-def test_a_list_that_is_named_leads_in_no_circle(tmp_path: Path) -> None:
-    path = written(tmp_path, "sharegpt", "jsonl")
-    finding = by_code(planned(path, **{"data.sources.0.text_column": "conversations"}))["not_text"]
+def test_a_list_that_is_named_is_a_chat_or_leads_in_no_circle(tmp_path: Path) -> None:
+    named = planned(written(tmp_path, "sharegpt", "jsonl"), **{"data.sources.0.text_column": "conversations"})
+    assert named.config.data.sources[0].layout == "chat"
+    plain = {"data.sources.0.text_column": "conversations", "data.sources.0.layout": "plain"}
+    finding = by_code(planned(tmp_path / "sharegpt.jsonl", **plain))["not_text"]
     assert "is a list, not a text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
 
 
-def test_the_recipes_of_the_docs_make_files_that_train(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "data.md").read_text()
-    programs = re.findall(r"<<'EOF'\n(.*?)EOF", page, re.DOTALL)
-    assert len(programs) == 2
-    for program, names in zip(programs, (("sharegpt", "messages"), ("alpaca", "dolly")), strict=True):
-        for name in names:
-            path = written(tmp_path, name, "jsonl")
-            done = subprocess.run(
-                [sys.executable, "-", str(path)], input=program, capture_output=True, text=True, check=True
-            )
-            pairs = tmp_path / f"{name}-pairs.jsonl"
-            pairs.write_text(done.stdout)
-            assert not [one for one in planned(pairs).findings if one.where.startswith("data.sources")]
+def test_of_named_columns_what_belongs_to_the_prompt_is_missed(tmp_path: Path) -> None:
+    named = {"data.sources.0.text_column": "instruction", "data.sources.0.target_column": "output"}
+    path = written(tmp_path, "alpaca", "jsonl")
+    finding = by_code(planned(path, **named))["unused_prompt_column"]
+    assert "'input'" in finding.message and finding.severity == "warning"
+    after = planned(path, **named, **(finding.remedies[0].changes or {}))
+    assert "unused_prompt_column" not in by_code(after)
+    assert after.config.data.sources[0].chat_columns == {"context": "input"}
