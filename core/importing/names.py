@@ -107,10 +107,10 @@ TRAINER: Mapping[str, Rule] = {
             DATA_PREPARED: "preprocessing_num_workers overwrite_cache pad_to_max_length ignore_pad_token_for_loss "
             "validation_split_percentage dataset_num_proc dataset_batch_size dataset_kwargs keep_linebreaks "
             "num_of_sequences chars_per_token eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
-            "source_prefix completion_only_loss assistant_only_loss eos_token pad_token overwrite_cached_features "
+            "source_prefix eos_token pad_token overwrite_cached_features "
             "max_prompt_length max_completion_length dataset_dir lazy_preprocess group_texts cache_train_file "
             "cache_test_file dataset_prepared_path shuffle_merged_datasets eval_sample_packing pad_to_sequence_len "
-            "train_on_inputs skip_prepare_dataset preprocessing_batch_size",
+            "skip_prepare_dataset preprocessing_batch_size",
             mark(
                 "Where a model or a tokenizer is kept is decided by the settings of the hub's own cache."
             ): "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage revision_of_model",

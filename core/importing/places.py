@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
+from trainwiz.core.importing import chats
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.report import Imported, NotImportable, Place, Setting
 from trainwiz.core.importing.values import (
@@ -57,7 +58,6 @@ PACKED = mark(
     "{name}: rows lie end to end and each sees itself alone (data.packing); a step counts rows here, and packed sequences "
     "in the program that it is from: check the effective batch."
 )
-NO_TEMPLATE = mark("{name}: no chat template is applied here; the model learns from the columns as they are.")
 OTHER_TRAINING = mark(
     "This trains {what}, which trainwiz does not; the settings are kept for a plan of its size and speed."
 )
@@ -349,18 +349,16 @@ def _data(imported: Imported, setting: Setting) -> None:
     if setting.name != "dataset_name" and "dataset_name" in imported.settings:
         raise LeftOut(mark("trainwiz mixes data sets by their rows, without weights of its own."))
     names = source_names(setting.value)
+    items = (
+        setting.value if isinstance(setting.value, list) and len(setting.value) == len(names) else [None] * len(names)
+    )
     if len(names) == 1:
         imported.map(setting, "data.sources.0.name", names[0])
-    else:
-        imported.map(setting, "data.sources", [{"name": name} for name in names])
-    items = [item for item in setting.value if isinstance(item, Mapping)] if isinstance(setting.value, list) else []
-    for key in sorted({str(key) for item in items for key in item} - {"path", "id"}):
-        values = [item.get(key) for item in items]
-        inner = Setting(f"{setting.as_written()}.{key}", values[0] if len(values) == 1 else values, setting.line)
-        if key in ("split", "name") and len(names) == 1 and isinstance(values[0], str):
-            imported.map(inner, f"data.sources.0.{'split' if key == 'split' else 'subset'}", values[0])
-        else:
-            imported.leave_unknown(inner)
+        chats.source_of(imported, names[0], items[0], setting, "data.sources.0")
+        return
+    numbered = enumerate(zip(names, items, strict=True), 1)
+    sources = [chats.source_of(imported, name, item, setting, f"data.sources.{at}") for at, (name, item) in numbered]
+    imported.map(setting, "data.sources", sources)
 
 
 def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
@@ -415,11 +413,6 @@ def _packing(imported: Imported, setting: Setting) -> None:
         imported.say(setting, "packing_counts_rows", PACKED)
 
 
-def _template(imported: Imported, setting: Setting) -> None:
-    imported.drop(setting, mark("trainwiz applies no chat template."))
-    imported.say(setting, "no_template", NO_TEMPLATE)
-
-
 def _stage(imported: Imported, setting: Setting) -> None:
     """LLaMA-Factory's `stage`, axolotl's `rl`: pt and sft are language modelling, the others are not."""
     stage = word(setting.value)
@@ -471,7 +464,9 @@ SPECIAL: Mapping[str, Place] = {
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,
-    **dict.fromkeys(("template", "chat_template", "chat_template_path"), _template),
+    **dict.fromkeys(("template", "chat_template", "chat_template_path"), chats.template),
+    **dict.fromkeys(chats.LEARNS, chats.learns),
+    "mask_history": chats.last_answer,
     "stage": _stage,
     "rl": _stage,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
+from trainwiz.core.importing import chats
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, OTHER_TRAINING, SPECIAL
 from trainwiz.core.importing.report import Document, Imported, Setting, read_document
@@ -58,6 +59,7 @@ def fill(
         if loose and setting.name == "per_device_train_batch_size":
             imported.say(setting, "assumed_meaning", ASSUMED)
     _say_unknown_data(imported)
+    chats.say_what_trl_learns(imported, program)
     if program is not None:
         _set_defaults(imported, program)
 

@@ -180,9 +180,9 @@ def test_what_a_llama_factory_file_means_elsewhere_is_said() -> None:
         )
     )
     assert codes(imported).count("unknown_data") == 2
-    assert {"no_template", "packing_counts_rows"} <= set(codes(imported))
+    assert {"own_template", "packing_counts_rows"} <= set(codes(imported))
     assert (imported.values["peft.targets"], imported.values["data.packing"]) == (["all-linear"], True)
-    assert "data.concatenate" not in imported.values
+    assert "data.concatenate" not in imported.values and imported.values["model.chat_template"] == "own"
     assert imported.defaults["training.learning_rate"] == 5e-5
 
 
@@ -221,19 +221,52 @@ def test_a_file_of_axolotl() -> None:
     assert imported.kind == "training_arguments"
     assert imported.values == {
         "model.name": "NousResearch/Llama-3.2-1B", "model.init": "pretrained", "data.sources.0.name":
-        "teknium/GPT4-LLM-Cleaned", "data.packing": True, "peft.method": "lora", "peft.rank": 16, "peft.alpha": 32.0,
+        "teknium/GPT4-LLM-Cleaned", "data.sources.0.layout": "chat", "data.sources.0.text_column": "instruction",
+        "data.sources.0.target_column": "output", "data.sources.0.chat_columns": {"context": "input"}, "data.packing": True, "peft.method": "lora", "peft.rank": 16, "peft.alpha": 32.0,
         "peft.targets": ["all-linear"], "batch.sequence_length": 2048, "batch.micro_batch_size": 4,
         "batch.gradient_accumulation_steps": 2, "training.epochs": 1.0, "training.learning_rate": 2e-4,
         "training.schedule": "cosine", "training.warmup": 0.1, "engine.optimizer": "adamw_bnb_8bit", "engine.tf32":
         False, "engine.checkpointing": True, "engine.attention": "flash_attention_2",
     }  # fmt: skip
     # What is not understood is named and not guessed; nothing gets the defaults of another program.
-    assert set(unknown(imported)) == {"loss_watchdog_threshold", "datasets.type"}
+    assert set(unknown(imported)) == {"loss_watchdog_threshold"}
     assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= names(imported.dropped)
     assert imported.defaults == {}
     assert "not_quantized" in codes(imported)
     preference = gather.read(AXOLOTL + "rl: dpo\n", "dpo.yml")
     assert "other_training" in codes(preference) and "rl" in unknown(preference)
+
+
+@each(("text", "expected", "said"), [
+    ("assistant_only_loss: true", {"training.train_on": "answers"}, ""),
+    ("completion_only_loss: false", {"training.train_on": "everything"}, ""),
+    ("train_on_inputs: true", {"training.train_on": "everything"}, ""),
+    ("mask_history: true", {"training.train_on": "last_answer"}, ""),
+    ("chat_template: chatml", {"model.chat_template": "chatml"}, ""),
+    ("chat_template: tokenizer_default", {"model.chat_template": "own"}, ""),
+    ("template: llama3", {"model.chat_template": "own"}, "own_template"),
+    ("chat_template_path: a/b.jinja", {"model.chat_template": "a/b.jinja"}, ""),
+    ("chat_template_path: some/model", {}, "other_template"),
+    ("datasets: [{path: o/a, type: chat_template, field_messages: conversations, roles_to_train: [assistant], train_on_eos: turn}]",
+     {"data.sources.0.layout": "chat", "data.sources.0.text_column": "conversations", "training.train_on": "answers"}, ""),
+    ("datasets: [{path: o/a, type: completion}, {path: o/b, type: sharegpt}]",
+     {"data.sources": [{"name": "o/a", "layout": "plain", "text_column": "text"},
+                       {"name": "o/b", "layout": "chat", "text_column": "conversations"}]}, ""),
+])  # fmt: skip
+def test_what_is_learnt_of_chats_elsewhere(text: str, expected: dict[str, Any], said: str) -> None:
+    imported = gather.read(f"base_model: o/m\nlearning_rate: 1e-4\nmicro_batch_size: 1\n{text}\n", "a.yml")
+    keys = ("training.train_on", "model.chat_template", "data.sources")
+    got = {key: value for key, value in imported.values.items() if key.startswith(keys)}
+    assert expected.items() <= got.items() and not any(key.startswith("data.sources.2") for key in got)
+    assert not said or said in codes(imported)
+
+
+def test_trl_learns_all_of_a_chat_where_nothing_is_said() -> None:
+    silent, spoken = (
+        gather.read(f"from trl import SFTConfig\nSFTConfig(learning_rate=1e-4{more})\n", "a.py")
+        for more in ("", ", assistant_only_loss=True")
+    )
+    assert ("trl_learns_more" in codes(silent), "trl_learns_more" in codes(spoken)) == (True, False)
 
 
 # Files with sections of their own.
