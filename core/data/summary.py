@@ -117,6 +117,10 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     lengths = _mixed([(source.tally.rows, lengths) for source, lengths in zip(train, counted, strict=True)])
     rows, validation_rows = training_texts, held_texts
     joined = joins_texts(config)
+    if config.task == "causal-lm" and config.data.too_long == "drop":
+        short = lengths <= config.batch.sequence_length
+        share = float(short.mean()) if len(lengths) else 1.0
+        rows, validation_rows, lengths = round(rows * share), round(validation_rows * share), lengths[short]
     if joined:
         length = config.batch.sequence_length
         mean = float(lengths.mean()) if len(lengths) else 0.0

@@ -126,7 +126,7 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
         ways: list[WayOut] = [
             (tr(words), changes)
             for words, changes in sentence.ways
-            if any(plan.get(key) != value for key, value in changes.items())
+            if plan.config.value(next(iter(changes))) != next(iter(changes.values()))
         ]
         yield plan.finding(doubt.code, sentence.severity, sentence.where, message, *ways)
     yield from _cut(plan, look)
@@ -172,13 +172,14 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
     longer_ones: list[WayOut] = []
     if wanted > length:
         longer_ones.append((tr("up to {length} tokens", **counted(length=wanted)), {LENGTH: wanted}))
-    if plan.get(TOO_LONG) == "drop":
+    if plan.config.data.too_long == "drop":
         message = tr(
             "{longer} of the chats exceed {length} tokens and are left out.",
             longer=percent(longer),
             **counted(length=length),
         )
-        yield plan.finding("chats_dropped", "note" if longer <= NOTABLE else "warning", TOO_LONG, message, *longer_ones)
+        severity: Severity = "error" if longer == 1 else "note" if longer <= NOTABLE else "warning"
+        yield plan.finding("chats_dropped", severity, TOO_LONG, message, *longer_ones)
         return
     if cut:
         message = tr(

@@ -9,7 +9,7 @@ from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
-from trainwiz.core.data.lengths import longest_generation
+from trainwiz.core.data.lengths import longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
@@ -188,8 +188,8 @@ def _task(plan: Plan) -> Iterator[Refusal]:
     message = tr("data.concatenate is for causal language models; each row of this task stays a sample.")
     apart = tr("keep each row a sample")
     yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
-    # Joining throws the border between a prompt and its response away.
-    message = tr("data.concatenate joins whole texts: a target_column would be lost in them.")
+    # Joining throws the border between a prompt and its response, or the turns of a chat, away.
+    message = tr("data.concatenate joins whole texts, of which every token is learnt; these rows have answers.")
     targets = config.task == "causal-lm" and _has_targets(config)
     yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
 
@@ -221,7 +221,7 @@ def _generation(plan: Plan) -> Iterator[Refusal]:
     off, masked = (tr("do not generate"), {key: False}), config.task == "masked-lm"
     message = tr("evaluation.generate is for tasks that write text; a masked language model writes none.")
     yield config.evaluation.generate and masked, code, key, message, (off,)
-    message = tr("evaluation.generate compares with a target, and no source of this run has a target_column.")
+    message = tr("evaluation.generate compares with a target or an answer, and the rows of this run have none.")
     yield config.evaluation.generate and not (masked or _has_targets(config)), code, key, message, (off,)
 
 
@@ -246,7 +246,7 @@ def _best(plan: Plan) -> Iterator[Refusal]:
 def _has_targets(config: RunConfig) -> bool:
     """Whether there is something to compare a generated text with."""
     named = any(source.target_column is not None for source in config.data.sources)
-    return config.task == "seq2seq" or (config.task == "causal-lm" and named)
+    return config.task == "seq2seq" or trains_on_chats(config) or (config.task == "causal-lm" and named)
 
 
 def _overfit(plan: Plan) -> Iterator[Finding]:
