@@ -98,6 +98,8 @@ def smoke_sample(config: RunConfig) -> dict[str, Any]:
         return {"name": "sample-proteins"}
     if config.task == "seq2seq":
         return {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
+    if config.data.sources[0].layout == "chat":
+        return {"name": "sample-chat", "text_column": "prompt", "target_column": "response", "layout": "chat"}
     if config.peft.method == "none" and all(source.target_column is None for source in config.data.sources):
         return {"name": "sample-text"}
     return {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
@@ -108,6 +110,7 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
     values: dict[str, Any] = {
         "model.init": "scratch",
         "model.tokenizer": None,
+        "model.chat_template": None,
         "model.source_language": None,
         "model.target_language": None,
         "data.sources": [smoke_sample(config)],

@@ -178,7 +178,10 @@ class TemplateChoice:
         """`config` with a template where it trains on chats."""
         if not trains_on_chats(config) or config.model.chat_template is not None:
             return config
-        if self.is_there() or (self._folder() is None and config.model.init == "pretrained"):
+        if self._folder() is None and config.model.init == "pretrained" and self.model is not None:
+            why = tr("the model's own, if its tokenizer has one: it is not on this machine yet")
+            return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
+        if self.is_there():
             return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
         why = tr("the tokenizer has no template for chats; this one is kept with the trained model")
         return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import ending
 from trainwiz.core.supervise import recorder as gpu_ledger
 from trainwiz.core.supervise.ending import Facts, GpuLedger, SaveProgress, how_it_ended, verified_words, verify_gone
+from trainwiz.core.supervise.ties import run_processes
 from trainwiz.core.telemetry.gpu import GpuSampler
 
 from tests.each import each
@@ -162,3 +164,16 @@ def test_where_nothing_was_held_nothing_is_looked_for_and_what_hangs_in_the_kern
     assert ledger.check(sampler.sample) is None
     assert verified_words([], None) == "No process of the run is left."
     assert "could not be ended: 12, 13. They go when their driver or disk answers" in verified_words([12, 13], None)
+
+
+def test_a_child_that_has_ended_is_no_process_of_the_run_before_it_is_waited_for() -> None:
+    """Else a keeper that reaps late would take a run that is gone for one that hangs."""
+    ended, living = (subprocess.Popen(["sleep", seconds], env={}) for seconds in ("0", "60"))
+    try:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        below = run_processes("no-such-mark", os.getpid())
+        assert living.pid in below and ended.pid not in below
+    finally:
+        living.kill()
+        for child in (ended, living):
+            child.wait()
