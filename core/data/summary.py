@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +121,8 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     if config.task == "causal-lm" and config.data.too_long == "drop":
         short = lengths <= config.batch.sequence_length
         share = float(short.mean()) if len(lengths) else 1.0
-        rows, validation_rows, lengths = round(rows * share), round(validation_rows * share), lengths[short]
+        rows, validation_rows = (math.ceil(count * share) for count in (rows, validation_rows))
+        lengths = lengths[short]
     if joined:
         length = config.batch.sequence_length
         mean = float(lengths.mean()) if len(lengths) else 0.0
