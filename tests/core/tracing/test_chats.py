@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ THOUGHT = {"role": "assistant", "content": "<think>the red cat</think>sees stone
 def model_folder(folder: Path, template: str | None) -> Path:
     """A model that begins from scratch, with a tokenizer of its own."""
     place = folder / "model"
+    shutil.rmtree(place, ignore_errors=True)
     tokenizer = small_tokenizer(folder)
     tokenizer.chat_template = template
     tokenizer.save_pretrained(place)
