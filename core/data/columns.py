@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.chats import ChatColumns
-from trainwiz.core.data.reader import Column
+from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, UsageError, usage_error
 from trainwiz.core.language import mark, tr
 
@@ -403,8 +403,9 @@ def _detected(
     try:
         files = find_files(source, key, folder, ask=False)
         path = files.files[0]
-        columns = open_reader(path, files.kind, by_position=chooses_by_position(source)).columns
-        chat = _detected_chat(columns, source, has_template) if config.task == "causal-lm" else {}
+        reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
+        columns = reader.columns
+        chat = _detected_chat(_with_written_lists(reader), source, has_template) if config.task == "causal-lm" else {}
         if chat or len(columns) < 2 or (named and config.task == "causal-lm"):
             return chat
         pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
@@ -419,6 +420,20 @@ def _detected(
         for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
+
+
+def _with_written_lists(reader: Reader) -> Sequence[Column]:
+    """The columns of a file, those as lists that hold a list written as text (chats in a CSV file)."""
+    names = {*CHAT_NAMES, *PROMPT_LISTS[0], *PARTS_OF_A_CHAT["history"], *PARTS_OF_A_CHAT["tools"]}
+    if not any(column.is_text and column.name.lower() in names for column in reader.columns):
+        return reader.columns
+    first = next(iter(reader.head(1)), (None,) * len(reader.columns))
+    return [
+        replace(column, is_list=True)
+        if column.name.lower() in names and (cell or "").lstrip().startswith(("[{", "[["))
+        else column
+        for column, cell in zip(reader.columns, first, strict=True)
+    ]
 
 
 def _detected_chat(

@@ -132,6 +132,13 @@ def test_a_bare_pair_is_a_chat_only_where_there_is_a_template(tmp_path: Path) ->
     assert detect_columns(named, has_template=lambda: True) == named
 
 
+def test_a_chat_that_a_csv_file_holds_as_text(tmp_path: Path) -> None:
+    cell = json.dumps(MESSAGES).replace('"', '""')
+    config = found(write(tmp_path / "a.csv", f'id,messages\n1,"{cell}"\n2,"{cell}"\n'))
+    assert config.data.sources[0].layout == "chat" and config.data.sources[0].text_column == "messages"
+    assert [messages_of(chat) for chat in load_text_rows(config, tmp_path).texts] == [(MESSAGES, None)] * 2
+
+
 def test_a_run_has_chats_or_other_rows(tmp_path: Path) -> None:
     chats, plain = written(tmp_path, "a", "jsonl", [{"messages": MESSAGES}]), write(tmp_path / "b.txt", "Hello.\n")
     config = detect_columns(config_of("causal-lm", {"name": str(chats)}, {"name": str(plain)}))
