@@ -39,13 +39,13 @@ DOUBTS: dict[str, Sentence] = {
     "template_refuses": Sentence(
         "error",
         TEMPLATE,
-        mark("The template of the model does not take {count} of {rows} chats. {place}: {detail}."),
+        mark("{count} of {rows} chats do not fit the template and are left out. {place}: {detail}."),
         (CHATML,),
     ),
     "template_changes": Sentence(
         "error",
         TRAIN_ON,
-        mark("Of {count} of {rows} chats the answers cannot be found. {place}: {detail}."),
+        mark("In {count} of {rows} chats the answers cannot be found; they are left out. {place}: {detail}."),
         (
             (mark("learn the last answer of each chat"), {TRAIN_ON: "last_answer"}),
             (mark("learn every token"), {TRAIN_ON: "everything"}),
@@ -119,7 +119,7 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
         message = tr(
             sentence.text,
             count=f"{doubt.rows:,}",
-            rows=f"{max(look.rows, doubt.rows):,}",
+            rows=f"{look.rows:,}",
             place=doubt.place,
             detail=doubt.detail,
         )
@@ -128,7 +128,9 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
             for words, changes in sentence.ways
             if plan.config.value(next(iter(changes))) != next(iter(changes.values()))
         ]
-        yield plan.finding(doubt.code, sentence.severity, sentence.where, message, *ways)
+        # Some that are left out are a loss, all of them an end.
+        some = sentence.severity == "error" and doubt.rows < look.rows
+        yield plan.finding(doubt.code, "warning" if some else sentence.severity, sentence.where, message, *ways)
     yield from _cut(plan, look)
 
 

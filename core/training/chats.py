@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -15,9 +16,10 @@ import numpy as np
 from jinja2 import TemplateError
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
-from trainwiz.core.errors import UsageError, os_reason, usage_error
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
+from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.tokens import TokenRow, next_tokens
 from transformers import PreTrainedTokenizerBase
 
@@ -35,6 +37,8 @@ DATE = datetime(2024, 7, 26)
 """The day that templates write which write today's (Llama 3.2, gpt-oss): rows must not change from one day of a run to the
 next. It is the one that Llama 3.1 writes by itself."""
 LONGEST_REASON = 200
+MOST_NAMED = 5
+"""Chats that are left out, of a process; the plan counts them."""
 
 TrainOn = Literal["answers", "last_answer", "everything"]
 Marks = Literal["own", "training", "prefixes"]
@@ -142,30 +146,45 @@ class ChatEncoder:
         self.template = template
         self.train_on = train_on
         self._tokenizer: Any = tokenizer
+        self._left_out = 0
 
     def row(self, chat: str, target: None = None) -> TokenRow:
-        """(tokens, labels), labels moved one place to the left: position t predicts token t + 1. Raises UsageError."""
+        """(tokens, labels), labels moved one place to the left: position t predicts token t + 1.
+
+        A chat that the template does not take is a row without a label, and is named: a run does not end for it.
+        """
         try:
             whole = self.whole(chat)
         except ChatError as error:
-            raise _refused(error, chat) from error
+            self._leave_out(chat, error)
+            return np.array([self._tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
         tokens, learnt = whole.tokens[: self.length], whole.learnt[: self.length]
         return tokens, next_tokens(tokens, learnt)
 
+    def _leave_out(self, chat: str, error: ChatError) -> None:
+        self._left_out += 1
+        if self._left_out > MOST_NAMED:
+            return
+        turns, _ = messages_of(chat)
+        begins = next((turn["content"] for turn in turns if turn["content"]), "")[:60].replace("\n", " ")
+        words = tr("the chat that begins with {begins} is left out: {reason}.", begins=repr(begins), reason=error)
+        print(words, flush=True)
+
     def lengths(self, chats: list[str], targets: None = None) -> list[int]:
-        """Tokens of each row as `row` gives it. Raises UsageError for a chat that the template does not take."""
+        """Tokens of each row as `row` gives it."""
         return [min(count, self.length) for count in self.whole_lengths(chats)]
 
     def whole_lengths(self, chats: list[str]) -> list[int]:
-        """Tokens of each chat uncut."""
-        texts = []
-        for chat in chats:
-            try:
-                texts.append(self._text(*messages_of(chat)))
-            except ChatError as error:
-                raise _refused(error, chat) from error
-        every = self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        return [len(tokens) for tokens in every]
+        """Tokens of each chat uncut; 1 of one that the template does not take."""
+        texts: dict[int, str] = {}
+        for number, chat in enumerate(chats):
+            with suppress(ChatError):
+                texts[number] = self._text(*messages_of(chat))
+        every = (
+            self._tokenizer(list(texts.values()), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+        )
+        counts = dict(zip(texts, map(len, every), strict=True))
+        return [counts.get(number, 1) for number in range(len(chats))]
 
     def prompt(self, chat: str, room: int) -> list[int]:
         """The tokens that the last answer is generated from, at most `room`, the last ones."""
@@ -173,8 +192,8 @@ class ChatEncoder:
         last = max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
         try:
             text = self._text(turns[:last], tools, asks=True)
-        except ChatError as error:
-            raise _refused(error, chat) from error
+        except ChatError:
+            return [self._tokenizer.eos_token_id]
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return tokens[-room:]
 
@@ -263,10 +282,3 @@ class ChatEncoder:
         except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:LONGEST_REASON].rstrip(".")
             raise ChatError("template_refuses", tr("the template says: {reason}", reason=reason)) from error
-
-
-def _refused(error: ChatError, chat: str) -> UsageError:
-    turns, _ = messages_of(chat)
-    begins = next((turn["content"] for turn in turns if turn["content"]), "")[:60].replace("\n", " ")
-    message = tr("the chat that begins with {begins}: {reason}.", begins=repr(begins), reason=error)
-    return usage_error(error.code, "data.sources", message)

@@ -149,6 +149,7 @@ class Look:
             whole = self._encoder.whole(chat)
         except ChatError as error:
             self._doubts.add(error.code, place, str(error))
+            looked.add(np.zeros(1, np.int64), np.zeros(1, bool))
             return
         looked.add(whole.tokens, whole.learnt)
         for code in self._doubtful(chat, turns, whole):

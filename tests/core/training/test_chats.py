@@ -145,15 +145,21 @@ def test_a_template_that_says_today_says_one_day(tmp_path: Path) -> None:
     assert "2024" in tokenizer.decode(encoder_of(tokenizer, tmp_path, "everything").whole(kept(TALK)).tokens)
 
 
-def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path) -> None:
+def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refuses = tokenizer_with("{{ raise_exception('no system turn, please') }}", tmp_path)
-    with pytest.raises(UsageError, match=r"begins with 'fox': the template says: no system turn, please\."):
-        encoder_of(refuses, tmp_path).row(kept(TALK))
     changes = tokenizer_with(
         "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}{% endif %}{% endfor %}", tmp_path
     )
-    with pytest.raises(UsageError, match=r"the template writes turn 2 otherwise where others follow it"):
-        encoder_of(changes, tmp_path).row(kept(TALK))
+    for tokenizer, reason in (
+        (refuses, "the template says: no system turn, please"),
+        (changes, "the template writes turn 2 otherwise"),
+    ):
+        encoder = encoder_of(tokenizer, tmp_path)
+        tokens, labels = encoder.row(kept(TALK))
+        assert len(tokens) == 1 and set(labels) == {IGNORED}, "a run does not end for one row"
+        said = capsys.readouterr().out
+        assert f"the chat that begins with 'fox' is left out: {reason}" in said
+    assert encoder_of(refuses, tmp_path).lengths([kept(TALK)]) == [1]
     assert learnt_text(encoder_of(changes, tmp_path, "last_answer"), TALK) == "red"
     none = small_tokenizer(tmp_path)
     none.chat_template = None
