@@ -1,4 +1,4 @@
-"""Entry of the process that looks at chats as the model will read them: `python -m trainwiz.core.training.look`."""
+"""Entry of the process that looks at rows as the model will read them."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def answer(asked: dict[str, Any]) -> ChatLook:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="trainwiz.core.training.look")
-    parser.add_argument("--parent", type=int, required=True, help="process to end with")
+    parser.add_argument("--parent", type=int, required=True)
     hold_to(parser.parse_args().parent)
     use_language(chosen_language(None, os.environ))
     asked = json.load(sys.stdin)

@@ -107,7 +107,12 @@ def without_long_rows(rows: TextRows, encoder: Any, length: int) -> TextRows:
     with phases.during("tokenising"):
         kept = replace(rows, train=short(rows.train), held_out=short(rows.held_out))
     left_out = len(rows.train) + len(rows.held_out) - len(kept.train) - len(kept.held_out)
-    print(f"{left_out:,} rows of more than {length:,} tokens are left out (data.too_long: drop)", flush=True)
+    words = tr(
+        "{rows} rows of more than {length} tokens are left out (data.too_long).",
+        rows=f"{left_out:,}",
+        length=f"{length:,}",
+    )
+    print(words, flush=True)
     return kept
 
 
