@@ -112,6 +112,13 @@ def cannot_read(path: Path, error: OSError) -> UsageError:
     return unreadable(str(path), tr("cannot be read: {reason}.", reason=os_reason(error)))
 
 
+def changed(path: Path) -> UsageError:
+    """The file has other rows than when they were counted."""
+    return unreadable(
+        str(path), tr("was changed while the run reads it; put the file back, or resume the run to read it anew.")
+    )
+
+
 def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit: str) -> pa.Array:
     """Texts as an Arrow array; UsageError names the line of one that is not UTF-8.
 

@@ -288,10 +288,15 @@ def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, La
     """
     source = files.source
     reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-    layout = find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
+    return reader, layout_of(reader, source, files.key, task)
+
+
+def layout_of(reader: Reader, source: DataSource, key: str, task: Task) -> Layout:
+    """Which columns of an opened file are read how. Raises UsageError for columns that it does not have."""
+    layout = find_layout(reader.columns, source, str(reader.path), key, task, has_target(source, task))
     if layout.chat is not None:
         reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())
-    return reader, layout
+    return layout
 
 
 def sides_of(values: Sequence[pa.Array], layout: Layout, task: Task) -> tuple[pa.Array, ...]:

@@ -19,15 +19,14 @@ import pyarrow as pa
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.chats import BrokenRow
-from trainwiz.core.data.columns import Layout, find_layout
+from trainwiz.core.data.columns import Layout
 from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import Reader, cannot_read, unreadable
-from trainwiz.core.data.rows import has_target, open_columns, sides_of, within_limits
+from trainwiz.core.data.reader import Reader, cannot_read, changed
+from trainwiz.core.data.rows import layout_of, open_columns, sides_of, within_limits
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
 from trainwiz.core.errors import UsageError
 from trainwiz.core.files import open_at_once, read_small
-from trainwiz.core.language import tr
 
 WINDOW_BYTES = 128 << 20
 """Decoded texts of a window. A constant: the order of a run must not depend on the machine that resumes it."""
@@ -297,7 +296,6 @@ class GroupedPart(Part):
         """`number`: of this part among those that share `decoded`."""
         super().__init__(units)
         self._path = Path(about["path"])
-        self._wanted: list[int] = about["wanted"]
         self._source = DataSource.model_validate(about["source"])
         self._task = task
         self._number = number
@@ -354,13 +352,12 @@ class GroupedPart(Part):
     def _kept(self, group: int) -> Iterator[tuple[Sides, np.ndarray]]:
         """(texts and targets, positions) of the kept rows of a row group, no batch without any."""
         reader = self._decoded.reader(self._number, self._path)
-        if group >= len(reader.group_ends()) or max(self._wanted) >= len(reader.columns):
+        try:
+            layout = layout_of(reader, self._source, "", self._task)
+        except UsageError:
+            raise changed(self._path) from None
+        if group >= len(reader.group_ends()):
             raise changed(self._path)
-        layout = Layout(tuple(self._wanted))
-        if self._source.layout == "chat":
-            layout = find_layout(
-                reader.columns, self._source, str(self._path), "", self._task, has_target(self._source, self._task)
-            )
         for batch in reader.group(group, layout.wanted):
             try:
                 sides = sides_of(batch.values, layout, self._task)
@@ -370,13 +367,6 @@ class GroupedPart(Part):
             if keep.any():
                 mask = pa.array(keep)
                 yield tuple(side.filter(mask) for side in sides), batch.positions[keep]
-
-
-def changed(path: Path) -> UsageError:
-    """The file has other rows than when they were counted."""
-    return unreadable(
-        str(path), tr("was changed while the run reads it; put the file back, or resume the run to read it anew.")
-    )
 
 
 # StreamedRows: all rows of a run by their numbers.

@@ -222,10 +222,10 @@ class IndexWriter:
         self._group_ends = None
         if kept.places is not None:
             return {**about, "kind": "placed", "first": self._places.tell()}
-        reader, layout = open_columns(kept.path, files, self._task)
+        reader, _ = open_columns(kept.path, files, self._task)
         if isinstance(reader, ParquetReader):
             self._group_ends = reader.group_ends()
-            return {**about, "kind": "grouped", "wanted": list(layout.wanted)}
+            return {**about, "kind": "grouped"}
         return {**about, "kind": "copied", "first": self._copies[0].rows}
 
     def finish(self, training_rows: int) -> None:
