@@ -107,6 +107,8 @@ def test_a_run_that_is_not_what_was_planned_here_says_nothing(tmp_path: Path, ch
     for name, value in changes.items():
         setattr(state, name, value)
     assert run_measurement(run, state) is None
+    # Nor does a folder that another machine planned.
+    assert run_measurement(*finished(tmp_path, steps(1, 19), machine="cpu:Another CPU:64 cores")) is None
     # Nor does a broken plan.
     for text in ("{", "[]", '{"planned_measurement": 3}', '{"planned_measurement": {}}'):
         run, state = finished(tmp_path, steps(1, 19))

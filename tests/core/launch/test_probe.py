@@ -15,9 +15,10 @@ import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.store import append, load
-from trainwiz.core.launch.probe import Probe
+from trainwiz.core.launch.probe import Probe, clear_up
 from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.refine import Refiner
+from trainwiz.core.run.folder import RUN_MARK_VARIABLE
 from trainwiz.core.run.lost import all_pids
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
@@ -35,6 +36,20 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.chdir(tmp_path)
     return folder
+
+
+def test_what_a_probe_started_has_a_moment_to_end_by_itself(scratch: Path) -> None:
+    """A trainer that is killed at once leaves what it holds: memory of a card, segments of shared memory."""
+    folder = scratch / "trainwiz-bench-x"
+    folder.mkdir()
+    polite = "import signal, sys, time; signal.signal(15, lambda *_: (time.sleep(0.2), open(sys.argv[1], 'w'), sys.exit())); print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", polite, str(scratch / "ended")]
+    child = subprocess.Popen(command, env={**os.environ, RUN_MARK_VARIABLE: "gentle"}, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline()
+    clear_up(str(folder), "gentle")
+    child.communicate()
+    assert (scratch / "ended").is_file() and not folder.exists()
+    (scratch / "ended").unlink()
 
 
 def processes_below(folder: Path) -> list[int]:
