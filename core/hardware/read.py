@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, load_gpus, near_gpus
+from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus
 from trainwiz.core.errors import Finding, UsageError, os_reason
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.gpus import GpuReading, read_gpus
@@ -336,12 +336,20 @@ def _check_figures(
 
 
 def _unknown_gpu(name: str) -> Finding:
-    message = tr(
-        'The GPU catalogue has no single card called "{name}". Near: {near}. '
-        "For another card give --gpu-memory, --tflops and --capability.",
-        name=name,
-        near=", ".join(near_gpus(name) or load_gpus()),
-    )
+    called, near = [spec.name for spec in gpus_called(name)], near_gpus(name)
+    if called:
+        message = tr('"{name}" is several cards. Which one: {cards}?', name=name, cards=", ".join(called))
+    elif near:
+        message = tr(
+            'The GPU catalogue has no single card called "{name}". Near: {near}. '
+            "For another card give --gpu-memory, --tflops and --capability.",
+            name=name,
+            near=", ".join(near),
+        )
+    else:
+        message = tr(
+            'The GPU catalogue has no card called "{name}". Give --gpu-memory, --tflops and --capability.', name=name
+        )
     return Finding("unknown_gpu", "error", "gpu", message)
 
 
