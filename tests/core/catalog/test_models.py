@@ -48,6 +48,9 @@ PARAMETERS = {
     "mistral-small-24b-instruct": 23_572_403_200, "phi-4-mini": 3_836_021_760, "phi-4": 14_659_507_200,
     "smollm2-135m-instruct": 134_515_008, "smollm2-360m-instruct": 361_821_120,
     "smollm2-1.7b-instruct": 1_711_376_384, "smollm3-3b": 3_075_098_624,
+    "qwen3.5-0.8b": 752_393_024, "qwen3.5-2b": 1_881_825_088, "qwen3.5-4b": 4_205_751_296,
+    "qwen3.5-9b": 8_953_803_264, "qwen3.5-27b": 26_895_998_464, "gemma4-e2b-it": 4_628_569_344,
+    "gemma4-e4b-it": 7_463_013_376, "gemma4-31b-it": 30_697_345_280, "gpt-oss-20b": 20_914_757_184,
     "nllb-tiny": 361_728, "nllb-600m": 615_073_792, "opus-mt-tiny": 427_008, "opus-mt-zh-en": 77_943_296,
     "t5-chat-tiny": 358_400, "t5-chat-0.2b": 187_692_288,
 }  # fmt: skip
