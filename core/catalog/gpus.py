@@ -196,8 +196,12 @@ def _of_group(
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> GpuSpec:
     fp32 = 2e6 * cores * boost_mhz
-    rates = {f"{kind}_flops": fp32 * row["times_fp32"][kind] for kind in _TENSOR if kind in row["times_fp32"]}
-    doubts = {*rates, *(_FIELDS[key][0] for key in more.get("uncertain", ()))}
+    times: Mapping[str, float] = row["times_fp32"]
+    rates: dict[str, Any] = {f"{kind}_flops": fp32 * times[kind] if kind in times else None for kind in _TENSOR}
+    doubts = {
+        *(kind for kind, rate in rates.items() if rate is not None),
+        *(_FIELDS[key][0] for key in more.get("uncertain", ())),
+    }
     if row.get("laptop") or more.get("one_source"):
         doubts.update(_OF_A_CARD)
     memory, unsized = int(memory_gib * GIB), _SIZE.sub("", name.lower())
@@ -205,7 +209,7 @@ def _of_group(
         name=name,
         memory_bytes=memory,
         compute_capability=row["compute_capability"],
-        **{f"{kind}_flops": rates.get(f"{kind}_flops") for kind in _TENSOR},
+        **rates,
         fp32_flops=fp32,
         bandwidth_bytes_per_s=bandwidth * 1e9,
         power_w=float(power),
