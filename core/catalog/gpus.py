@@ -42,6 +42,8 @@ class GpuSpec:
     """Fields that were found in one source only, or assumed."""
     source: str = ""
     note: str | None = None
+    unified: bool = False
+    """Its memory is the machine's RAM."""
 
 
 # The GPU catalogue: load it, and find a card by what people type or by what the driver calls it.
@@ -57,7 +59,14 @@ GUESSED_FLOPS_PER_BYTE = 130
 BY_HAND = mark("given by hand")
 """Source of a card that no catalogue has."""
 
-_MAKER_WORDS = {"nvidia", "geforce", "rtx", "tesla", "gpu", "graphics"}
+_MAKER_WORDS = {
+    "nvidia", "geforce", "rtx", "gtx", "tesla", "gpu", "graphics", "with", "design", "generation", "edition"
+}  # fmt: skip
+_LAPTOP = re.compile(r"\b(mobile|notebook)\b")
+_SIZE = re.compile(r"\b(\d+)\s*gi?b?\b")
+
+_TENSOR = ("fp16", "bf16", "tf32")
+_OF_A_CARD = ("fp32_flops", "bandwidth_bytes_per_s", "power_w")
 
 _FIELDS: dict[str, tuple[str, float]] = {
     "memory_gib": ("memory_bytes", GIB),
@@ -78,7 +87,8 @@ def load_gpus() -> Mapping[str, GpuSpec]:
     import yaml  # the keeper of a run reads its cards through this module, and never the catalogue
 
     text = resources.files("trainwiz.profiles").joinpath("gpus.yaml").read_text(encoding="utf-8")
-    specs = [_spec(row) for row in yaml.safe_load(text)]
+    rows = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    specs = [spec for row in rows for spec in (_group(row) if "cards" in row else [_spec(row)])]
     return MappingProxyType({spec.name: spec for spec in specs})
 
 
@@ -89,24 +99,34 @@ def find_gpu(name: str, memory_bytes: int | None = None) -> GpuSpec | None:
     `memory_bytes` (the total that the driver reports) decides. Without it an ambiguous name finds
     nothing, and so does a card whose memory fits no entry: its rates would be another card's.
     """
-    wanted = _normal(name)
-    exact = [spec for spec in load_gpus().values() if _normal(spec.name) == wanted]
-    candidates = exact or [spec for spec in load_gpus().values() if wanted in _names(spec)]
-    if memory_bytes is not None:
-        candidates = [spec for spec in candidates if _memory_error(spec, memory_bytes) <= MEMORY_TOLERANCE]
-        candidates.sort(key=lambda spec: _memory_error(spec, memory_bytes))
-        return candidates[0] if candidates else None
-    return candidates[0] if len(candidates) == 1 else None
+    candidates = gpus_called(name, memory_bytes)
+    return candidates[0] if len(candidates) == 1 or (candidates and memory_bytes is not None) else None
+
+
+def gpus_called(name: str, memory_bytes: int | None = None) -> list[GpuSpec]:
+    """Every card that `name` stands for; with `memory_bytes` those of that size, the nearest first."""
+    cards, wanted = load_gpus().values(), _normal(name)
+    candidates = [spec for spec in cards if _normal(spec.name) == wanted]
+    candidates = candidates or [spec for spec in cards if wanted in _names(spec)]
+    size = None if candidates else _SIZE.search(name.lower())
+    if size is not None:
+        # Said where the catalogue has none, or elsewhere: "RTX 4090 24GB", "NVIDIA GeForce RTX 3050 6GB Laptop GPU".
+        candidates = [spec for spec in cards if _unsized(name) in {_unsized(known) for known in _all_names(spec)}]
+        memory_bytes = memory_bytes or int(size.group(1)) * GIB
+    if memory_bytes is None:
+        return candidates
+    near = [spec for spec in candidates if _memory_error(spec, memory_bytes) <= MEMORY_TOLERANCE]
+    return sorted(near, key=lambda spec: _memory_error(spec, memory_bytes))
 
 
 def near_gpus(name: str, count: int = 5) -> list[str]:
-    """Catalogue names that `name` may have meant, best first."""
-    wanted = _normal(name)
+    """Catalogue names that `name` may have meant, best first: those that it stands for, then the likest."""
+    spellings = {_normal(name), _unsized(name)} - {""}
     meant: dict[str, float] = {}
     for spec in load_gpus().values():
-        ratios = [difflib.SequenceMatcher(None, wanted, known).ratio() for known in _names(spec)]
-        starts = any(known.startswith(wanted) or wanted.startswith(known) for known in _names(spec))
-        meant[spec.name] = max(ratios) + (0.3 if starts and wanted else 0.0)
+        pairs = [(wanted, known) for wanted in spellings for known in _names(spec)]
+        likeness = max((difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs), default=0.0)
+        meant[spec.name] = likeness + (0.3 if any(wanted in known for wanted, known in pairs) else 0.0)
     ranked = sorted(meant, key=lambda known: -meant[known])
     return [known for known in ranked if meant[known] >= 0.6][:count]
 
@@ -160,13 +180,64 @@ def _spec(row: Mapping[str, Any]) -> GpuSpec:
     )
 
 
+def _group(row: Mapping[str, Any]) -> list[GpuSpec]:
+    """Cards of one kind, each in one line; see the head of the file."""
+    return [_of_group(row, name, *figures) for name, figures in row["cards"].items()]
+
+
+def _of_group(
+    row: Mapping[str, Any],
+    name: str,
+    memory_gib: float,
+    cores: int,
+    boost_mhz: float,
+    bandwidth: float,
+    power: float,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> GpuSpec:
+    fp32 = 2e6 * cores * boost_mhz
+    times: Mapping[str, float] = row["times_fp32"]
+    rates: dict[str, Any] = {f"{kind}_flops": fp32 * times[kind] if kind in times else None for kind in _TENSOR}
+    doubts = {
+        *(kind for kind, rate in rates.items() if rate is not None),
+        *(_FIELDS[key][0] for key in more.get("uncertain", ())),
+    }
+    if row.get("laptop") or more.get("one_source"):
+        doubts.update(_OF_A_CARD)
+    memory, unsized = int(memory_gib * GIB), _SIZE.sub("", name.lower())
+    return GpuSpec(
+        name=name,
+        memory_bytes=memory,
+        compute_capability=row["compute_capability"],
+        **rates,
+        fp32_flops=fp32,
+        bandwidth_bytes_per_s=bandwidth * 1e9,
+        power_w=float(power),
+        short_names=(*more.get("aliases", ()), *(() if unsized == name.lower() else (unsized,))),
+        usable_bytes=int(memory * row["usable"]) if "usable" in row else None,
+        uncertain=tuple(sorted(doubts)),
+        source=row.get("source", ""),
+        note=more.get("note"),
+        unified=row.get("unified", False),
+    )
+
+
+def _all_names(spec: GpuSpec) -> tuple[str, ...]:
+    return (spec.name, *spec.aliases, *spec.short_names)
+
+
 def _names(spec: GpuSpec) -> set[str]:
-    return {_normal(known) for known in (spec.name, *spec.aliases, *spec.short_names)}
+    return {_normal(known) for known in _all_names(spec)}
+
+
+def _unsized(name: str) -> str:
+    return _normal(_SIZE.sub("", name.lower()))
 
 
 def _normal(name: str) -> str:
     """Lower case, letters and digits only, without the maker's words: they come and go between driver versions."""
-    spelled = re.sub(r"(\d)\s*gi?b?\b", r"\1gb", re.sub(r"\brtx(?=\d)", "rtx ", name.lower()))
+    spelled = _LAPTOP.sub("laptop", re.sub(r"\b([rg]tx)(?=\d)", r"\1 ", name.lower()))
+    spelled = re.sub(r"titan\W*rtx", "titanrtx", re.sub(r"(\d)\s*gi?b?\b", r"\1gb", spelled))
     words = re.sub(r"[^a-z0-9]+", " ", spelled).split()
     return "".join(word for word in words if word not in _MAKER_WORDS)
 

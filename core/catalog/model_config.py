@@ -45,6 +45,23 @@ class ModelSpec:
     unavailable: dict[str, str] = field(default_factory=dict)
 
 
+TEXT_CLASSES: Mapping[str, str] = {
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+}
+"""Type of the text part of a model that also sees or hears -> its class: that part alone is planned and trained."""
+
+
+def text_part(document: dict[str, Any]) -> dict[str, Any]:
+    """The config of the text part where trainwiz trains that alone; else `document` itself."""
+    inner = document.get("text_config")
+    kind = f"{document['model_type']}_text"
+    if kind not in TEXT_CLASSES or not isinstance(inner, dict):
+        return document
+    return {**inner, "model_type": kind, "architectures": [TEXT_CLASSES[kind]]}
+
+
 # From a Hugging Face config.json to a ModelSpec.
 
 Source = Literal["hub", "folder", "config"]
@@ -74,15 +91,17 @@ _FAMILIES: Mapping[str, Task] = {
 }
 """What a family is pretrained on, for the config of a headless or fine-tuned model."""
 
+_QWEN_KIN = ("qwen2", "qwen3", "qwen3_5_text")
+_LLAMA_KIN = ("llama", "mistral", "smollm3", "phi3", "gemma3_text", "gemma4_text", "gpt_oss")
+
 SMALLEST: Mapping[str, str] = {
     "esm": "esm2-tiny",
     "gpt2": "gpt2-tiny",
-    "llama": "llama-tiny",
     "m2m_100": "nllb-tiny",
     "marian": "opus-mt-tiny",
-    "mistral": "llama-tiny",
-    "qwen2": "qwen2-tiny",
     "t5": "t5-chat-tiny",
+    **dict.fromkeys(_QWEN_KIN, "qwen2-tiny"),
+    **dict.fromkeys(_LLAMA_KIN, "llama-tiny"),
 }
 """Model type -> the catalogue's model that --smoke trains in place of one of that type."""
 
@@ -131,6 +150,7 @@ def from_architecture(document: dict[str, Any], name: str, source: Source, path:
     if not isinstance(document.get("model_type"), str):
         message = tr("{path} names no `model_type`, so it is not known which model it describes.", path=path or name)
         return None, (model_error("broken_model_config", message),)
+    document = text_part(document)
     task = _task(document)
     if task is None:
         message = tr(
@@ -243,7 +263,7 @@ BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
     "esm": ("word_embeddings", "lm_head.dense", "lm_head.decoder", "decoder"),
     **dict.fromkeys(("gpt2", "gpt_bigcode"), ("wte", "wpe", "lm_head")),
     "gpt_neox": ("embed_in", "embed_out"),
-    **dict.fromkeys(("llama", "mistral", "qwen2"), ("embed_tokens", "lm_head")),
+    **dict.fromkeys((*_LLAMA_KIN, *_QWEN_KIN), ("embed_tokens", "lm_head")),
     **dict.fromkeys(("m2m_100", "marian"), ("shared", "embed_tokens", "lm_head")),
     "t5": ("shared", "embed_tokens", "relative_attention_bias", "lm_head"),
 }

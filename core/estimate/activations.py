@@ -97,7 +97,7 @@ def block_bytes(work: Workload, block: Block) -> int:
     norms = (block.norms - 2) * _norm_bytes(work, block)
     if block.query_key_norm:
         norms += _norm_bytes(work, block, block.attention_width + block.kv_width)
-    attention += tokens * norms
+    attention += tokens * (norms + block.state_bytes[1 if work.lora else 0])
     kept = attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.cast_parameters)
     return kept + adapter_bytes(work, block, queries)
 

@@ -70,6 +70,9 @@ class Block:
     """Queries and keys are normalised (Qwen 3, OLMo 2)."""
     fused_gate: bool = False
     """One matrix product makes gate and value of the feed-forward part (Phi 3)."""
+    state_bytes: tuple[int, int] = (0, 0)
+    """Of linear attention: bytes for each token that it keeps besides what attention does, where its weights train and
+    where they are frozen."""
 
     def __post_init__(self) -> None:
         if not self.linear_parameters:

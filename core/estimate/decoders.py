@@ -100,6 +100,9 @@ _GPT2: dict[str, Any] = {
     "ffn_names": ("n_inner",), "sizes": {"hidden": 768, "heads": 12, "layers": 12, "vocabulary": 50257, "positions": 1024},
 }  # fmt: skip
 
+_GEMMA3 = {"hidden": 2304, "heads": 8, "layers": 26, "vocabulary": 262_208, "ffn": 9216, "positions": 131_072}
+"""The text part of a model that sees names only what differs from these defaults of transformers."""
+
 FAMILIES: dict[str, Traits] = {
     "llama": _LLAMA,
     "granite": _LLAMA,
@@ -114,7 +117,7 @@ FAMILIES: dict[str, Traits] = {
     "seed_oss": Traits(qkv_bias="+attention_bias", out_bias="attention_out_bias", ffn_bias="mlp_bias", head_dim=128),
     "gemma": _gemma(),
     "gemma2": _gemma(kv_heads=4, norms=4),
-    "gemma3_text": _gemma(kv_heads=4, norms=4, query_key_norm="head"),
+    "gemma3_text": _gemma(kv_heads=4, norms=4, query_key_norm="head", sizes=_GEMMA3),
     "phi3": Traits(
         fused_qkv=True, fused_gate=True, attention=("qkv_proj", "o_proj"), feed=("gate_up_proj", "down_proj")
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from trainwiz.core.estimate.architecture import HEADS, Architecture, MissingKeyError, classifying, number
+from trainwiz.core.estimate.architecture import HEADS, Architecture, Block, MissingKeyError, classifying, number
 from trainwiz.core.estimate.decoders import ACTIVATIONS, FAMILIES, Traits, first_of, read_decoder, read_falcon
 from trainwiz.core.estimate.encoders import (
     BART_LIKE,
@@ -124,6 +124,112 @@ def read_chatglm(config: Config) -> Architecture:
     return replace(read_decoder(values, CHATGLM), approximate=True)
 
 
+# Readers of decoders whose blocks are of several kinds. Counts are exact; `approximate` stays set where a part keeps
+# tensors that the formulas know nothing of (the sinks of gpt-oss).
+
+QWEN3_5 = replace(FAMILIES["qwen3"], head_dim=256, kv_heads=4, sizes={
+    "hidden": 4096, "heads": 16, "layers": 32, "vocabulary": 248_320, "ffn": 12_288, "positions": 32_768,
+})  # fmt: skip
+GEMMA4 = replace(FAMILIES["gemma3_text"], sizes={**FAMILIES["gemma3_text"].sizes, "layers": 30, "vocabulary": 262_144})
+GPT_OSS = Traits(qkv_bias="+attention_bias", out_bias="+attention_bias", kv_heads=8, head_dim=64)
+FULL = "full_attention"
+
+
+def read_qwen3_5(config: Config) -> Architecture:
+    """Every fourth block has attention with a gate as wide as its queries; the others a gated delta rule."""
+    made = read_decoder(config, QWEN3_5)
+    whole = made.blocks[0]
+    kinds = _kinds(config, whole.layers, 4, "full_attention_interval")
+    hidden, feed = whole.hidden, whole.linears[4:]
+    gated = ("q_proj", hidden, 2 * whole.attention_width)
+    key_heads = number(config, "linear_num_key_heads", default=16)
+    heads = number(config, "linear_num_value_heads", default=32)
+    head = number(config, "linear_value_head_dim", default=128)
+    value = heads * head
+    key = number(config, "linear_key_head_dim", default=128)
+    mixed = 2 * key_heads * key + value
+    kernel = number(config, "linear_conv_kernel_dim", default=4)
+    delta = (
+        *(("in_proj_qkv", hidden, mixed), ("in_proj_z", hidden, value), ("in_proj_b", hidden, heads)),
+        *(("in_proj_a", hidden, heads), ("out_proj", value, hidden)),
+    )
+    linear = replace(
+        _with(whole, (*delta, *feed), 2 * hidden + kernel * mixed + 2 * heads + head, kinds.count("linear_attention")),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head,
+        query_key_norm=False,
+        # As transformers' own delta rule keeps them (fp32, chunks of 64 tokens); fla's kernels keep less.
+        state_bytes=(heads * (36 * head + 49 * key + 600), heads * (17 * head + 33 * key + 150)),
+    )
+    full = _with(whole, (gated, *whole.linears[1:]), whole.other_parameters, kinds.count(FULL))
+    return replace(made, blocks=tuple(block for block in (linear, full) if block.layers))
+
+
+def read_gemma4(config: Config) -> Architecture:
+    """Wider heads in the blocks that see everything, keys of earlier blocks in the last ones, and where the config
+    says so a second embedding with a part for each block."""
+    if config.get("enable_moe_block"):
+        return read_generic(config)
+    made = read_decoder(config, GEMMA4)
+    base, hidden = made.blocks[0], made.hidden
+    kinds = _kinds(config, base.layers, 6)
+    first_shared = base.layers - number(config, "num_kv_shared_layers", default=0)
+    part = number(config, "hidden_size_per_layer_input", default=256)
+    own = {int(index): said for index, said in (config.get("per_layer_config") or {}).items()}
+    counted: dict[Block, int] = {}
+    for index, kind in enumerate(kinds):
+        said = own.get(index, {})
+        wide = {"head_dim": number(config, "global_head_dim", default=512)} if kind == FULL and not own else {}
+        few = config.get("num_global_key_value_heads") if kind == FULL and config.get("attention_k_eq_v") else None
+        head_dim = number({**wide, **said}, "head_dim", default=base.head_dim)
+        kv_heads = number(said, "num_key_value_heads", default=few or base.kv_heads)
+        shared, same = index >= first_shared, kind == FULL and bool(config.get("attention_k_eq_v"))
+        ffn = base.ffn * (2 if shared and config.get("use_double_wide_mlp") else 1)
+        keys = ("k_proj",) if same else ("k_proj", "v_proj")
+        linears = [("q_proj", hidden, base.heads * head_dim)]
+        linears += [] if shared else [(name, hidden, kv_heads * head_dim) for name in keys]
+        linears += [("o_proj", base.heads * head_dim, hidden), ("gate_proj", hidden, ffn), ("up_proj", hidden, ffn)]
+        linears += [("down_proj", ffn, hidden)]
+        if part:
+            linears += [("per_layer_input_gate", hidden, part), ("per_layer_projection", part, hidden)]
+        norms = 5 if part else 4
+        block = _with(base, tuple(linears), norms * hidden + head_dim * (1 if shared else 2), 1)
+        block = replace(block, head_dim=head_dim, kv_heads=kv_heads, ffn=ffn, norms=norms)
+        counted[block] = counted.get(block, 0) + 1
+    parts = base.layers * part
+    table = number(config, "vocab_size_per_layer_input", default=262_144) * parts + hidden * parts + part
+    return replace(
+        made,
+        blocks=tuple(replace(block, layers=layers) for block, layers in counted.items()),
+        embedding_parameters=made.embedding_parameters + table,
+    )
+
+
+def read_gpt_oss(config: Config) -> Architecture:
+    """Experts with biases, a router with one, and a sink for each head."""
+    made = read_decoder({"num_local_experts": 128, "num_experts_per_tok": 4, **config}, GPT_OSS)
+    block = made.blocks[0]
+    more = block.heads + block.experts * (2 * block.expert_width + block.hidden + 1)
+    return replace(made, blocks=(replace(block, other_parameters=block.other_parameters + more),), approximate=True)
+
+
+def _kinds(config: Config, layers: int, interval: int, *names: str) -> list[str]:
+    """The kind of each block; where the config does not say, every `interval`-th one sees everything."""
+    said = config.get("layer_types")
+    if said:
+        return [str(kind) for kind in said][:layers]
+    interval = number(config, *names, default=interval) if names else interval
+    other = "linear_attention" if names else "sliding_attention"
+    kinds = [other if (index + 1) % interval else FULL for index in range(layers)]
+    return kinds if names else [*kinds[:-1], FULL]
+
+
+def _with(block: Block, linears: tuple[tuple[str, int, int], ...], other: int, layers: int) -> Block:
+    sizes = sum(inputs * outputs for _, inputs, outputs in linears)
+    return replace(block, layers=layers, linears=linears, linear_parameters=sizes, other_parameters=other)
+
+
 # From a Hugging Face architecture config (a plain dict) to an Architecture, one reader for each family.
 
 
@@ -165,5 +271,8 @@ _READERS: dict[str, Callable[[Config], Architecture]] = {
     **dict.fromkeys(("t5", "mt5", "umt5"), read_t5),
     **dict.fromkeys(BART_LIKE, read_bart_like),
     "qwen": read_qwen,
+    "qwen3_5_text": read_qwen3_5,
+    "gemma4_text": read_gemma4,
+    "gpt_oss": read_gpt_oss,
     "chatglm": read_chatglm,
 }

@@ -50,6 +50,8 @@ class Gpu:
     """Name in the GPU catalogue, where it is known: peak rates come from there."""
     power_limit_w: float | None = None
     """As the driver enforces it now; None for a slice of a card, and for a planned one."""
+    unified: bool = False
+    """Its memory is the machine's RAM: what a run holds on it, the rest of the run cannot have."""
     given_tflops: float | None = None
     """Dense half-precision TFLOP/s given by hand for a card that is in no catalogue."""
     unavailable: dict[str, str] = field(default_factory=dict)

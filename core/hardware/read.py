@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, load_gpus, near_gpus
+from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus
 from trainwiz.core.errors import Finding, UsageError, os_reason
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.gpus import GpuReading, read_gpus
@@ -146,7 +146,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         accelerator = "mps" if gpus else "cpu"
     else:
         reading = read_gpus()
-        gpus, cuda_notes = mark_visible(reading.gpus, environment)
+        gpus, cuda_notes = mark_visible(tuple(_sharing_ram(gpu, memory) for gpu in reading.gpus), environment)
         notes += cuda_notes
         accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
     unavailable |= reading.unavailable
@@ -192,6 +192,20 @@ def _apple(model: str | None, memory: host.Memory, unavailable: dict[str, str]) 
     return (gpu,)
 
 
+def _sharing_ram(gpu: Gpu, memory: host.Memory) -> Gpu:
+    """A GPU whose memory is the machine's RAM with what there is of it: NVML has no figure for it."""
+    spec = find_gpu(gpu.name, gpu.memory_total_bytes) if gpu.name is not None else None
+    if spec is None or not spec.unified:
+        return gpu
+    return replace(
+        gpu,
+        unified=True,
+        memory_total_bytes=memory.total_bytes,
+        memory_free_bytes=max(0, memory.available_bytes - KEPT_FOR_THE_HOST),
+        unavailable={key: why for key, why in gpu.unavailable.items() if key not in _OF_SHARED_RAM},
+    )
+
+
 def _shared_memory(unavailable: dict[str, str]) -> int | None:
     if sys.platform != "linux":
         unavailable["shared_memory_bytes"] = tr("only Linux has /dev/shm")
@@ -214,6 +228,9 @@ DEFAULT_CORES_PER_GPU = 8
 DEFAULT_CORES = 8
 
 USABLE_SHARE = 0.98
+_OF_SHARED_RAM = ("memory_total_bytes", "memory_free_bytes")
+KEPT_FOR_THE_HOST = 4 * GIB
+"""Of RAM that a GPU shares: never counted as the GPU's. A training process takes about as much beside its GPU memory."""
 """What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
 
 PLANNED = mark("this machine is planned, not probed")
@@ -257,9 +274,12 @@ def catalogue_machine(
         accelerator = "mps" if num_gpus else "cpu"
     notes: list[str] = []
     if ram_bytes is None:
-        ram_bytes = DEFAULT_RAM_BYTES if accelerator != "mps" or spec is None else spec.memory_bytes
+        ram_bytes = DEFAULT_RAM_BYTES
+        if spec is not None and (accelerator == "mps" or spec.unified):
+            ram_bytes = spec.usable_bytes or spec.memory_bytes
         notes.append(tr("RAM is not given: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
-    card = _card(gpu, spec, ram_bytes if accelerator == "mps" else None, gpu_memory_bytes, tflops, capability)
+    shared = ram_bytes if accelerator == "mps" or (spec is not None and spec.unified) else None
+    card = _card(gpu, spec, shared, gpu_memory_bytes, tflops, capability)
     machine = Machine(
         gpus=tuple(replace(card, index=index, cuda_index=index) for index in range(num_gpus)),
         cpu_cores=max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus) if cpu_cores is None else cpu_cores,
@@ -285,8 +305,11 @@ def _card(
     tflops: float | None,
     capability: str | None,
 ) -> Gpu:
-    """`shared_bytes`: RAM that the card takes its memory from (Apple)."""
-    if shared_bytes is not None:
+    """`shared_bytes`: RAM that the card takes its memory from (Apple, GB10, Jetson)."""
+    unified = spec is not None and spec.unified
+    if shared_bytes is not None and unified:
+        total, usable = shared_bytes, max(0, shared_bytes - KEPT_FOR_THE_HOST)
+    elif shared_bytes is not None:
         total = usable = int(shared_bytes * 0.75)
     elif memory_bytes is not None or spec is None:
         total = memory_bytes or 0
@@ -301,6 +324,7 @@ def _card(
         memory_other_bytes=0,
         compute_capability=capability or (spec.compute_capability if spec is not None else None),
         catalogue_name=spec.name if spec is not None and tflops is None else None,
+        unified=unified,
         given_tflops=tflops,
         unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
     )
@@ -336,12 +360,20 @@ def _check_figures(
 
 
 def _unknown_gpu(name: str) -> Finding:
-    message = tr(
-        'The GPU catalogue has no single card called "{name}". Near: {near}. '
-        "For another card give --gpu-memory, --tflops and --capability.",
-        name=name,
-        near=", ".join(near_gpus(name) or load_gpus()),
-    )
+    called, near = [spec.name for spec in gpus_called(name)], near_gpus(name)
+    if called:
+        message = tr('"{name}" is several cards. Which one: {cards}?', name=name, cards=", ".join(called))
+    elif near:
+        message = tr(
+            'The GPU catalogue has no single card called "{name}". Near: {near}. '
+            "For another card give --gpu-memory, --tflops and --capability.",
+            name=name,
+            near=", ".join(near),
+        )
+    else:
+        message = tr(
+            'The GPU catalogue has no card called "{name}". Give --gpu-memory, --tflops and --capability.', name=name
+        )
     return Finding("unknown_gpu", "error", "gpu", message)
 
 

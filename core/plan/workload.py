@@ -141,6 +141,8 @@ def plan_memory(plan: Plan) -> None:
     if evaluation is not None:
         verdict = worse_verdict(verdict, evaluation.verdict(share))
     plan.estimate, plan.evaluation = estimate, evaluation
+    # One budget where the GPU's memory is the machine's RAM.
+    on_shared = estimate.device_used_bytes * processes if any(gpu.unified for gpu in devices.gpus) else 0
     plan.memory = MemoryPlan(
         tier=estimate.tier,
         **{name: getattr(estimate, name) * processes for name in OF_EACH_PROCESS},
@@ -149,7 +151,7 @@ def plan_memory(plan: Plan) -> None:
         capacity_bytes=devices.capacity_bytes,
         verdict=verdict,
         host_ram_bytes=host.total_bytes,
-        host_ram_capacity_bytes=machine.ram_available_bytes or None,
+        host_ram_capacity_bytes=max(0, machine.ram_available_bytes - on_shared) or None,
         host_ram_parts=host.parts,
         disk_bytes=disk,
         disk_capacity_bytes=machine.disk_free_bytes,

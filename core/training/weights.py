@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from trainwiz.core.catalog.hub import is_offline
+from trainwiz.core.catalog.model_config import TEXT_CLASSES
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
@@ -117,6 +118,11 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
         architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
         if config.task == "masked-lm":
             check_esm(architecture.model_type, architecture.to_dict())
+        text = architecture.get_text_config()
+        if text is not architecture and text.model_type in TEXT_CLASSES:
+            # Of a model that also sees or hears: its text part alone is planned and trained.
+            text.update(config.model.architecture_overrides)
+            architecture, source["key_mapping"] = text, {r"^(model\.)?language_model\.(model\.)?": "model."}
         model, report = MODEL_CLASSES[config.task].from_pretrained(
             name,
             config=architecture,

@@ -1,6 +1,6 @@
 """Records family_traces.json: python -m tools.benchmarks.family_traces
 
-Forty-five families of transformers, small but not tiny, in four settings each, traced in full by the
+Forty-seven families of transformers, small but not tiny, in four settings each, traced in full by the
 product's own tracer. The configs are those that transformers writes, so readers see what users have.
 """
 
@@ -29,6 +29,13 @@ GROUPED = {"num_key_value_heads": 4}
 ALL_HEADS = {"num_key_value_heads": 16}
 EXPERTS = {"num_experts": 16, "num_experts_per_tok": 4}
 LOCAL_EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 2}
+DELTA = {
+    "linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 64, "linear_value_head_dim": 64
+}  # fmt: skip
+PARTS = {
+    "global_head_dim": 128, "vocab_size_per_layer_input": 32000, "hidden_size_per_layer_input": 64,
+    "num_kv_shared_layers": 2,
+}  # fmt: skip
 ALL = ("bf16", "fp32 eager", "bf16-true checkpointed", "lora")
 EAGER = ("fp32 eager",)
 FULL = ALL[:3]
@@ -39,6 +46,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "gemma2": ("causal-lm", {**D, **GROUPED, "head_dim": 64}, EAGER),
     "gemma3_text": ("causal-lm", {**D, **GROUPED, "head_dim": 64}, ALL),
     "qwen3": ("causal-lm", {**D, **GROUPED, "head_dim": 64}, ALL),
+    "qwen3_5_text": ("causal-lm", {**D, **GROUPED, **DELTA, "head_dim": 64}, ALL),
+    "gemma4_text": ("causal-lm", {**D, **GROUPED, **PARTS, "head_dim": 64}, ALL),
     "mixtral": ("causal-lm", {**D, **GROUPED, **LOCAL_EXPERTS, "intermediate_size": 1792}, ALL),
     "qwen3_moe": ("causal-lm", {**D, **GROUPED, **EXPERTS, "head_dim": 64, "moe_intermediate_size": 512}, ALL),
     "opt": ("causal-lm", {**WIDE, "ffn_dim": 4096, "word_embed_proj_dim": 1024}, ALL),

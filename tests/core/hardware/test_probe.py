@@ -80,6 +80,16 @@ def test_unsupported_fields_are_null_with_a_reason(fake_nvml: FakeNvml) -> None:
     assert poor["visible"]
 
 
+def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(fake_nvml: FakeNvml) -> None:
+    fake_nvml.write([FakeGpu(name="NVIDIA GB10", unsupported=["memory"])])
+    machine = probe(fake_nvml)
+    (gpu,) = machine["gpus"]
+    assert (gpu["catalogue_name"], gpu["unified"]) == ("GB10", True)
+    assert gpu["memory_total_bytes"] == machine["ram_total_bytes"]
+    assert gpu["memory_free_bytes"] == max(0, machine["ram_available_bytes"] - 4 * GIB)
+    assert not {"memory_total_bytes", "memory_free_bytes"} & set(gpu["unavailable"])
+
+
 def test_links_of_cards(fake_nvml: FakeNvml) -> None:
     fake_nvml.write([FakeGpu(name="NVIDIA H100 80GB HBM3", nvlinks={"switch": 18}, socket=n // 4) for n in range(8)])
     machine = probe(fake_nvml)

@@ -10,7 +10,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, real, rows
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
 from tests.each import each
 
 CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
@@ -216,3 +216,10 @@ def test_data_that_cannot_be_used_say_nothing_of_the_length() -> None:
         assert plan.time.step_s is not None
     unnamed = make_plan(ONE, config("esm2-8m"), model=load_models()["esm2-8m"], data=None)
     assert unnamed.time.steps == 1000
+
+
+def test_gpu_memory_that_is_the_ram_is_one_budget() -> None:
+    """What the GPU needs, the host does not have; a card of its own leaves the RAM alone."""
+    shared, alone = (plan(machine(gpu, ram_gib=64), config(**CAUSAL)) for gpu in ("GB10", "RTX 3090"))
+    assert shared.memory.capacity_bytes == 60 * GIB and alone.memory.host_ram_capacity_bytes == 64 * GIB
+    assert shared.memory.host_ram_capacity_bytes == 64 * GIB - shared.memory.device_used_bytes

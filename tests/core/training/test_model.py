@@ -11,7 +11,7 @@ import pytest
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file, save_file
-from trainwiz.core.catalog.models import load_models
+from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.model import build_model, may_skip_weights
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
@@ -111,6 +111,36 @@ def test_esm_is_the_same_from_its_checkpoint_and_leaves_weights_without_a_gradie
     assert may_skip_weights(model)
     model(input_ids=torch.tensor([[0, 5, 6, 2]])).logits.sum().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] != []
+
+
+TEXT = {
+    "vocab_size": 400, "vocab_size_per_layer_input": 400, "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16,
+    "hidden_size_per_layer_input": 8, "sliding_window": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+}  # fmt: skip
+VISION = {
+    "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+    "patch_size": 14, "depth": 1, "num_heads": 2, "out_hidden_size": 32, "num_key_value_heads": 2, "head_dim": 8,
+}  # fmt: skip
+
+
+@each("kind", ["gemma3", "gemma4", "qwen3_5"])
+def test_of_a_model_that_sees_the_text_part_is_planned_and_loaded(
+    kind: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    import transformers
+
+    whole = transformers.AutoConfig.for_model(kind, text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4)
+    seeing = transformers.AutoModelForImageTextToText.from_config(whole).eval()
+    seeing.save_pretrained(tmp_path)
+    config = text_config("qwen2-tiny", model__name=str(tmp_path), model__init="pretrained", model__architecture=None)
+    spec, _ = resolve_model(config.model)
+    assert spec is not None and spec.task == "causal-lm"
+    loaded = build_model(config, None, tmp_path, tokenizer).eval()
+    assert spec.architecture["architectures"] == [type(loaded).__name__]
+    tokens = torch.arange(5, 25)[None]
+    assert torch.equal(loaded(input_ids=tokens).logits, seeing(input_ids=tokens).logits)
 
 
 class Opens:
