@@ -48,6 +48,7 @@ OF_ADAPTERS = {"lora_rank", "lora_targets", "lora_alpha", "lora_dropout", "merge
 OF_TARGETS = {"target_length", "source_language", "target_language"}
 OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
 OF_PROTEINS = {"mask_probability"}
+OF_CAUSAL = {"concatenate", "layout", "chat_template", "too_long", "train_on"}
 OF_CUDA = {"tf32", "empty_cache"}
 OF_OTHERS = {
     "concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps", "nodes_timeout", "network",
@@ -86,21 +87,22 @@ def test_fields_follow_the_task_and_the_adapters() -> None:
     def applying(plan: Plan | None) -> set[str]:
         return {spec.id for spec in FIELDS if applies(spec, plan)} - OF_OTHER_MACHINES
 
-    special = OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | OF_PROTEINS | OF_CUDA | OF_OTHERS
+    special = OF_CAUSAL | OF_TEXT | OF_ADAPTERS | OF_TARGETS | OF_GENERATION | OF_PROTEINS | OF_CUDA | OF_OTHERS
     always = {spec.id for spec in FIELDS if spec.when is None} - OF_OTHER_MACHINES
     assert always | special == {spec.id for spec in FIELDS} - OF_OTHER_MACHINES
     seq2seq = plan_for(task="seq2seq", evaluation__generate=True)
     assert applying(None) == always
     assert applying(plan_for()) == always | OF_PROTEINS
     assert applying(plan_for(engine__device="cuda")) == always | OF_PROTEINS | OF_CUDA
-    assert applying(plan_for(task="causal-lm")) == always | OF_TEXT | {"concatenate"}
+    assert applying(plan_for(task="causal-lm")) == always | OF_TEXT | OF_CAUSAL
     assert applying(seq2seq) == always | OF_TEXT | OF_TARGETS | OF_GENERATION
     assert applying(plan_for(task="causal-lm", peft__method="lora")) >= OF_ADAPTERS
     # No field is without a plan that it means something to: one of text, of two machines, on GPUs, of a dev run.
     values = {"engine__device": "cuda", "engine__nodes": 2, "evaluation__generate": True, "mode__kind": "dev-run"}
     several = plan_for(task="seq2seq", **values)
     several = replace(several, batch=replace(several.batch, world_size=2))
-    assert {spec.id for spec in TRAINING_FIELDS} <= applying(plan_for()) | applying(several)
+    causal = applying(plan_for(task="causal-lm"))
+    assert {spec.id for spec in TRAINING_FIELDS} <= applying(plan_for()) | applying(several) | causal
     labels = {offer.label for offer in findable_fields(state_of())}
     assert "Seed" in labels and not any("LoRA" in label for label in labels)
 
