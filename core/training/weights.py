@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.catalog.models import resolve_model
@@ -25,6 +26,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
 from trainwiz.core.training.process import rank_of_this_process
+from trainwiz.core.training.quantized import is_quantized, norms_in_single, quantization
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -105,10 +107,13 @@ def name_of_weights(config: RunConfig, folder: Path) -> str:
     return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
 
 
-def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False) -> PreTrainedModel:
+def load_weights(
+    name: str, config: RunConfig, what: str, *, whole: bool = False, quantized: bool = False
+) -> PreTrainedModel:
     """The model of the task with the weights of `name` (a folder or hub id).
 
-    `whole` refuses weights that do not fill every tensor of the model. Raises UsageError with `what` it is.
+    `whole` refuses weights that do not fill every tensor of the model. `quantized` holds them as engine.base_precision
+    says, on the device that trains. Raises UsageError with `what` it is.
     """
     offline = is_offline()
     # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
@@ -125,11 +130,14 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
             weights_only=True,
             output_loading_info=True,
             **loading_options(config),
+            **(quantization(config) if quantized else {}),
         )
     except UsageError:
         raise
-    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, pickle.UnpicklingError) as error:
         raise _cannot_load(name, what, error) from error
+    if quantized:
+        norms_in_single(model, config)
     missing = sorted(report["missing_keys"])
     of_head = [key for key in missing if NEW_HEAD.search(key)]
     if missing and (whole or len(of_head) < len(missing)):
@@ -181,7 +189,8 @@ def base_of_run(
     """The base that the adapters sit on: pretrained weights, or RUN/base_model.
 
     A base from scratch exists nowhere else, so the first process saves it there before the first
-    step, in the type that it is held in. A resumed run loads it back. Raises UsageError.
+    step, in the type that it computes in. A resumed run loads it back; so does the first one where it is held in
+    fewer bits, so that both quantise the same numbers. Raises UsageError.
     """
     saved = RunFolder(folder.resolve()).base_model
     if config.model.init == "pretrained":
@@ -204,12 +213,15 @@ def base_of_run(
                     name=checkpoint.name,
                 ),
             )
-        base = load_weights(str(saved), config, tr("the base of the adapters"), whole=True)
     else:
         base = build()
         with gathered(base):
             if rank_of_this_process() == 0:
                 _save_once(base, saved)
+        PartialState().wait_for_everyone()
+    if checkpoint is not None or is_quantized(config):
+        what = tr("the base of the adapters")
+        base = load_weights(str(saved), config, what, whole=True, quantized=is_quantized(config))
     base.config._name_or_path = base.name_or_path = str(saved)
     return base
 
