@@ -23,7 +23,7 @@ from trainwiz.core.text import parse_json, plain_text
 
 # What a trace depends on besides its request: versions of libraries and of the traced code. Without importing either.
 
-LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+LIBRARIES = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
 TRACED_CODE = ("estimate/trace", "training")
 """Folders of trainwiz.core: the tracer, and the training that it traces."""
 FORMAT = "1"
@@ -99,6 +99,8 @@ class TraceRequest:
     """DeepSpeed holds and computes everything in the half format by itself, without autocast, adapters too."""
     padded: bool = True
     """Rows of a batch are filled up to the longest, so that models make a mask."""
+    base_precision: str = "none"
+    """Of the frozen base of adapters: "nf4", "int8", or "none" for that of the rest."""
 
     @classmethod
     def of(cls, work: Workload) -> TraceRequest | None:

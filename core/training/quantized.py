@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import runs_on_cpu
 from transformers import BitsAndBytesConfig, PreTrainedModel
@@ -55,43 +57,49 @@ def norms_in_single(model: PreTrainedModel, config: RunConfig) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def quantize(model: PreTrainedModel, config: RunConfig, device: torch.device | None = None) -> None:
+Pack = Callable[[torch.Tensor, RunConfig, torch.device], torch.nn.Parameter]
+"""The weights of a layer -> the same in fewer bits, on a device."""
+
+
+def pack(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch.nn.Parameter:
+    """As `from_pretrained` does it."""
+    import bitsandbytes
+
+    kinds: Any = bitsandbytes.nn
+    if config.engine.base_precision == "int8":
+        made = kinds.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False)
+    else:
+        made = kinds.Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4")
+    return made.to(device)  # type: ignore[no-any-return]
+
+
+def quantize(
+    model: PreTrainedModel, config: RunConfig, device: torch.device | None = None, packed: Pack = pack
+) -> None:
     """A model that is here (for measuring: of random or of fake weights) as `from_pretrained` would have loaded it, its
     layers one by one on `device`."""
     kept = get_keys_to_not_convert(model) + list(model._keep_in_fp32_modules or ())
     for name, module in list(model.named_modules()):
         if (type(module) is torch.nn.Linear or isinstance(module, Conv1D)) and should_convert_module(name, kept):
-            model.set_submodule(name, _quantized(module, config, device or module.weight.device))
+            weight = (module.weight.T if isinstance(module, Conv1D) else module.weight).data
+            layer = _empty_layer(weight, config)
+            layer.weight, layer.bias = packed(weight, config, device or weight.device), module.bias
+            model.set_submodule(name, layer.requires_grad_(False))
     # By this peft knows its layers.
     setattr(model, f"is_loaded_in_{8 if config.engine.base_precision == 'int8' else 4}bit", True)
     norms_in_single(model, config)
 
 
-def _quantized(module: Any, config: RunConfig, device: torch.device) -> torch.nn.Module:
-    """bitsandbytes' layer with the weights of this one."""
+def _empty_layer(weight: torch.Tensor, config: RunConfig) -> Any:
+    """bitsandbytes' layer for weights of this shape, which are put into it."""
     import bitsandbytes
 
-    weight = (module.weight.T if isinstance(module, Conv1D) else module.weight).data
-    outputs, inputs = weight.shape
-    said = settings(config)
-    layer: Any
-    if config.engine.base_precision == "int8":
-        layer = bitsandbytes.nn.Linear8bitLt(
-            inputs,
-            outputs,
-            module.bias is not None,
-            has_fp16_weights=False,
-            threshold=said.llm_int8_threshold,
-            device="meta",
-        )
-        layer.weight = bitsandbytes.nn.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False)
-    else:
-        layer = bitsandbytes.nn.Linear4bit(
-            inputs, outputs, module.bias is not None, said.bnb_4bit_compute_dtype, True, "nf4", device="meta"
-        )
-        layer.weight = bitsandbytes.nn.Params4bit(
-            weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=layer
-        )
-    layer.weight = layer.weight.to(device)
-    layer.bias = module.bias
-    return layer.requires_grad_(False)  # type: ignore[no-any-return]
+    layers: Any = bitsandbytes.nn
+    (outputs, inputs), said = weight.shape, settings(config)
+    # Its parameters cannot be made of fake tensors.
+    with unset_fake_temporarily():
+        if config.engine.base_precision == "int8":
+            return layers.Linear8bitLt(
+                inputs, outputs, False, has_fp16_weights=False, threshold=said.llm_int8_threshold, device="meta"
+            )
+        return layers.Linear4bit(inputs, outputs, False, said.bnb_4bit_compute_dtype, True, "nf4", device="meta")

@@ -275,6 +275,10 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
             (functional, "scaled_dot_product_attention", scaled_dot_product(recorder)),
             (torch, "dropout", _dropout),
         ]
+        # Loaded by peft, where it is installed: on a CPU it multiplies 8 bits as 16.
+        eight_bits: Any = sys.modules.get("bitsandbytes.autograd._functions")
+        if eight_bits is not None:
+            swaps.append((eight_bits, "MatMul8bitFp", eight_bits.MatMul8bitLt))
     with ExitStack() as changes:
         changes.enter_context(_quiet())
         if device != "cpu":
