@@ -50,6 +50,8 @@ class Block:
     not given, of all `linears`."""
     other_parameters: int = 0
     """Biases, norms and position tables of one block."""
+    norm_parameters: int = 0
+    """Those of its norms, a part of `other_parameters`, where the family's reader tells them apart."""
     linears: tuple[tuple[str, int, int], ...] = ()
     """(module name, inputs, outputs) of each matrix product, for LoRA."""
     shared: bool = False
@@ -127,6 +129,8 @@ class Architecture:
     head_linear_parameters: int = 0
     """Matrix products of the head, the tied vocabulary projection not counted."""
     head_other_parameters: int = 0
+    norm_parameters: int = 0
+    """Of the norms outside the blocks, counted above, where the family's reader tells them apart."""
     tied: bool = True
     """The vocabulary projection is the token table."""
     transform_head: bool = False

@@ -185,8 +185,8 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     normed = family.query_key_norm if _on(config, family.query_key_switch) else ""
     parallel = _on(config, family.parallel)
     norms = 1 if parallel and isinstance(family.parallel, str) else family.norms
-    other = norms * family.norm_vectors * hidden + _norm_weights(normed, family, heads, kv_heads, head_dim)
-    other += (width + 2 * kv_width) * _on(config, family.qkv_bias) + hidden * _on(config, family.out_bias)
+    of_norms = norms * family.norm_vectors * hidden + _norm_weights(normed, family, heads, kv_heads, head_dim)
+    other = of_norms + (width + 2 * kv_width) * _on(config, family.qkv_bias) + hidden * _on(config, family.out_bias)
     other += ((products - 1) * ffn + hidden) * _on(config, family.ffn_bias)
     block = Block(
         layers=number(config, *LAYERS, default=sizes.get("layers")),
@@ -206,6 +206,7 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
         attention_dropout=dropout_of(config, "attention_dropout", "attn_pdrop", default=family.attention_dropout),
         linear_parameters=2 * hidden * width + 2 * hidden * kv_width + products * hidden * ffn,
         other_parameters=other,
+        norm_parameters=of_norms,
         linears=_linears(family, hidden, width, kv_width, ffn),
         parallel=parallel,
         norms=norms,
@@ -214,13 +215,15 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     )
     tied = bool(config.get("tie_word_embeddings", family.tied))
     table = 0 if family.table_offset is None else (positions + family.table_offset) * hidden
+    outside = (1 + family.embedding_norm) * family.norm_vectors * hidden
     return Architecture(
         model_type=str(config["model_type"]),
         kind="decoder",
         vocabulary=vocabulary,
         hidden=hidden,
         blocks=expert_blocks(config, block),
-        embedding_parameters=vocabulary * hidden + table + (1 + family.embedding_norm) * family.norm_vectors * hidden,
+        embedding_parameters=vocabulary * hidden + table + outside,
+        norm_parameters=outside,
         head_linear_parameters=0 if tied else vocabulary * hidden,
         head_other_parameters=vocabulary if family.head_bias else 0,
         tied=tied,

@@ -73,6 +73,9 @@ class Formats:
     """The stream between the blocks: half + fp32 is fp32 under autocast."""
     adapters: int = SINGLE
     """LoRA's own weights."""
+    products: int = 0
+    """What frozen matrix products hand out: in fp32 where fp32 norms feed a packed layer, which gives back what it is
+    given; else as they compute."""
 
     @property
     def norm(self) -> int:
@@ -81,7 +84,14 @@ class Formats:
 
 
 @cache
-def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
+def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool, quantized: bool) -> Formats:
+    plain = _plain_formats(precision, deepspeed, lora, post_norm)
+    if quantized and plain.autocast:
+        return replace(plain, residual=SINGLE, products=SINGLE)
+    return replace(plain, products=plain.compute)
+
+
+def _plain_formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
     if precision in ("fp32", "tf32"):
         return Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
     if precision == "bf16-true" or deepspeed:
@@ -106,6 +116,8 @@ class Workload:
     attention: str = "sdpa"
     checkpointing: bool = False
     optimizer: str = "adamw_torch_fused"
+    base_precision: str = "none"
+    """Of the frozen base of adapters: "nf4", "int8", or "none" for that of the run."""
     strategy: str = "single"
     offload: str = "none"
     lora_rank: int = 0
@@ -139,7 +151,9 @@ class Workload:
 
     def __post_init__(self) -> None:
         post_norm = self.architecture.blocks[0].post_norm
-        object.__setattr__(self, "formats", _formats(self.precision, self.deepspeed, self.lora, post_norm))
+        object.__setattr__(
+            self, "formats", _formats(self.precision, self.deepspeed, self.lora, post_norm, self.quantized)
+        )
 
     @property
     def deepspeed(self) -> bool:
@@ -148,6 +162,11 @@ class Workload:
     @property
     def lora(self) -> bool:
         return self.lora_rank > 0
+
+    @property
+    def quantized(self) -> bool:
+        """The base is held in fewer bits than it computes in."""
+        return self.lora and self.base_precision in ("nf4", "int8")
 
     @property
     def adapter_parameters(self) -> int:

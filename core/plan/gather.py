@@ -40,7 +40,7 @@ from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 OF_THE_WORKLOAD = (
     "task", "micro_batch", "accumulation", "world_size", "length", "precision", "attention", "checkpointing", "optimizer",
-    "strategy", "offload", "lora_rank", "loss_chunk", "padded", "lora_dropout", "label_smoothing", "clipping",
+    "strategy", "offload", "lora_rank", "base_precision", "loss_chunk", "padded", "lora_dropout", "label_smoothing", "clipping",
 )  # fmt: skip
 
 

@@ -80,9 +80,7 @@ def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.
     blocks = -(-outputs * inputs // SCALED)
     second = {"absmax": weight.new_empty(-(-blocks // BLOCK), dtype=torch.float32), "blocksize": BLOCK}
     scales = QuantState(code=weight.new_empty(BLOCK, dtype=torch.float32), dtype=torch.float32, **second)
-    made = torch.nn.Parameter(
-        weight.new_empty((outputs * inputs + 1) // 2, 1, dtype=torch.uint8), requires_grad=False
-    )
+    made = torch.nn.Parameter(weight.new_empty((outputs * inputs + 1) // 2, 1, dtype=torch.uint8), requires_grad=False)
     made.compress_statistics, made.quant_type = True, "nf4"
     made.quant_state = QuantState(
         absmax=weight.new_empty(blocks, dtype=torch.uint8),
@@ -146,7 +144,11 @@ def run_config(request: TraceRequest) -> RunConfig:
     return RunConfig.model_validate(
         {
             "task": request.task,
-            "engine": {"precision": request.precision, "attention": request.attention, "base_precision": request.base_precision},
+            "engine": {
+                "precision": request.precision,
+                "attention": request.attention,
+                "base_precision": request.base_precision,
+            },
             "training": {"loss_chunk": request.loss_chunk},
             "peft": {
                 "method": "lora" if request.lora_rank else "none",

@@ -289,12 +289,15 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         yield
 
 
+QUIET = ("torch._subclasses.fake_tensor", "transformers", "bitsandbytes.autograd._functions")
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Warnings are about the emulation. Nothing waits for the garbage collector: what it frees and when hangs on how many
     objects were made, here many more than in a real step. The graph of a step has no cycles."""
     collects = gc.isenabled()
-    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
+    loggers = [logging.getLogger(name) for name in QUIET]
     levels = [logger.level for logger in loggers]
     gc.disable()
     try:

@@ -189,7 +189,9 @@ def _product_of_4_bits(
     return out.view(*rows.shape[:-1], shape[0])
 
 
-def _product_of_8_bits(rows: Any, weight: Any, row_scales: Any, scales: Any, bias: Any = None, dtype: Any = None) -> Any:
+def _product_of_8_bits(
+    rows: Any, weight: Any, row_scales: Any, scales: Any, bias: Any = None, dtype: Any = None
+) -> Any:
     """The sums in int32, then as numbers."""
     own = torch.ops.bitsandbytes
     sums = own.int8_linear_matmul.default(rows, weight)
