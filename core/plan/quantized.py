@@ -54,7 +54,7 @@ def resolve_method(plan: Plan) -> None:
     )
     plan.put(METHOD, "lora", reason)
     if config.origin(INIT).reason == learnt_words(config, plan.spec):
-        plan.put(INIT, "pretrained", learnt_words(plan.view(), plan.spec), config.origin(INIT).origin)
+        plan.reasons[INIT] = config.origin(INIT).origin, learnt_words(plan.view(), plan.spec)
 
 
 def resolve_base(plan: Plan) -> None:

@@ -15,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.quantizers.quantizers_utils import should_convert_module
 
-MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+MIXED: dict[str | None, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precisions under autocast."""
 COMPUTED: dict[str | None, torch.dtype] = {**MIXED, "bf16-true": torch.bfloat16}
 
@@ -54,7 +54,7 @@ def norms_in_single(model: PreTrainedModel, config: RunConfig) -> None:
                 parameter.data = parameter.data.float()
         if hasattr(module, "support_avx512bf16_for_cpu"):
             # bitsandbytes 0.50 packs weights anew where such a CPU evaluates, and computes no gradient through them after.
-            module.support_avx512bf16_for_cpu = False
+            setattr(module, "support_avx512bf16_for_cpu", False)  # noqa: B010: not a module or tensor, as mypy takes it
 
 
 Pack = Callable[[torch.Tensor, RunConfig, torch.device], torch.nn.Parameter]

@@ -71,6 +71,7 @@ def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.
     parameters cannot hold fake tensors, and plain ones with the same attributes do as well."""
     from bitsandbytes.functional import QuantState
 
+    state: Any = QuantState
     outputs, inputs = weight.shape
     made: Any
     if config.engine.base_precision == "int8":
@@ -79,10 +80,10 @@ def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.
         return made  # type: ignore[no-any-return]
     blocks = -(-outputs * inputs // SCALED)
     second = {"absmax": weight.new_empty(-(-blocks // BLOCK), dtype=torch.float32), "blocksize": BLOCK}
-    scales = QuantState(code=weight.new_empty(BLOCK, dtype=torch.float32), dtype=torch.float32, **second)
+    scales = state(code=weight.new_empty(BLOCK, dtype=torch.float32), dtype=torch.float32, **second)
     made = torch.nn.Parameter(weight.new_empty((outputs * inputs + 1) // 2, 1, dtype=torch.uint8), requires_grad=False)
     made.compress_statistics, made.quant_type = True, "nf4"
-    made.quant_state = QuantState(
+    made.quant_state = state(
         absmax=weight.new_empty(blocks, dtype=torch.uint8),
         shape=weight.shape,
         code=weight.new_empty(NF4_VALUES, dtype=torch.float32),
@@ -97,9 +98,9 @@ def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.
 
 def without_outliers(model: torch.nn.Module) -> None:
     """How many columns of an input LLM.int8() computes in 16 bits depends on its numbers: a thousandth, here none."""
-    for module in model.modules():
-        if hasattr(module, "init_8bit_state"):
-            module.state.threshold = 0.0
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "init_8bit_state")]
+    for layer in layers:
+        layer.state.threshold = 0.0
 
 
 def statistics_of(parameter: torch.nn.Parameter) -> list[torch.Tensor]:
