@@ -54,7 +54,7 @@ def norms_in_single(model: PreTrainedModel, config: RunConfig) -> None:
                 parameter.data = parameter.data.float()
         if hasattr(module, "support_avx512bf16_for_cpu"):
             # bitsandbytes 0.50 packs weights anew where such a CPU evaluates, and computes no gradient through them after.
-            setattr(module, "support_avx512bf16_for_cpu", False)  # noqa: B010: not a module or tensor, as mypy takes it
+            vars(module)["support_avx512bf16_for_cpu"] = False
 
 
 Pack = Callable[[torch.Tensor, RunConfig, torch.device], torch.nn.Parameter]
