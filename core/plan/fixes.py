@@ -408,7 +408,13 @@ def find_headroom(plan: Plan) -> tuple[Fix, ...]:
     if plan.config.mode.kind != "train":
         return ()
     found = [_larger(plan, work, share), _without_checkpointing(plan, work)]
-    fitting = [fix for fix in found if fix is not None and fix.after.memory.verdict == "fits"]
+    fitting = [
+        fix
+        for fix in found
+        if fix is not None and fix.after.memory.verdict == "fits"
+        # With a larger batch the plan may hold the base in 4 bits, which is no use of what is free.
+        and fix.after.config.engine.base_precision == plan.config.engine.base_precision
+    ]  # fmt: skip
     return tuple(sorted(fitting, key=lambda fix: fix.time))
 
 

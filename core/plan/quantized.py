@@ -37,6 +37,9 @@ def resolve_method(plan: Plan) -> None:
     """LoRA where nobody said how to train a pretrained model whose weights and gradients alone are more than the cards
     have: no optimizer would help."""
     config, devices, architecture = plan.config, plan.devices, plan.architecture
+    if plan.based_on is not None:
+        # A profile is a recipe, which says so where it trains adapters.
+        return
     asked = METHOD in config.origins or plan.get(STRATEGY) not in (None, *ALONE) or plan.get(OFFLOAD) != "none"
     asked = asked or plan.get("engine.deepspeed_file") is not None or config.mode.kind == "smoke"
     if asked or plan.get("task") not in TASKS or plan.get(INIT) != "pretrained" or architecture is None:

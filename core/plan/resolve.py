@@ -232,7 +232,7 @@ STEPS: tuple[Step, ...] = (
     Step("engine", engine.resolve_engine, "machine devices model.architecture",
          "engine.device engine.precision engine.tf32 engine.attention engine.processes engine.cpu_threads",
          again="engine.checkpointing"),
-    Step("method", quantized.resolve_method, "architecture devices engine", "peft.method"),
+    Step("method", quantized.resolve_method, "architecture based_on devices engine", "peft.method"),
     Step("rates", tasks.resolve_rates, "architecture method model.architecture",
          "training.learning_rate training.final_learning_rate training.schedule training.warmup"),
     Step("reopen", reopen_for_processes, "based_on devices mean_length", "",
