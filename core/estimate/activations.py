@@ -59,11 +59,13 @@ def adapter_bytes(work: Workload, block: Block, queries: int) -> int:
         return 0
     formats = work.formats
     element = HALF if formats.autocast else formats.adapters
+    # DoRA keeps what the base and the adapter hand out, for the gradient of the magnitudes (peft, tuners/lora/dora.py).
+    scaled = (formats.products if work.quantized else formats.compute) + element if work.dora else 0
     copied = formats.autocast or formats.adapters != formats.compute
     total = HALF * block_lora_parameters(block, work.lora_rank, work.lora_targets) if formats.autocast else 0
     seen: set[str] = set()
     counted: set[str] = set()
-    for name, inputs, _ in block.linears:
+    for name, inputs, outputs in block.linears:
         # The second product of a name belongs to the cross-attention.
         cross = name in counted
         counted.add(name)
@@ -74,7 +76,7 @@ def adapter_bytes(work: Workload, block: Block, queries: int) -> int:
         kept = inputs * element if copied or source not in seen else 0
         seen.add(source)
         masks = inputs * MASK if work.lora_dropout else 0
-        total += work.micro_batch * positions * (kept + work.lora_rank * element + masks)
+        total += work.micro_batch * positions * (kept + work.lora_rank * element + masks + outputs * scaled)
     return total
 
 
@@ -226,6 +228,9 @@ def working_bytes(work: Workload, block: Block) -> int:
     copies = {"erf_unfused": 3.5, "tanh_unfused": 3.5, "relu": 1.0, "fused": 2.0 if block.gated else 1.0}
     wide = SINGLE if formats.autocast and block.activation == "tanh_unfused" else formats.products
     inside = int(tokens * copies[block.activation] * block.ffn * wide)
+    if work.dora and not work.quantized:
+        # The scaled sums of one matrix, in fp32 as the magnitudes are.
+        inside += 3 * SINGLE * tokens * block.ffn
     if work.attention == "eager":
         # By then the feed-forward part of the block has been freed.
         scores = work.micro_batch * block.heads * queries * queries * 2 * _softmax_bytes(work, block)
@@ -301,9 +306,9 @@ def slice_weight_bytes(work: Workload, *, backward: bool) -> int:
         return 0
     formats, elements = work.formats, work.architecture.vocabulary_parameters
     cast = elements * formats.compute if formats.compute != formats.weights else 0
-    if not backward or work.lora:
+    if not backward or (work.lora and not work.trains_table):
         return cast
-    return cast + elements * formats.weights
+    return cast + elements * (formats.adapters if work.lora else formats.weights)
 
 
 def evaluation_bytes(work: Workload) -> int:

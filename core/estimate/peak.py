@@ -323,6 +323,8 @@ def _backward(work: Workload, states: States, kept: int) -> Moment:
     """The last block's backward pass, while every other block still waits with its activations."""
     last = work.architecture.blocks[-1]
     growing = work.architecture.vocabulary_parameters * work.formats.weights if _gradients_grow(work, states) else 0
+    if work.trains_table and work.accumulation == 1:
+        growing = work.architecture.vocabulary_parameters * work.formats.adapters
     parts = _held(
         work,
         states,

@@ -6,7 +6,7 @@ transformers 5.23 loads it; QLoRA is Dettmers et al. 2023.
 
 from __future__ import annotations
 
-from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.architecture import Block, is_target
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 
 BLOCK = 64
@@ -56,7 +56,19 @@ def base_bytes(work: Workload) -> int:
 
 def whole_bytes(work: Workload) -> int:
     """The largest packed matrix made whole for its product, forward and backward, with its scales in fp32 twice; int8
-    multiplies as it is and is made whole in the backward pass."""
+    multiplies as it is and is made whole in the backward pass. DoRA adds the adapter's product to it, both as they are
+    fed, after multiplying the unit matrix of the inputs in fp32 (peft, tuners/lora/dora.py)."""
+    if work.dora:
+        wide = work.formats.compute + 3 * work.formats.products
+        return max(
+            (
+                inputs * outputs * wide + inputs**2 * SINGLE
+                for block in work.architecture.blocks
+                for name, inputs, outputs in block.linears
+                if is_target(name, work.lora_targets)
+            ),
+            default=0,
+        )
     sizes = [
         inputs * outputs
         for block in work.architecture.blocks
@@ -81,6 +93,10 @@ READ, WRITTEN = 0.5 + 1 / BLOCK, 2 * SINGLE / BLOCK
 HANDED_OUT = 26
 """Bytes a value that a packed layer hands out in one pass: cast to fp32 and cloned by peft (tuners/lora/bnb.py), summed
 with the adapter's. Counted in traces."""
+DORA = 40
+"""Bytes a weight and pass of an adapted matrix that DoRA makes whole, sums and takes the norm of."""
+DORA_HANDED_OUT = 47
+"""Likewise for each value that such a matrix hands out: what base and adapter give is scaled in fp32. Counted in traces."""
 LAUNCHES = 5
 """Kernels of a packed layer in one pass beyond those of a plain one."""
 
@@ -90,7 +106,12 @@ def moved_more(work: Workload, block: Block, tokens: int) -> float:
     linears = packed_linears(work, block)
     weights = sum(inputs * outputs for _, inputs, outputs in linears)
     each = READ + WRITTEN + work.formats.compute if work.base_precision == "nf4" else 1.0
-    return weights * each + tokens * HANDED_OUT * sum(outputs for _, _, outputs in linears)
+    dora = sum(
+        DORA * inputs * outputs + DORA_HANDED_OUT * tokens * outputs
+        for name, inputs, outputs in block.linears
+        if work.dora and is_target(name, work.lora_targets)
+    )
+    return dora + weights * each + tokens * HANDED_OUT * sum(outputs for _, _, outputs in linears)
 
 
 def loaded_bytes(work: Workload) -> int:

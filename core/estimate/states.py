@@ -78,7 +78,8 @@ def largest_trained(work: Workload) -> int:
     if not work.lora:
         return largest_matrix(work.architecture)
     sizes = [max(inputs, outputs) for block in work.architecture.blocks for _, inputs, outputs in block.linears]
-    return work.lora_rank * max(sizes, default=1)
+    table = work.architecture.vocabulary_parameters if work.trains_table else 0
+    return max(table, work.lora_rank * max(sizes, default=1))
 
 
 def largest_matrix(architecture: Architecture) -> int:

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
-from trainwiz.core.estimate.architecture import Architecture, Block, lora_parameters
+from trainwiz.core.estimate.architecture import (
+    Architecture,
+    Block,
+    is_table,
+    lora_parameters,
+    magnitude_parameters,
+    module_parameters,
+)
 from trainwiz.core.language import mark, tr
 
 # Moment: what is allocated at one point of a run. Both the formulas and the traces speak in moments.
@@ -123,6 +130,9 @@ class Workload:
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
     lora_dropout: bool = False
+    dora: bool = False
+    modules_to_save: tuple[str, ...] = ()
+    """Modules that are trained whole beside the adapters."""
     loss_chunk: int | None = None
     device: str = "cuda"
     eval_micro_batch: int = 0
@@ -150,7 +160,8 @@ class Workload:
     """Follows from precision, strategy and adapters."""
 
     def __post_init__(self) -> None:
-        post_norm = self.architecture.blocks[0].post_norm
+        # What is trained whole is held in fp32, and so is what comes out of it.
+        post_norm = self.architecture.blocks[0].post_norm or self.trains_table
         object.__setattr__(
             self, "formats", _formats(self.precision, self.deepspeed, self.lora, post_norm, self.quantized)
         )
@@ -170,7 +181,17 @@ class Workload:
 
     @property
     def adapter_parameters(self) -> int:
-        return lora_parameters(self.architecture, self.lora_rank, self.lora_targets) if self.lora else 0
+        """All that trains beside a frozen base: adapters, DoRA's magnitudes, and modules that are trained whole."""
+        if not self.lora:
+            return 0
+        adapters = lora_parameters(self.architecture, self.lora_rank, self.lora_targets)
+        magnitudes = magnitude_parameters(self.architecture, self.lora_targets) if self.dora else 0
+        return adapters + magnitudes + module_parameters(self.architecture, self.modules_to_save)
+
+    @property
+    def trains_table(self) -> bool:
+        """The token table or the head is trained beside adapters."""
+        return self.lora and any(is_table(name) for name in self.modules_to_save)
 
     @property
     def trainable_parameters(self) -> int:

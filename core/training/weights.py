@@ -241,6 +241,11 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
                 str(checkpoint),
                 tr("The adapters of {path} cannot be loaded: {reason}.", path=checkpoint, reason=detail),
             ) from error
+    if config.engine.precision != "bf16-true":
+        # peft leaves what is trained whole as the base is held; GradScaler refuses gradients in fp16.
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
     # On "auto" each save asks the hub whether the vocabulary was changed.
     object.__setattr__(model, "save_pretrained", partial(model.save_pretrained, save_embedding_layers=False))
     return model  # type: ignore[no-any-return]
@@ -276,6 +281,11 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
         lora_alpha=peft.alpha if peft.alpha is not None else 2 * peft.rank,  # type: ignore[arg-type]
         lora_dropout=peft.dropout,
         target_modules=targets,
+        use_rslora=peft.rslora,
+        use_dora=peft.dora,
+        modules_to_save=peft.modules_to_save or None,
+        # One copy where the head is the token table.
+        ensure_weight_tying=bool(peft.modules_to_save) and bool(getattr(base.config, "tie_word_embeddings", False)),
         fan_in_fan_out=any(isinstance(base.get_submodule(name), Conv1D) for name in linear),
         bias="none",
     )

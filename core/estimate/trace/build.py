@@ -155,6 +155,8 @@ def run_config(request: TraceRequest) -> RunConfig:
                 "method": "lora" if request.lora_rank else "none",
                 "rank": max(1, request.lora_rank),
                 "targets": list(request.lora_targets),
+                "dora": request.dora,
+                "modules_to_save": list(request.modules_to_save),
                 "dropout": 0.1 if request.lora_dropout else 0.0,
             },
         }

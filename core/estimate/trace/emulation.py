@@ -265,6 +265,9 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),
         (PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention),
     ]
+    dora: Any = sys.modules.get("peft.tuners.lora.dora")
+    if dora is not None:
+        swaps.append((dora, "dequantize_module_weight", _whole_weight))
     if device == "mps":
         swaps.append((functional, "scaled_dot_product_attention", plain_attention))
     if device == "cuda":
@@ -287,6 +290,16 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         for place, name, value in swaps:
             changes.enter_context(replaced(place, name, value))
         yield
+
+
+def _whole_weight(layer: Any) -> Any:
+    """peft knows packed weights by their class, which cannot hold fake tensors."""
+    from bitsandbytes.functional import dequantize_4bit
+
+    weight, state = layer.weight, getattr(layer.weight, "quant_state", None)
+    if state is not None:
+        return dequantize_4bit(weight, state)
+    return weight.float() if weight.dtype == torch.int8 else weight
 
 
 QUIET = ("torch._subclasses.fake_tensor", "transformers", "bitsandbytes.autograd._functions")

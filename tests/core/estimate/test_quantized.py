@@ -84,3 +84,21 @@ def test_a_traced_base_is_packed_as_a_real_one() -> None:
     real.quant_state = state
     shapes = [[(tensor.shape, tensor.dtype) for tensor in (one, *statistics_of(one))] for one in (made, real)]
     assert shapes[0] == shapes[1]
+
+
+@each(
+    ("extra", "error"),
+    [
+        ({"dora": True}, 0.09),
+        ({"dora": True, "base_precision": "nf4"}, 0.12),
+        ({"modules_to_save": ("embed_tokens", "lm_head")}, 0.03),
+        ({"modules_to_save": ("lm_head", "norm"), "base_precision": "nf4", "loss_chunk": 64}, 0.05),
+    ],
+)
+def test_what_trains_beside_adapters_is_counted_as_it_is_traced(extra: dict[str, Any], error: float) -> None:
+    config = {**LLAMA, "tie_word_embeddings": "loss_chunk" in extra}
+    work = work_of(config, micro_batch=4, checkpointing="dora" in extra, **extra)
+    settings = {"half_weights": True, "lora_rank": 8, "lora_targets": work.lora_targets, **extra}
+    trace = traced(request(config, **settings, checkpointing=work.checkpointing))
+    assert trace.trainable_parameters == work.trainable_parameters
+    assert peak_of(work).allocated_bytes == pytest.approx(trace.allocated_bytes, rel=error)

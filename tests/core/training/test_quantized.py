@@ -73,3 +73,22 @@ def test_two_processes_train_one_base_each(kind: str, tmp_path: Path) -> None:
     )
     folder = write_run(tmp_path / kind, config)
     assert train(folder, config)["outcome"] == "finished"
+
+
+@pytest.mark.real
+def test_dora_and_a_head_trained_whole_on_4_bits_resume_bit_for_bit(tmp_path: Path) -> None:
+    settings = {**LORA, "engine__precision": "bf16", "peft__dora": True, "peft__rslora": True, "peft__rank": 4}
+    config = text_config("llama-tiny", **settings, peft__modules_to_save=["lm_head"], training__loss_chunk=32)
+    whole = write_run(tmp_path / "whole", config)
+    train(whole, config)
+    resumed = write_run(tmp_path / "resumed", config)
+    for name in ("base_model", "tokenizer", "checkpoint-4", "identity.json"):
+        if (whole / name).exists():
+            (resumed / name).symlink_to(whole / name)
+    train(resumed, config, "--resume", "checkpoint-4")
+    assert different_tensors(whole / "checkpoint-8", resumed / "checkpoint-8") == []
+    adapters = load_file(whole / "checkpoint-8" / "adapter_model.safetensors")
+    base = load_file(whole / "base_model" / "model.safetensors")
+    trained = next(value for name, value in adapters.items() if name.endswith("lm_head.weight"))
+    assert not torch.equal(trained, base["lm_head.weight"].float())
+    assert any("lora_magnitude_vector" in name for name in adapters)
