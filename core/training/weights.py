@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from peft import LoraConfig, PeftConfig, PeftModel, TaskType, get_peft_model, set_peft_model_state_dict
+from peft.utils import load_peft_weights
 from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
@@ -230,10 +231,14 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
     """`base`, frozen, with trainable adapters in float32 (Hu et al. 2021): new ones, or those of the checkpoint."""
     model: Any
     if checkpoint is None:
-        model = get_peft_model(base, lora_config(base, config))
+        model = in_single(get_peft_model(base, lora_config(base, config)), config)
     else:
         try:
-            model = PeftModel.from_pretrained(base, str(checkpoint), is_trainable=True)
+            adapters = PeftConfig.from_pretrained(str(checkpoint))
+            adapters.inference_mode = False
+            # In fp32 before they are filled: peft makes what is trained whole as the base is held, which would round it.
+            model = in_single(get_peft_model(base, adapters), config)
+            set_peft_model_state_dict(model, load_peft_weights(str(checkpoint), device="cpu"))
         except (OSError, ValueError, RuntimeError) as error:
             detail = str(error).splitlines()[0].rstrip(".")
             raise usage_error(
@@ -241,14 +246,18 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
                 str(checkpoint),
                 tr("The adapters of {path} cannot be loaded: {reason}.", path=checkpoint, reason=detail),
             ) from error
-    if config.engine.precision != "bf16-true":
-        # peft leaves what is trained whole as the base is held; GradScaler refuses gradients in fp16.
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.data = parameter.data.float()
     # On "auto" each save asks the hub whether the vocabulary was changed.
     object.__setattr__(model, "save_pretrained", partial(model.save_pretrained, save_embedding_layers=False))
     return model  # type: ignore[no-any-return]
+
+
+def in_single(model: Any, config: RunConfig) -> Any:
+    """`model` with all that trains in fp32, under mixed precision: GradScaler refuses gradients in fp16."""
+    if config.engine.precision != "bf16-true":
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+    return model
 
 
 def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:

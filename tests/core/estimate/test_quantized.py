@@ -92,7 +92,7 @@ def test_a_traced_base_is_packed_as_a_real_one() -> None:
         ({"dora": True}, 0.09),
         ({"dora": True, "base_precision": "nf4"}, 0.12),
         ({"modules_to_save": ("embed_tokens", "lm_head")}, 0.03),
-        ({"modules_to_save": ("lm_head", "norm"), "base_precision": "nf4", "loss_chunk": 64}, 0.05),
+        ({"modules_to_save": ("lm_head", "norm"), "base_precision": "nf4", "loss_chunk": 64}, 0.08),
     ],
 )
 def test_what_trains_beside_adapters_is_counted_as_it_is_traced(extra: dict[str, Any], error: float) -> None:
