@@ -380,3 +380,9 @@ class PeftSection(Section):
         "Memory for a copy of each, its gradients and optimizer states; and disk, for the adapter holds them.",
         label="Trained whole", step=MODEL, rare=True, when="adapters", empty="none",
     )
+    adapter: str | None = setting(
+        None, "A folder with an adapter to continue from: its weights, and its rank, scale and modules.",
+        "A second run, on other data or at another rate, begins where the first one ended.",
+        "Empty: new adapters.",
+        label="Continue from adapter", step=MODEL, rare=True, when="adapters", empty="new adapters",
+    )

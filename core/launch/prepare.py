@@ -75,6 +75,8 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
         copy.model.name = _moved(copy.model.name, folder)
     if copy.model.tokenizer not in (None, TRAINED_TOKENIZER):
         copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
+    if copy.peft.adapter is not None:
+        copy.peft.adapter = _moved(copy.peft.adapter, folder)
     if copy.engine.deepspeed_file is not None:
         copy.engine.deepspeed_file = DEEPSPEED_JSON
     return copy
@@ -112,6 +114,8 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
             yield _need("model.name", model.name, folder)
     if model.tokenizer not in (None, TRAINED_TOKENIZER):
         yield _need("model.tokenizer", str(model.tokenizer), folder)
+    if config.peft.adapter is not None:
+        yield Needed("peft.adapter", config.peft.adapter, "path")
 
 
 def _need(key: str, name: str, folder: Path) -> Needed:

@@ -12,6 +12,7 @@ from peft import PeftModel
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.batches import IGNORED
@@ -83,7 +84,8 @@ def build_model(
             )
         base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer))
         _check(base, tokenizer)
-        return with_adapters(base, config, checkpoint)
+        begun = None if config.peft.adapter is None else folder / at_home(Path(config.peft.adapter))
+        return with_adapters(base, config, checkpoint or begun)
     if checkpoint is not None:
         model = load_weights(str(checkpoint), config, tr("the checkpoint"), whole=True)
     else:

@@ -228,7 +228,8 @@ def base_of_run(
 
 
 def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
-    """`base`, frozen, with trainable adapters in float32 (Hu et al. 2021): new ones, or those of the checkpoint."""
+    """`base`, frozen, with trainable adapters in float32 (Hu et al. 2021): new ones, or those of the checkpoint,
+    which is a folder of adapters as peft saves them."""
     model: Any
     if checkpoint is None:
         model = in_single(get_peft_model(base, lora_config(base, config)), config)

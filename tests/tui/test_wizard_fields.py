@@ -44,7 +44,18 @@ NO_FIELD = {
 """Settings without a field, each with its reason."""
 TRAINING_FIELDS = [spec for spec in FIELDS if spec.step == TRAINING]
 OF_TEXT = {"peft", "tokenizer", "target_column", "generate", "label_smoothing"}
-OF_ADAPTERS = {"base_precision", "rslora", "dora", "modules_to_save", "adapter", "lora_rank", "lora_targets", "lora_alpha", "lora_dropout", "merge"}
+OF_ADAPTERS = {
+    "base_precision",
+    "rslora",
+    "dora",
+    "modules_to_save",
+    "adapter",
+    "lora_rank",
+    "lora_targets",
+    "lora_alpha",
+    "lora_dropout",
+    "merge",
+}
 OF_TARGETS = {"target_length", "source_language", "target_language"}
 OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
 OF_PROTEINS = {"mask_probability"}
