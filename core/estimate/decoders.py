@@ -177,17 +177,14 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     vocabulary = number(config, "vocab_size", default=sizes.get("vocabulary"))
     positions = number(config, *POSITIONS, default=sizes.get("positions", 2048))
     head_dim = number(config, *HEAD_DIM, default=family.head_dim or hidden // heads)
-    shared = _on(config, family.multi_query)
-    kv_heads = 1 if shared else number(config, *KV_HEADS, default=family.kv_heads or heads)
+    kv_heads = 1 if _on(config, family.multi_query) else number(config, *KV_HEADS, default=family.kv_heads or heads)
     ffn = number(config, *family.ffn_names, default=sizes.get("ffn", family.ffn * hidden))
-    width, kv_width = heads * head_dim, kv_heads * head_dim
-    products = 3 if family.gated else 2
+    width, kv_width, inner = heads * head_dim, kv_heads * head_dim, (1 + family.gated) * ffn + hidden
     normed = family.query_key_norm if _on(config, family.query_key_switch) else ""
     parallel = _on(config, family.parallel)
     norms = 1 if parallel and isinstance(family.parallel, str) else family.norms
     of_norms = norms * family.norm_vectors * hidden + _norm_weights(normed, family, heads, kv_heads, head_dim)
-    other = of_norms + (width + 2 * kv_width) * _on(config, family.qkv_bias) + hidden * _on(config, family.out_bias)
-    other += ((products - 1) * ffn + hidden) * _on(config, family.ffn_bias)
+    biases = ((width + 2 * kv_width, family.qkv_bias), (hidden, family.out_bias), (inner, family.ffn_bias))
     block = Block(
         layers=number(config, *LAYERS, default=sizes.get("layers")),
         hidden=hidden,
@@ -204,8 +201,8 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
         fused_qkv=family.fused_qkv,
         hidden_dropout=dropout_of(config, *DROPOUTS, default=family.residual_dropout),
         attention_dropout=dropout_of(config, "attention_dropout", "attn_pdrop", default=family.attention_dropout),
-        linear_parameters=2 * hidden * width + 2 * hidden * kv_width + products * hidden * ffn,
-        other_parameters=other,
+        linear_parameters=2 * hidden * width + 2 * hidden * kv_width + (2 + family.gated) * hidden * ffn,
+        other_parameters=of_norms + sum(size for size, switch in biases if _on(config, switch)),
         norm_parameters=of_norms,
         linears=_linears(family, hidden, width, kv_width, ffn),
         parallel=parallel,
