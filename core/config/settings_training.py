@@ -188,8 +188,8 @@ class EngineSection(Section):
         None, "The number format in which the frozen base of LoRA adapters is held (QLoRA).",
         "4 bits take a quarter of the memory of 16: an 8B model fits a 12 GB card.",
         "Empty: 16 bits where they fit, else 4 bits.",
-        "About a third more time a step: weights are turned into 16 bits each time they are used. Scores of QLoRA "
-        "come close to those of LoRA on a 16-bit base.",
+        "Up to a third more time a step: weights are made whole each time they are used. 8 bits keep the inputs of their "
+        "products, which checkpointing does not save.",
         label="Frozen base in", group="How it is done", when="adapters", empty="decided by the plan",
         words={"none": "the precision of the run", "nf4": "4 bits (NF4)", "int8": "8 bits"},
         option="--base-precision", says="Hold the frozen base of LoRA in 4 or 8 bits.", option_group="how",
