@@ -248,6 +248,7 @@ _SAME: Mapping[str, str] = {
     "lora_r": "lora_rank lora_dim peft_lora_r",
     "lora_alpha": "peft_lora_alpha",
     "lora_dropout": "peft_lora_dropout lora_dropout_p",
+    "adapter_name_or_path": "lora_model_dir adapter_path lora_path peft_model_path",
     "modules_to_save": "lora_modules_to_save additional_target",
     "lora_target_modules": "lora_target lora_targets target_modules lora_target_module",
     "finetuning_type": "peft_type adapter peft_method train_type sft_type tuner_type",

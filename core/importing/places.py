@@ -470,6 +470,7 @@ SPECIAL: Mapping[str, Place] = {
     "lora_target_modules": _of_adapters("peft.targets", _targets),
     **dict.fromkeys(("use_rslora", "peft_use_rslora"), _of_adapters("peft.rslora", yes_or_no)),
     **dict.fromkeys(("use_dora", "peft_use_dora"), _of_adapters("peft.dora", yes_or_no)),
+    "adapter_name_or_path": _of_adapters("peft.adapter", name_value),
     "modules_to_save": _of_adapters("peft.modules_to_save", _saved_modules),
     "lora_target_linear": _of_adapters("peft.targets", _every_layer),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _quantized),

@@ -238,6 +238,7 @@ def test_a_file_of_axolotl() -> None:
 @each(("given", "expected"), [
     ({"use_peft": True, "load_in_4bit": True, "use_rslora": True}, {"engine.base_precision": "nf4", "peft.rslora": True}),
     ({"finetuning_type": "lora", "quantization_bit": 8, "use_dora": True}, {"engine.base_precision": "int8", "peft.dora": True}),
+    ({"adapter": "lora", "lora_model_dir": "./out"}, {"peft.method": "lora", "peft.adapter": "./out"}),
     ({"q_lora": True}, {"engine.base_precision": "nf4", "peft.method": "lora"}),
     ({"lora_r": 8, "load_in_8bit": True, "lora_modules_to_save": ["embed_tokens", "lm_head"], "bnb_4bit_quant_type": "nf4"},
      {"engine.base_precision": "int8", "peft.modules_to_save": ["embed_tokens", "lm_head"]}),
