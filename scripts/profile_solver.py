@@ -162,7 +162,9 @@ def plan_of(machine: MachineRow, job: Job, model: str, changes: Mapping[str, Any
     own = catalogue_machine(
         gpu=hardware.gpu, num_gpus=hardware.num_gpus, ram_bytes=hardware.ram_bytes, cpu_cores=hardware.cpu_cores
     )
-    config = build_config(profile, {})
+    # Left open, the base of adapters would be taken in 4 bits where it does not fit: that is another job.
+    whole = {} if "engine.base_precision" in values else {"engine.base_precision": "none"}
+    config = build_config(profile, whole)
     return make_plan(own, config, model=load_models()[model], data=None, profile=profile)
 
 

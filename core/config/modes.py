@@ -111,6 +111,7 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
         "model.init": "scratch",
         "model.tokenizer": None,
         "model.chat_template": None,
+        "peft.adapter": None,
         "model.source_language": None,
         "model.target_language": None,
         "data.sources": [smoke_sample(config)],

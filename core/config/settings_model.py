@@ -386,3 +386,29 @@ class PeftSection(Section):
         "0, or 0.05 for a few thousand rows.",
         ge=0, lt=1, label="LoRA dropout", step=MODEL, id="lora_dropout", rare=True, when="adapters",
     )
+    rslora: bool = setting(
+        False, "Divide the scale by the square root of the rank instead of the rank (rsLoRA, arXiv:2312.03732).",
+        "Adapters of a high rank then learn as fast as those of a low one.",
+        "off; on from rank 64 on.",
+        label="rsLoRA", step=MODEL, rare=True, when="adapters",
+    )
+    dora: bool = setting(
+        False, "Train the length of each weight vector beside its direction (DoRA, arXiv:2402.09353).",
+        "Adapters of a low rank can come closer to full fine-tuning.",
+        "off.",
+        "Time and memory: each adapted matrix is computed whole in every forward pass.",
+        label="DoRA", step=MODEL, rare=True, when="adapters",
+    )
+    modules_to_save: list[str] = setting(
+        [], "Modules that are trained whole beside the adapters: embed_tokens,lm_head.",
+        "New tokens, such as those of a chat template, need them.",
+        "Empty: none.",
+        "Memory for a copy of each, its gradients and optimizer states; and disk, for the adapter holds them.",
+        label="Trained whole", step=MODEL, rare=True, when="adapters", empty="none",
+    )
+    adapter: str | None = setting(
+        None, "A folder with an adapter to continue from: its weights, and its rank, scale and modules.",
+        "A second run, on other data or at another rate, begins where the first one ended.",
+        "Empty: new adapters.",
+        label="Continue from adapter", step=MODEL, rare=True, when="adapters", empty="new adapters",
+    )

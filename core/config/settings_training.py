@@ -5,6 +5,7 @@ from typing import Literal
 from trainwiz.core.config.setting import HARDWARE, Section, setting
 from trainwiz.core.config.values import (
     Attention,
+    BasePrecision,
     LossMean,
     Offload,
     Optimizer,
@@ -190,6 +191,17 @@ class EngineSection(Section):
         "fp16 needs loss scaling; bf16-true also stores weights in 16 bits and rounds small updates away.",
         label="Precision", group="How it is done",
         option="--precision", says="Number format.", option_group="how",
+        learnt=True,
+    )
+    base_precision: BasePrecision | None = setting(
+        None, "The number format in which the frozen base of LoRA adapters is held (QLoRA).",
+        "4 bits take a quarter of the memory of 16: an 8B model fits a 12 GB card.",
+        "Empty: 16 bits where they fit, else 4 bits.",
+        "Up to a third more time a step: weights are made whole each time they are used. 8 bits keep the inputs of their "
+        "products, which checkpointing does not save.",
+        label="Frozen base in", group="How it is done", when="adapters", empty="decided by the plan",
+        words={"none": "the precision of the run", "nf4": "4 bits (NF4)", "int8": "8 bits"},
+        option="--base-precision", says="Hold the frozen base of LoRA in 4 or 8 bits.", option_group="how",
         learnt=True,
     )
     attention: Attention | None = setting(

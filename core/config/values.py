@@ -119,6 +119,7 @@ def as_text(value: object) -> object:
 Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification"]
 """sequence-classification can be planned, not trained: many published measurements are of it."""
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "bf16-true"]
+BasePrecision = Literal["none", "nf4", "int8"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Strategy = Literal["single", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 Offload = Literal["none", "optimizer", "all"]

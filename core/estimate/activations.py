@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
+from trainwiz.core.estimate.quantized import kept_inputs, whole_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.language import tr
 
@@ -58,11 +59,13 @@ def adapter_bytes(work: Workload, block: Block, queries: int) -> int:
         return 0
     formats = work.formats
     element = HALF if formats.autocast else formats.adapters
+    # DoRA keeps what the base and the adapter hand out, for the gradient of the magnitudes (peft, tuners/lora/dora.py).
+    scaled = (formats.products if work.quantized else formats.compute) + element if work.dora else 0
     copied = formats.autocast or formats.adapters != formats.compute
     total = HALF * block_lora_parameters(block, work.lora_rank, work.lora_targets) if formats.autocast else 0
     seen: set[str] = set()
     counted: set[str] = set()
-    for name, inputs, _ in block.linears:
+    for name, inputs, outputs in block.linears:
         # The second product of a name belongs to the cross-attention.
         cross = name in counted
         counted.add(name)
@@ -73,7 +76,7 @@ def adapter_bytes(work: Workload, block: Block, queries: int) -> int:
         kept = inputs * element if copied or source not in seen else 0
         seen.add(source)
         masks = inputs * MASK if work.lora_dropout else 0
-        total += work.micro_batch * positions * (kept + work.lora_rank * element + masks)
+        total += work.micro_batch * positions * (kept + work.lora_rank * element + masks + outputs * scaled)
     return total
 
 
@@ -99,12 +102,14 @@ def block_bytes(work: Workload, block: Block) -> int:
         norms += _norm_bytes(work, block, block.attention_width + block.kv_width)
     attention += tokens * (norms + block.state_bytes[1 if work.lora else 0])
     kept = attention + tokens * _feed_forward_bytes(work, block) + weight_copy_bytes(work, block.cast_parameters)
-    return kept + adapter_bytes(work, block, queries)
+    inputs = 0 if work.checkpointing else tokens * kept_inputs(work, block)
+    return kept + inputs + adapter_bytes(work, block, queries)
 
 
 def checkpoint_bytes(work: Workload, block: Block) -> int:
-    """The input of one block: all that a checkpointed block keeps."""
-    return work.micro_batch * work.queries_of(block) * block.hidden * work.formats.residual
+    """The input of one block: all that a checkpointed block keeps, but for what LLM.int8() does."""
+    each = block.hidden * work.formats.residual + kept_inputs(work, block)
+    return work.micro_batch * work.queries_of(block) * each
 
 
 def weight_copy_bytes(work: Workload, linear_parameters: int) -> int:
@@ -180,7 +185,7 @@ def _feed_forward_bytes(work: Workload, block: Block) -> int:
     total += ffn * _activation_bytes(work, block)
     if block.gated:
         # The product keeps both of its factors; the next matrix product keeps the result.
-        total += ffn * half * (1 if work.lora else 2)
+        total += ffn * formats.products * (1 if work.lora else 2)
     if block.hidden_dropout:
         total += block.hidden * MASK
     if block.ffn_dropout:
@@ -201,7 +206,7 @@ def _expert_bytes(work: Workload, block: Block) -> int:
 
 def _activation_bytes(work: Workload, block: Block) -> int:
     """Per element of the feed-forward width, the result included once."""
-    half = work.formats.compute
+    half = work.formats.products
     wide = SINGLE if work.formats.autocast else half
     result = 0 if work.lora and not block.gated else half
     match block.activation:
@@ -221,14 +226,20 @@ def working_bytes(work: Workload, block: Block) -> int:
     tokens = work.micro_batch * queries
     formats = work.formats
     copies = {"erf_unfused": 3.5, "tanh_unfused": 3.5, "relu": 1.0, "fused": 2.0 if block.gated else 1.0}
-    wide = SINGLE if formats.autocast and block.activation == "tanh_unfused" else formats.compute
+    wide = SINGLE if formats.autocast and block.activation == "tanh_unfused" else formats.products
     inside = int(tokens * copies[block.activation] * block.ffn * wide)
+    if work.dora and not work.quantized:
+        # The scaled sums of one matrix, in fp32 as the magnitudes are.
+        inside += 3 * SINGLE * tokens * block.ffn
     if work.attention == "eager":
         # By then the feed-forward part of the block has been freed.
         scores = work.micro_batch * block.heads * queries * queries * 2 * _softmax_bytes(work, block)
         inside = max(inside, scores - tokens * _feed_forward_bytes(work, block))
     return (
-        inside + tokens * block.hidden * formats.residual + position_bias_bytes(work, block, work.micro_batch, queries)
+        inside
+        + tokens * block.hidden * formats.residual
+        + whole_bytes(work)
+        + position_bias_bytes(work, block, work.micro_batch, queries)
     )
 
 
@@ -295,9 +306,9 @@ def slice_weight_bytes(work: Workload, *, backward: bool) -> int:
         return 0
     formats, elements = work.formats, work.architecture.vocabulary_parameters
     cast = elements * formats.compute if formats.compute != formats.weights else 0
-    if not backward or work.lora:
+    if not backward or (work.lora and not work.trains_table):
         return cast
-    return cast + elements * formats.weights
+    return cast + elements * (formats.adapters if work.lora else formats.weights)
 
 
 def evaluation_bytes(work: Workload) -> int:

@@ -50,6 +50,8 @@ class Block:
     not given, of all `linears`."""
     other_parameters: int = 0
     """Biases, norms and position tables of one block."""
+    norm_parameters: int = 0
+    """Those of its norms, a part of `other_parameters`, where the family's reader tells them apart."""
     linears: tuple[tuple[str, int, int], ...] = ()
     """(module name, inputs, outputs) of each matrix product, for LoRA."""
     shared: bool = False
@@ -130,6 +132,8 @@ class Architecture:
     head_linear_parameters: int = 0
     """Matrix products of the head, the tied vocabulary projection not counted."""
     head_other_parameters: int = 0
+    norm_parameters: int = 0
+    """Of the norms outside the blocks, counted above, where the family's reader tells them apart."""
     tied: bool = True
     """The vocabulary projection is the token table."""
     transform_head: bool = False
@@ -198,6 +202,42 @@ def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, .
 def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> int:
     """Of one block."""
     return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
+
+
+def magnitude_parameters(architecture: Architecture, targets: tuple[str, ...]) -> int:
+    """DoRA's lengths: one for each output of an adapted matrix (Liu et al. 2024)."""
+    return sum(
+        block.layers * outputs
+        for block in architecture.blocks
+        for name, _, outputs in block.linears
+        if is_target(name, targets)
+    )
+
+
+TABLES = ("embed_tokens", "wte", "embed_in", "word_embeddings", "shared", "tok_embeddings")
+LAST_NORMS = ("norm", "ln_f", "final_layernorm", "final_layer_norm")
+HEADS_OF_VOCABULARY = ("lm_head", "embed_out", "output_layer")
+
+
+def is_table(name: str) -> bool:
+    """Whether a module of this name is the token table or the head."""
+    return name.rpartition(".")[2] in (*TABLES, *HEADS_OF_VOCABULARY)
+
+
+def module_parameters(architecture: Architecture, names: Sequence[str]) -> int:
+    """Of modules that are trained whole beside adapters, by name: peft copies each (`modules_to_save`). A head that is the
+    token table is one copy with it; norms are taken to be of the hidden width."""
+    last = {name.rpartition(".")[2] for name in names}
+    tables = [bool(last & {*TABLES}), bool(last & {*HEADS_OF_VOCABULARY})]
+    total = architecture.vocabulary_parameters * (min(1, sum(tables)) if architecture.tied else sum(tables))
+    for name in last - {*TABLES, *HEADS_OF_VOCABULARY}:
+        for block in architecture.blocks:
+            found = [inputs * outputs for linear, inputs, outputs in block.linears if is_target(linear, (name,))]
+            # peft goes by the end of a name: "norm" means all of them.
+            norms = block.norms if name == "norm" else 1 if "norm" in name and name not in LAST_NORMS else 0
+            total += block.layers * (sum(found) or norms * block.hidden)
+        total += architecture.hidden if name in LAST_NORMS else 0
+    return total
 
 
 ALL_LINEAR = ("all-linear",)

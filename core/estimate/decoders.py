@@ -180,17 +180,14 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     vocabulary = number(config, "vocab_size", default=sizes.get("vocabulary"))
     positions = number(config, *POSITIONS, default=sizes.get("positions", 2048))
     head_dim = number(config, *HEAD_DIM, default=family.head_dim or hidden // heads)
-    shared = _on(config, family.multi_query)
-    kv_heads = 1 if shared else number(config, *KV_HEADS, default=family.kv_heads or heads)
+    kv_heads = 1 if _on(config, family.multi_query) else number(config, *KV_HEADS, default=family.kv_heads or heads)
     ffn = number(config, *family.ffn_names, default=sizes.get("ffn", family.ffn * hidden))
-    width, kv_width = heads * head_dim, kv_heads * head_dim
-    products = 3 if family.gated else 2
+    width, kv_width, inner = heads * head_dim, kv_heads * head_dim, (1 + family.gated) * ffn + hidden
     normed = family.query_key_norm if _on(config, family.query_key_switch) else ""
     parallel = _on(config, family.parallel)
     norms = 1 if parallel and isinstance(family.parallel, str) else family.norms
-    other = norms * family.norm_vectors * hidden + _norm_weights(normed, family, heads, kv_heads, head_dim)
-    other += (width + 2 * kv_width) * _on(config, family.qkv_bias) + hidden * _on(config, family.out_bias)
-    other += ((products - 1) * ffn + hidden) * _on(config, family.ffn_bias)
+    of_norms = norms * family.norm_vectors * hidden + _norm_weights(normed, family, heads, kv_heads, head_dim)
+    biases = ((width + 2 * kv_width, family.qkv_bias), (hidden, family.out_bias), (inner, family.ffn_bias))
     block = Block(
         layers=number(config, *LAYERS, default=sizes.get("layers")),
         hidden=hidden,
@@ -207,8 +204,9 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
         fused_qkv=family.fused_qkv,
         hidden_dropout=dropout_of(config, *DROPOUTS, default=family.residual_dropout),
         attention_dropout=dropout_of(config, "attention_dropout", "attn_pdrop", default=family.attention_dropout),
-        linear_parameters=2 * hidden * width + 2 * hidden * kv_width + products * hidden * ffn,
-        other_parameters=other,
+        linear_parameters=2 * hidden * width + 2 * hidden * kv_width + (2 + family.gated) * hidden * ffn,
+        other_parameters=of_norms + sum(size for size, switch in biases if _on(config, switch)),
+        norm_parameters=of_norms,
         linears=_linears(family, hidden, width, kv_width, ffn),
         parallel=parallel,
         norms=norms,
@@ -217,13 +215,15 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     )
     tied = bool(config.get("tie_word_embeddings", family.tied))
     table = 0 if family.table_offset is None else (positions + family.table_offset) * hidden
+    outside = (1 + family.embedding_norm) * family.norm_vectors * hidden
     return Architecture(
         model_type=str(config["model_type"]),
         kind="decoder",
         vocabulary=vocabulary,
         hidden=hidden,
         blocks=expert_blocks(config, block),
-        embedding_parameters=vocabulary * hidden + table + (1 + family.embedding_norm) * family.norm_vectors * hidden,
+        embedding_parameters=vocabulary * hidden + table + outside,
+        norm_parameters=outside,
         head_linear_parameters=0 if tied else vocabulary * hidden,
         head_other_parameters=vocabulary if family.head_bias else 0,
         tied=tied,

@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 from trainwiz.core.data.lengths import padded_length
 from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.quantized import LAUNCHES, moved_more, packed_linears
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
 # Padding: how many tokens a step computes when each micro-batch is padded to its own longest row, and when rows are arranged by length.
@@ -171,7 +172,8 @@ def useful_flops(work: Workload) -> float:
 def kernels(work: Workload) -> int:
     """Operations of one micro-batch, each a kernel launch or more: 30 to 60 a block and pass in traces of six models."""
     each = 55 if work.formats.autocast else 40
-    return each * _passes(work) * work.architecture.layers + 100
+    packed = sum(block.layers * len(packed_linears(work, block)) for block in work.architecture.blocks)
+    return _passes(work) * (each * work.architecture.layers + LAUNCHES * packed) + 100
 
 
 def moved_bytes(work: Workload) -> float:
@@ -188,6 +190,7 @@ def moved_bytes(work: Workload) -> float:
         tokens = work.micro_batch * work.queries_of(block)
         products = sum(inputs + outputs for _, inputs, outputs in block.linears)
         total += block.layers * tokens * passes * (element * products + between * block.hidden)
+        total += block.layers * passes * moved_more(work, block, tokens)
         if work.attention == "eager":
             total += block.layers * tokens * passes * EAGER_SCORE / 3 * block.heads * work.length
     each = WEIGHT_AUTOCAST if formats.autocast else 6 * formats.weights

@@ -20,6 +20,7 @@ from trainwiz.core.estimate.activations import (
     working_bytes,
 )
 from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.quantized import whole_bytes
 from trainwiz.core.estimate.states import States, states_of
 from trainwiz.core.estimate.workload import HALF, KINDS, SINGLE, Moment, Workload, layer_name
 from trainwiz.core.language import mark
@@ -184,7 +185,7 @@ def _inside(work: Workload, block: Block, rows: int) -> int:
     queries = work.queries_of(block)
     wide = SINGLE if work.formats.autocast and block.activation == "tanh_unfused" else work.formats.compute
     copies = _COPIES[block.activation] + (1 if block.gated else 0)
-    inside = rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
+    inside = whole_bytes(work) + rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
     if work.attention == "eager":
         inside = max(inside, 2 * SINGLE * rows * block.heads * queries * max(queries, work.length))
     return inside + position_bias_bytes(work, block, rows, queries)
@@ -322,6 +323,8 @@ def _backward(work: Workload, states: States, kept: int) -> Moment:
     """The last block's backward pass, while every other block still waits with its activations."""
     last = work.architecture.blocks[-1]
     growing = work.architecture.vocabulary_parameters * work.formats.weights if _gradients_grow(work, states) else 0
+    if work.trains_table and work.accumulation == 1:
+        growing = work.architecture.vocabulary_parameters * work.formats.adapters
     parts = _held(
         work,
         states,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.quantized import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
@@ -47,7 +48,7 @@ def single_states(work: Workload) -> States:
     trainable_format = formats.adapters if work.lora else formats.weights
     adapters = work.adapter_parameters
     return States(
-        weights=work.architecture.parameters * formats.weights + adapters * formats.adapters,
+        weights=base_bytes(work) + adapters * formats.adapters,
         gradients=trainable * trainable_format,
         optimizer=int(trainable * optimizer_bytes(work.optimizer, trainable_format)) + whole_tables(work),
         step_temporary=step_temporary(work, trainable, trainable_format),
@@ -77,7 +78,8 @@ def largest_trained(work: Workload) -> int:
     if not work.lora:
         return largest_matrix(work.architecture)
     sizes = [max(inputs, outputs) for block in work.architecture.blocks for _, inputs, outputs in block.linears]
-    return work.lora_rank * max(sizes, default=1)
+    table = work.architecture.vocabulary_parameters if work.trains_table else 0
+    return max(table, work.lora_rank * max(sizes, default=1))
 
 
 def largest_matrix(architecture: Architecture) -> int:

@@ -226,6 +226,9 @@ def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
 def start_time(work: Workload) -> Range:
     """From the start of the launcher to its end, without steps, evaluations and saving."""
     start = Range(START_FAST_S, START_SLOW_S)
+    if work.quantized:
+        # Every weight is read in 16 bits, whatever becomes of it; packing it is a fraction of that.
+        start = start + saving_time(work.architecture.parameters * work.formats.weights)
     return start + Range(DEEPSPEED_FAST_S, DEEPSPEED_SLOW_S) if work.deepspeed else start
 
 

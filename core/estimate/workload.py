@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
-from trainwiz.core.estimate.architecture import Architecture, Block, lora_parameters
+from trainwiz.core.estimate.architecture import (
+    Architecture,
+    Block,
+    is_table,
+    lora_parameters,
+    magnitude_parameters,
+    module_parameters,
+)
 from trainwiz.core.language import mark, tr
 
 # Moment: what is allocated at one point of a run. Both the formulas and the traces speak in moments.
@@ -73,6 +80,9 @@ class Formats:
     """The stream between the blocks: half + fp32 is fp32 under autocast."""
     adapters: int = SINGLE
     """LoRA's own weights."""
+    products: int = 0
+    """What frozen matrix products hand out: in fp32 where fp32 norms feed a packed layer, which gives back what it is
+    given; else as they compute."""
 
     @property
     def norm(self) -> int:
@@ -81,7 +91,14 @@ class Formats:
 
 
 @cache
-def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
+def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool, quantized: bool) -> Formats:
+    plain = _plain_formats(precision, deepspeed, lora, post_norm)
+    if quantized and plain.autocast:
+        return replace(plain, residual=SINGLE, products=SINGLE)
+    return replace(plain, products=plain.compute)
+
+
+def _plain_formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
     if precision in ("fp32", "tf32"):
         return Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
     if precision == "bf16-true" or deepspeed:
@@ -106,11 +123,16 @@ class Workload:
     attention: str = "sdpa"
     checkpointing: bool = False
     optimizer: str = "adamw_torch_fused"
+    base_precision: str = "none"
+    """Of the frozen base of adapters: "nf4", "int8", or "none" for that of the run."""
     strategy: str = "single"
     offload: str = "none"
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
     lora_dropout: bool = False
+    dora: bool = False
+    modules_to_save: tuple[str, ...] = ()
+    """Modules that are trained whole beside the adapters."""
     loss_chunk: int | None = None
     device: str = "cuda"
     eval_micro_batch: int = 0
@@ -138,8 +160,11 @@ class Workload:
     """Follows from precision, strategy and adapters."""
 
     def __post_init__(self) -> None:
-        post_norm = self.architecture.blocks[0].post_norm
-        object.__setattr__(self, "formats", _formats(self.precision, self.deepspeed, self.lora, post_norm))
+        # What is trained whole is held in fp32, and so is what comes out of it.
+        post_norm = self.architecture.blocks[0].post_norm or self.trains_table
+        object.__setattr__(
+            self, "formats", _formats(self.precision, self.deepspeed, self.lora, post_norm, self.quantized)
+        )
 
     @property
     def deepspeed(self) -> bool:
@@ -150,8 +175,23 @@ class Workload:
         return self.lora_rank > 0
 
     @property
+    def quantized(self) -> bool:
+        """The base is held in fewer bits than it computes in."""
+        return self.lora and self.base_precision in ("nf4", "int8")
+
+    @property
     def adapter_parameters(self) -> int:
-        return lora_parameters(self.architecture, self.lora_rank, self.lora_targets) if self.lora else 0
+        """All that trains beside a frozen base: adapters, DoRA's magnitudes, and modules that are trained whole."""
+        if not self.lora:
+            return 0
+        adapters = lora_parameters(self.architecture, self.lora_rank, self.lora_targets)
+        magnitudes = magnitude_parameters(self.architecture, self.lora_targets) if self.dora else 0
+        return adapters + magnitudes + module_parameters(self.architecture, self.modules_to_save)
+
+    @property
+    def trains_table(self) -> bool:
+        """The token table or the head is trained beside adapters."""
+        return self.lora and any(is_table(name) for name in self.modules_to_save)
 
     @property
     def trainable_parameters(self) -> int:

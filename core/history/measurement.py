@@ -161,6 +161,8 @@ class Measurement:
     clipping: bool | None = None
     tf32: bool | None = None
     """TF32 matrix products on a GPU for what is in fp32."""
+    base_precision: str = "none"
+    """Of the frozen base of adapters."""
     packed: bool | None = None
     """Rows end to end (data.packing); lines that say nothing of it are of rows that were padded."""
     data: str = ""
@@ -292,7 +294,7 @@ def same_model(measurement: Measurement, work: Workload) -> bool:
         bool(work.model_config)
         and measurement.machine.startswith(f"{work.device}:")
         and measurement.model == model_digest(work.model_config)
-        and _same(measurement, work, "task precision attention strategy offload world_size lora_targets")
+        and _same(measurement, work, "task precision base_precision attention strategy offload world_size lora_targets")
         and (measurement.lora_rank > 0) == work.lora
     )
 

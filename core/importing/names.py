@@ -119,12 +119,17 @@ TRAINER: Mapping[str, Rule] = {
             mark(
                 "Python code that comes with a model runs only where you say so: --set model.trust_remote_code=true."
             ): "trust_remote_code",
-            mark("The adapters of trainwiz have no such setting."): "use_rslora use_dora lora_bias bias "
-            "lora_modules_to_save modules_to_save fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern "
+            mark(
+                "4 bits are NF4 with double quantisation, and products are in the precision of the run."
+            ): "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage "
+            "use_bnb_nested_quant use_nested_quant double_quantization quantization_type quantization_method",
+            mark(
+                "The adapters of trainwiz have no such setting."
+            ): "lora_bias bias fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern "
             "layers_to_transform rank_pattern alpha_pattern exclude_modules inference_mode lora_target_parameters "
             "target_parameters peft_version auto_mapping megatron_config megatron_core loftq_config revision "
             "layer_replication runtime_config eva_config corda_config trainable_token_indices use_qalora "
-            "qalora_group_size alora_invocation_tokens arrow_config ensure_weight_tying peft_use_rslora peft_use_dora",
+            "qalora_group_size alora_invocation_tokens arrow_config ensure_weight_tying",
             mark("It only switches DeepSpeed on; which stage and what else, a DeepSpeed file says."): "use_deepspeed",
             mark("trainwiz trains and evaluates; it makes no predictions for a test set."): "test_file "
             "max_predict_samples dataset_test_split test_size",
@@ -243,6 +248,8 @@ _SAME: Mapping[str, str] = {
     "lora_r": "lora_rank lora_dim peft_lora_r",
     "lora_alpha": "peft_lora_alpha",
     "lora_dropout": "peft_lora_dropout lora_dropout_p",
+    "adapter_name_or_path": "lora_model_dir adapter_path lora_path peft_model_path",
+    "modules_to_save": "lora_modules_to_save additional_target",
     "lora_target_modules": "lora_target lora_targets target_modules lora_target_module",
     "finetuning_type": "peft_type adapter peft_method train_type sft_type tuner_type",
     "use_flash_attn": "use_flash_attention use_flash_attention_2 use_flash_attn_2 flash_attn enable_flash_attn "

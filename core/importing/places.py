@@ -41,6 +41,7 @@ EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
 OTHER_STRATEGY = mark("The strategy beside it does not count steps.")
 SHARE = mark("It is a share of all steps, and how many there are is not said.")
 SHARE_OF_ROWS = mark("It is a share of the rows; a run holds out a number of them (data.validation_rows).")
+BASE = "engine.base_precision"
 NO_ADAPTERS = mark("No adapters are asked for.")
 NO_SCHEDULE = mark(
     "{name}: trainwiz has no schedule {kind}, so the rate falls linearly; training.schedule takes {known}."
@@ -51,9 +52,6 @@ NO_OPTIMIZER = mark(
     "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer takes {known}."
 )
 SHARDS_LESS = mark("{name}: {option} shards less than trainwiz's FSDP, which shards weights, gradients and optimizer.")
-QUANTIZES_NOT = mark(
-    "{name}: trainwiz does not quantise the base weights, so the plan needs more memory than the file meant."
-)
 PACKED = mark(
     "{name}: rows lie end to end and each sees itself alone (data.packing); a step counts rows here, and packed sequences "
     "in the program that it is from: check the effective batch."
@@ -290,7 +288,7 @@ def _method(imported: Imported, setting: Setting) -> None:
         raise LeftOut(mark("trainwiz trains all weights or LoRA adapters."))
     imported.map(setting, "peft.method", "lora" if "lora" in name else "none")
     if name == "qlora":
-        imported.say(setting, "not_quantized", QUANTIZES_NOT)
+        imported.map(setting, BASE, "nf4")
 
 
 def wants_adapters(imported: Imported) -> bool:
@@ -330,11 +328,21 @@ def _every_layer(value: Any) -> list[str]:
 
 
 def _quantized(imported: Imported, setting: Setting) -> None:
+    """load_in_4bit, use_8bit, quantization_bit: 4, q_lora."""
     value = str(setting.value).strip()
     if value not in ("4", "8") and (value in ("16", "32") or not yes_or_no(value)):
         raise LeftOut(table.OFF)
-    imported.drop(setting, mark("trainwiz trains on weights in bf16 or fp16; it does not quantise them."))
-    imported.say(setting, "not_quantized", QUANTIZES_NOT)
+    if setting.name != "q_lora" and not wants_adapters(imported):
+        raise LeftOut(NO_ADAPTERS)
+    imported.map(setting, BASE, "int8" if value == "8" or "8" in setting.name else "nf4")
+    imported.values.setdefault("peft.method", "lora")
+
+
+def _saved_modules(value: Any) -> list[str]:
+    names = text_list(value)
+    if not names:
+        raise LeftOut(table.OFF)
+    return names
 
 
 # The data.
@@ -453,6 +461,10 @@ SPECIAL: Mapping[str, Place] = {
     "lora_alpha": _of_adapters("peft.alpha", decimal_number),
     "lora_dropout": _of_adapters("peft.dropout", decimal_number),
     "lora_target_modules": _of_adapters("peft.targets", _targets),
+    **dict.fromkeys(("use_rslora", "peft_use_rslora"), _of_adapters("peft.rslora", yes_or_no)),
+    **dict.fromkeys(("use_dora", "peft_use_dora"), _of_adapters("peft.dora", yes_or_no)),
+    "adapter_name_or_path": _of_adapters("peft.adapter", name_value),
+    "modules_to_save": _of_adapters("peft.modules_to_save", _saved_modules),
     "lora_target_linear": _of_adapters("peft.targets", _every_layer),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _quantized),
     **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),

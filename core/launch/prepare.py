@@ -79,6 +79,8 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
         copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
     if copy.model.chat_template not in (None, *TEMPLATES):
         copy.model.chat_template = _moved(str(copy.model.chat_template), folder)
+    if copy.peft.adapter is not None:
+        copy.peft.adapter = _moved(copy.peft.adapter, folder)
     if copy.engine.deepspeed_file is not None:
         copy.engine.deepspeed_file = DEEPSPEED_JSON
     return copy
@@ -118,6 +120,8 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
         yield _need("model.tokenizer", str(model.tokenizer), folder)
     if model.chat_template not in (None, *TEMPLATES):
         yield Needed("model.chat_template", str(model.chat_template), "path")
+    if config.peft.adapter is not None:
+        yield Needed("peft.adapter", config.peft.adapter, "path")
 
 
 def _need(key: str, name: str, folder: Path) -> Needed:

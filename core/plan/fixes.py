@@ -17,6 +17,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
 from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
+from trainwiz.core.plan.quantized import ALONE, BASE
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, smaller_than, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, GPU_CEILING, MICRO
@@ -140,6 +141,8 @@ def _ways(plan: Plan, work: Workload) -> Iterator[Idea]:
 
 def _fit(plan: Plan, work: Workload) -> int:
     """NOT_AT_ALL, PERHAPS or SAFELY: one sequence at once, on the device and in host RAM."""
+    if work.quantized and (work.strategy not in ALONE or work.offload != "none"):
+        return NOT_AT_ALL
     if _host_bytes(plan, work) > (plan.memory.host_ram_capacity_bytes or inf):
         return NOT_AT_ALL
     verdict = _smallest(plan, work).verdict(plan.share_bytes)
@@ -186,6 +189,13 @@ def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
         ),
         (not work.checkpointing and has_checkpointing(plan.model_type), tr("checkpointing"), {CHECKPOINTING: True}),
     ]
+    settings.append(
+        (
+            work.lora and not work.quantized and work.device == "cuda" and plan.config.model.init == "pretrained",
+            tr("the frozen base in 4 bits (QLoRA)"),
+            {BASE: "nf4"},
+        )
+    )
     kinds = [[Idea(words, changes)] for usable, words, changes in settings if usable]
     states = _of_the_states(plan, work)
     return [*kinds, states] if states else kinds
@@ -193,7 +203,7 @@ def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
 
 def _of_the_states(plan: Plan, work: Workload) -> list[Idea]:
     """Smaller states of the optimizer, and engines that share states out among cards or keep them in host RAM."""
-    if work.device != "cuda":
+    if work.device != "cuda" or work.quantized:
         return []
     ideas = [*_of_the_optimizer(plan, work), *_sharded(plan, work)]
     if work.offload == "all":
@@ -333,7 +343,7 @@ def _smaller_models(plan: Plan, work: Workload) -> list[Fix]:
 
 
 FIELDS = {
-    CHECKPOINTING: "checkpointing", PRECISION: "precision", ATTENTION: "attention", OPTIMIZER: "optimizer",
+    CHECKPOINTING: "checkpointing", BASE: "base_precision", PRECISION: "precision", ATTENTION: "attention", OPTIMIZER: "optimizer",
     OFFLOAD: "offload", CHUNK: "loss_chunk",
 }  # fmt: skip
 """Settings that a Workload holds as they are."""
@@ -398,7 +408,13 @@ def find_headroom(plan: Plan) -> tuple[Fix, ...]:
     if plan.config.mode.kind != "train":
         return ()
     found = [_larger(plan, work, share), _without_checkpointing(plan, work)]
-    fitting = [fix for fix in found if fix is not None and fix.after.memory.verdict == "fits"]
+    fitting = [
+        fix
+        for fix in found
+        if fix is not None and fix.after.memory.verdict == "fits"
+        # With a larger batch the plan may hold the base in 4 bits, which is no use of what is free.
+        and fix.after.config.engine.base_precision == plan.config.engine.base_precision
+    ]  # fmt: skip
     return tuple(sorted(fitting, key=lambda fix: fix.time))
 
 

@@ -21,6 +21,7 @@ from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_labe
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
+from trainwiz.core.plan.adapter_file import with_adapter
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
@@ -41,7 +42,7 @@ from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 OF_THE_WORKLOAD = (
     "task", "micro_batch", "accumulation", "world_size", "length", "precision", "attention", "checkpointing", "optimizer",
-    "strategy", "offload", "lora_rank", "loss_chunk", "padded", "lora_dropout", "label_smoothing", "clipping",
+    "strategy", "offload", "lora_rank", "base_precision", "loss_chunk", "padded", "lora_dropout", "label_smoothing", "clipping",
 )  # fmt: skip
 
 
@@ -247,13 +248,13 @@ def gather_config(
     from trainwiz.core.data.columns import detect_columns
     from trainwiz.core.export.deepspeed import settled_by_file
 
-    config = build_config(profile, request.overrides, request.name)
+    config, of_adapter = with_adapter(build_config(profile, request.overrides, request.name))
     model, findings = resolve_model(config.model, online=True)
     config = with_run_name(with_init(with_task_of(config, model), model), profile)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = resolve_model(moded.model, online=True)
-    findings = (*findings, *subject_findings(moded, model))
+    findings = (*findings, *of_adapter, *subject_findings(moded, model))
     moded = settled_by_file(moded)
     template = TemplateChoice(moded, model)
     moded = template.chosen(detect_columns(moded, has_template=template.is_there))

@@ -101,7 +101,7 @@ _READING_ORDER = """
     batch.sequence_length batch.target_length peft.method peft.rank peft.targets training.max_steps training.epochs
     training.learning_rate training.schedule training.final_learning_rate training.warmup training.loss_mean
     batch.micro_batch_size batch.gradient_accumulation_steps engine.device engine.processes engine.precision engine.tf32
-    engine.attention engine.checkpointing engine.optimizer engine.strategy engine.offload engine.compile
+    engine.base_precision engine.attention engine.checkpointing engine.optimizer engine.strategy engine.offload engine.compile
     engine.process_timeout_s data.workers data.prefetch data.pin_memory data.streaming data.concatenate
     data.arrange_by_length data.group_by_length data.pad_to_multiple_of data.packing data.validation_rows
     checkpoint.every_steps checkpoint.keep evaluation.every_steps evaluation.metric evaluation.generation_length

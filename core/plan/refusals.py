@@ -26,7 +26,8 @@ from trainwiz.core.plan.engine import (
     STRATEGY,
     torch_misses_gpu,
 )
-from trainwiz.core.plan.result import Plan, WayOut
+from trainwiz.core.plan.quantized import base_findings, base_refusals
+from trainwiz.core.plan.result import Plan, Refusal, WayOut
 from trainwiz.core.plan.tasks import PLANNED_ONLY
 from trainwiz.core.plan.words import aside, counted, gib
 from trainwiz.core.text import plain_text
@@ -34,15 +35,11 @@ from trainwiz.core.text import plain_text
 PRECISION, ATTENTION, GPUS, COMPILE = "engine.precision", "engine.attention", "engine.gpus", "engine.compile"
 
 
-Refusal = tuple[object, str, str, str, tuple[WayOut, ...]]
-"""Whether it is due, its code, the key, the sentence, and ways out."""
-
-
 def refusals(plan: Plan) -> Iterator[Finding]:
     """What a change of a plan must not meet anew."""
-    for table in (_scope, _sharing, _reporters, _task, _generation, _best, _libraries, _of_the_model):
+    for table in (_scope, _sharing, _reporters, _task, _generation, _best, _libraries, _of_the_model, base_refusals):
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
-    for judge in (_warnings, _compile, _precision, _attention, _rate):
+    for judge in (_warnings, _compile, _precision, _attention, _rate, base_findings):
         yield from judge(plan)
 
 

@@ -26,7 +26,7 @@ from trainwiz.core.plan.words import gib, listed
 LENGTH, TARGET = "batch.sequence_length", "batch.target_length"
 SAME_BATCH = 0.02
 """Of the effective batch; further off it is another training."""
-TO_INSTALL = {"deepspeed_missing": "DeepSpeed"}
+TO_INSTALL = {"deepspeed_missing": "DeepSpeed", "bitsandbytes_missing": "bitsandbytes"}
 """Errors that do not speak against a fix: what is missing can be had."""
 
 

@@ -15,7 +15,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
+from trainwiz.core.plan import engine, loading, quantized, rows, sizes, tasks, times, workload
 from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
 from trainwiz.core.plan.result import Plan
@@ -221,7 +221,7 @@ class Step:
     again: str = ""
 
 
-_WORKLOAD = "architecture data devices evidence engine adapters rounding strategy batch"
+_WORKLOAD = "architecture data devices evidence engine method adapters rounding strategy base batch"
 """What a Workload is made of."""
 
 STEPS: tuple[Step, ...] = (
@@ -232,19 +232,23 @@ STEPS: tuple[Step, ...] = (
     Step("engine", engine.resolve_engine, "machine devices model.architecture",
          "engine.device engine.precision engine.tf32 engine.attention engine.processes engine.cpu_threads",
          again="engine.checkpointing"),
-    Step("rates", tasks.resolve_rates, "architecture model.architecture",
+    Step("method", quantized.resolve_method, "architecture based_on devices engine", "peft.method"),
+    Step("rates", tasks.resolve_rates, "architecture method model.architecture",
          "training.learning_rate training.final_learning_rate training.schedule training.warmup"),
     Step("reopen", reopen_for_processes, "based_on devices mean_length", "",
          again="batch.target_samples batch.micro_batch_size batch.gradient_accumulation_steps data.workers"),
-    Step("adapters", tasks.resolve_task, "",
-         "batch.target_length data.concatenate peft.targets peft.alpha evaluation.generation_length evaluation.metric"),
+    Step("adapters", tasks.resolve_task, "method",
+         "batch.target_length data.concatenate peft.targets peft.rank peft.alpha evaluation.generation_length evaluation.metric"),
     Step("rounding", sizes.resolve_rounding, "data devices engine adapters", "data.pad_to_multiple_of"),
     Step("target", tasks.resolve_target, "counted reopen", "batch.target_samples"),
     Step("strategy", engine.resolve_strategy,
-         "architecture data devices evidence machine engine adapters rounding reopen model.architecture",
+         "architecture data devices evidence machine engine method adapters rounding reopen model.architecture",
          "engine.strategy engine.offload engine.optimizer model_config", again="findings"),
+    Step("base", quantized.resolve_base,
+         "architecture data devices evidence machine engine adapters method rounding strategy model.architecture",
+         "engine.base_precision"),
     Step("batch", sizes.resolve_sizes,
-         "architecture data devices evidence engine adapters rounding strategy target reopen counted mean_length",
+         "architecture data devices evidence engine method adapters rounding strategy base target reopen counted mean_length",
          "solution batch.micro_batch_size batch.gradient_accumulation_steps engine.checkpointing"),
     Step("mean", engine.resolve_loss_mean, "model.architecture", "training.loss_mean"),
     Step("order", rows.resolve_arrangement, "data devices adapters rounding batch mean", "data.arrange_by_length"),

@@ -202,6 +202,10 @@ def resolve_task(plan: Plan) -> None:
     if plan.get("peft.method") == "lora":
         if not plan.get("peft.targets"):
             plan.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, as QLoRA found best"))
+        if "peft.rank" not in plan.config.origins:
+            plan.put(
+                "peft.rank", plan.get("peft.rank"), tr("with every layer adapted a higher one gains little (QLoRA)")
+            )
         plan.resolve("peft.alpha", 2.0 * int(plan.get("peft.rank")), tr("twice the rank"))
     if plan.get("evaluation.generate"):
         half, whole = tr("half of a sequence: the prompt has the rest"), tr("as long as the longest target")

@@ -14,6 +14,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.host import LOG_BYTES, HostNeeds, disk_needs, host_ram
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, unknown_memory, worse_verdict
+from trainwiz.core.estimate.quantized import loaded_bytes
 from trainwiz.core.estimate.states import optimizer_bytes, states_of
 from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.language import tr
@@ -48,6 +49,7 @@ def workload_of(plan: Plan, *, evaluates: bool = False) -> Workload | None:
         accumulation=get("batch.gradient_accumulation_steps") or 1,
         world_size=devices.world_size,
         precision=get("engine.precision"),
+        base_precision=(get("engine.base_precision") or "none") if rank else "none",
         attention=get("engine.attention"),
         checkpointing=bool(get("engine.checkpointing")),
         optimizer=get("engine.optimizer"),
@@ -56,6 +58,8 @@ def workload_of(plan: Plan, *, evaluates: bool = False) -> Workload | None:
         lora_rank=rank,
         lora_targets=lora_targets(architecture, get("peft.targets")) if rank else (),
         lora_dropout=bool(rank and get("peft.dropout")),
+        dora=bool(rank and get("peft.dora")),
+        modules_to_save=tuple(get("peft.modules_to_save")) if rank else (),
         loss_chunk=get("training.loss_chunk"),
         device=devices.device,
         eval_micro_batch=(get("batch.eval_micro_batch_size") or 0) if evaluates else 0,
@@ -177,6 +181,8 @@ def host_needs(
         parameters = work.architecture.parameters
         # A frozen base is read in the format that it is kept in.
         weights_bytes = (work.formats.weights if work.lora else 4) * parameters
+        if work.quantized and config.model.init == "pretrained":
+            weights_bytes = loaded_bytes(work)
         offloaded_bytes = states_of(work).host
         # What the first process holds to write it: the weights; with FSDP, whose checkpoints are whole, the optimizer's
         # states of all processes as well, after them.
@@ -184,6 +190,9 @@ def host_needs(
         if work.strategy == "fsdp":
             states_bytes = int(work.trainable_parameters * optimizer_bytes(work.optimizer, SINGLE))
             saved_bytes = max(saved_bytes, states_bytes)
+        if work.quantized and config.peft.merge:
+            # The base is read back, for adapters are added to its own numbers.
+            saved_bytes = max(saved_bytes, parameters * work.formats.weights)
     return HostNeeds(
         processes=devices.processes,
         on_gpu=devices.device != "cpu",

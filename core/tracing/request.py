@@ -23,7 +23,7 @@ from trainwiz.core.text import parse_json, plain_text
 
 # What a trace depends on besides its request: versions of libraries and of the traced code. Without importing either.
 
-LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+LIBRARIES = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
 TRACED_CODE = ("estimate/trace", "training")
 """Folders of trainwiz.core: the tracer, and the training that it traces."""
 FORMAT = "1"
@@ -60,6 +60,8 @@ def _code_digest() -> str:
 
 TraceTier = Literal["layers", "full"]
 """`layers` traces shallow versions of the model and extends them; `full` all of it, with the allocator replayed."""
+LISTS = ("lora_targets", "modules_to_save")
+"""Parts of a request that are lists in JSON."""
 MOST_ACCUMULATION = 2
 """More micro-batches add nothing: the second already meets the gradients of the first."""
 
@@ -99,6 +101,10 @@ class TraceRequest:
     """DeepSpeed holds and computes everything in the half format by itself, without autocast, adapters too."""
     padded: bool = True
     """Rows of a batch are filled up to the longest, so that models make a mask."""
+    dora: bool = False
+    modules_to_save: tuple[str, ...] = ()
+    base_precision: str = "none"
+    """Of the frozen base of adapters: "nf4", "int8", or "none" for that of the rest."""
 
     @classmethod
     def of(cls, work: Workload) -> TraceRequest | None:
@@ -115,11 +121,11 @@ class TraceRequest:
         return cls(**{**same, **special})
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "lora_targets": list(self.lora_targets)}
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in LISTS}}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TraceRequest:
-        return cls(**{**values, "lora_targets": tuple(values["lora_targets"])})
+        return cls(**{**values, **{name: tuple(values.get(name, ())) for name in LISTS}})
 
     def key(self, versions: dict[str, str]) -> str:
         """Name of its place in the cache: a digest of the request and of the libraries that are traced."""

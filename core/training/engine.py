@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import time
 import warnings
@@ -172,8 +173,10 @@ def name_blocks(trainer: Trainer) -> None:
 
 
 def numbers_in(parameter: torch.nn.Parameter) -> int:
-    """Numbers of the whole parameter. ZeRO-3 leaves an empty one behind and notes how many it stands for."""
-    return int(getattr(parameter, "ds_numel", parameter.numel()))
+    """Numbers of the whole parameter. ZeRO-3 leaves an empty one behind and notes how many it stands for; bitsandbytes
+    packs two into a byte and notes their shape."""
+    packed = getattr(parameter, "quant_state", None)
+    return math.prod(packed.shape) if packed is not None else int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def shared_by_zero3(parameters: Iterable[torch.nn.Parameter]) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import PeftModel
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.engine import forward_needs_all
+from trainwiz.core.training.quantized import is_quantized, quantize
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from trainwiz.core.training.weights import (
     MODEL_CLASSES,
@@ -80,7 +84,8 @@ def build_model(
             )
         base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer))
         _check(base, tokenizer)
-        return with_adapters(base, config, checkpoint)
+        begun = None if config.peft.adapter is None else folder / at_home(Path(config.peft.adapter))
+        return with_adapters(base, config, checkpoint or begun)
     if checkpoint is not None:
         model = load_weights(str(checkpoint), config, tr("the checkpoint"), whole=True)
     else:
@@ -89,9 +94,15 @@ def build_model(
     return model
 
 
-def random_model(config: RunConfig) -> PreTrainedModel:
-    """The model that `build_model` makes, with random weights and nothing read or saved: for measuring. Raises UsageError."""
-    base = _from_scratch(config, None)
+def random_model(config: RunConfig, device: torch.device) -> PreTrainedModel:
+    """The model that `build_model` makes, with random weights and nothing read or saved: for measuring. Raises UsageError.
+
+    A large one is filled with random numbers on the `device`, where that is quick, unless it is there in fewer bits.
+    """
+    with nullcontext() if is_quantized(config) else device:
+        base = _from_scratch(config, None)
+    if is_quantized(config):
+        quantize(base, config, device)
     return base if config.peft.method == "none" else with_adapters(base, config, None)
 
 
@@ -107,7 +118,8 @@ def may_skip_weights(model: PreTrainedModel) -> bool:
 
 def _base(config: RunConfig, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:
     if config.model.init == "pretrained":
-        return load_weights(name_of_weights(config, folder), config, tr("the model"))
+        name, quantized = name_of_weights(config, folder), is_quantized(config)
+        return load_weights(name, config, tr("the model"), quantized=quantized)
     return _from_scratch(config, tokenizer)
 
 
@@ -163,7 +175,9 @@ def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig) -> 
         _save(trainer, folder.adapter)
         if trainer.is_world_process_zero():
             partial = _partial(folder.final_model)
-            whole = _adapted_base(folder, config) if forward_needs_all(model) else model
+            # Adapters are added to weights in 16 bits: in fewer the sum would be rounded to them again.
+            apart = forward_needs_all(model) or is_quantized(config)
+            whole = _adapted_base(folder, config) if apart else model
             merged(whole).save_pretrained(str(partial))
             if trainer.processing_class is not None:
                 trainer.processing_class.save_pretrained(str(partial))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -157,10 +156,9 @@ def probe_parts(
     config: RunConfig, folder: Path, order: ProbeOrder, device: torch.device, say: Callable[..., None]
 ) -> TaskParts:
     """Rows that cannot be read here are generated; `say` is told so. Raises UsageError for a model that cannot be built."""
-    # A large model is filled with random numbers where that is quick; ZeRO-3 shares it out while it is made.
-    on_device = device if device.type == "cuda" and not uses_deepspeed(config) else nullcontext()
-    with on_device:
-        model = random_model(config)
+    # ZeRO-3 shares a model out while it is made.
+    on_device = device.type == "cuda" and not uses_deepspeed(config)
+    model = random_model(config, device if on_device else torch.device("cpu"))
     rows: RowDataset | None = None
     padding = 0
     if order.rows == "data":

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from accelerate import PartialState
+from peft import LoraConfig, PeftConfig, PeftModel, TaskType, get_peft_model, set_peft_model_state_dict
+from peft.utils import load_peft_weights
 from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.catalog.model_config import TEXT_CLASSES
 from trainwiz.core.catalog.models import resolve_model
@@ -26,6 +28,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
 from trainwiz.core.training.process import rank_of_this_process
+from trainwiz.core.training.quantized import is_quantized, norms_in_single, quantization
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -106,10 +109,13 @@ def name_of_weights(config: RunConfig, folder: Path) -> str:
     return str(spec.path) if spec.path is not None and spec.path.is_dir() else spec.hub_id or spec.name
 
 
-def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False) -> PreTrainedModel:
+def load_weights(
+    name: str, config: RunConfig, what: str, *, whole: bool = False, quantized: bool = False
+) -> PreTrainedModel:
     """The model of the task with the weights of `name` (a folder or hub id).
 
-    `whole` refuses weights that do not fill every tensor of the model. Raises UsageError with `what` it is.
+    `whole` refuses weights that do not fill every tensor of the model. `quantized` holds them as engine.base_precision
+    says, on the device that trains. Raises UsageError with `what` it is.
     """
     offline = is_offline()
     # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
@@ -131,11 +137,14 @@ def load_weights(name: str, config: RunConfig, what: str, *, whole: bool = False
             weights_only=True,
             output_loading_info=True,
             **loading_options(config),
+            **(quantization(config) if quantized else {}),
         )
     except UsageError:
         raise
-    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, pickle.UnpicklingError) as error:
         raise _cannot_load(name, what, error) from error
+    if quantized:
+        norms_in_single(model, config)
     missing = sorted(report["missing_keys"])
     of_head = [key for key in missing if NEW_HEAD.search(key)]
     if missing and (whole or len(of_head) < len(missing)):
@@ -187,7 +196,8 @@ def base_of_run(
     """The base that the adapters sit on: pretrained weights, or RUN/base_model.
 
     A base from scratch exists nowhere else, so the first process saves it there before the first
-    step, in the type that it is held in. A resumed run loads it back. Raises UsageError.
+    step, in the type that it computes in. A resumed run loads it back; so does the first one where it is held in
+    fewer bits, so that both quantise the same numbers. Raises UsageError.
     """
     saved = RunFolder(folder.resolve()).base_model
     if config.model.init == "pretrained":
@@ -210,24 +220,32 @@ def base_of_run(
                     name=checkpoint.name,
                 ),
             )
-        base = load_weights(str(saved), config, tr("the base of the adapters"), whole=True)
     else:
         base = build()
         with gathered(base):
             if rank_of_this_process() == 0:
                 _save_once(base, saved)
+        PartialState().wait_for_everyone()
+    if checkpoint is not None or is_quantized(config):
+        what = tr("the base of the adapters")
+        base = load_weights(str(saved), config, what, whole=True, quantized=is_quantized(config))
     base.config._name_or_path = base.name_or_path = str(saved)
     return base
 
 
 def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | None) -> PreTrainedModel:
-    """`base`, frozen, with trainable adapters in float32 (Hu et al. 2021): new ones, or those of the checkpoint."""
+    """`base`, frozen, with trainable adapters in float32 (Hu et al. 2021): new ones, or those of the checkpoint,
+    which is a folder of adapters as peft saves them."""
     model: Any
     if checkpoint is None:
-        model = get_peft_model(base, lora_config(base, config))
+        model = in_single(get_peft_model(base, lora_config(base, config)), config)
     else:
         try:
-            model = PeftModel.from_pretrained(base, str(checkpoint), is_trainable=True)
+            adapters = PeftConfig.from_pretrained(str(checkpoint))
+            adapters.inference_mode = False
+            # In fp32 before they are filled: peft makes what is trained whole as the base is held, which would round it.
+            model = in_single(get_peft_model(base, adapters), config)
+            set_peft_model_state_dict(model, load_peft_weights(str(checkpoint), device="cpu"))
         except (OSError, ValueError, RuntimeError) as error:
             detail = str(error).splitlines()[0].rstrip(".")
             raise usage_error(
@@ -238,6 +256,15 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
     # On "auto" each save asks the hub whether the vocabulary was changed.
     object.__setattr__(model, "save_pretrained", partial(model.save_pretrained, save_embedding_layers=False))
     return model  # type: ignore[no-any-return]
+
+
+def in_single(model: Any, config: RunConfig) -> Any:
+    """`model` with all that trains in fp32, under mixed precision: GradScaler refuses gradients in fp16."""
+    if config.engine.precision != "bf16-true":
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+    return model
 
 
 def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
@@ -270,6 +297,11 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
         lora_alpha=peft.alpha if peft.alpha is not None else 2 * peft.rank,  # type: ignore[arg-type]
         lora_dropout=peft.dropout,
         target_modules=targets,
+        use_rslora=peft.rslora,
+        use_dora=peft.dora,
+        modules_to_save=peft.modules_to_save or None,
+        # One copy where the head is the token table.
+        ensure_weight_tying=bool(peft.modules_to_save) and bool(getattr(base.config, "tie_word_embeddings", False)),
         fan_in_fan_out=any(isinstance(base.get_submodule(name), Conv1D) for name in linear),
         bias="none",
     )

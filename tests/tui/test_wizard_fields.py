@@ -44,7 +44,18 @@ NO_FIELD = {
 """Settings without a field, each with its reason."""
 TRAINING_FIELDS = [spec for spec in FIELDS if spec.step == TRAINING]
 OF_TEXT = {"peft", "tokenizer", "target_column", "generate", "label_smoothing"}
-OF_ADAPTERS = {"lora_rank", "lora_targets", "lora_alpha", "lora_dropout", "merge"}
+OF_ADAPTERS = {
+    "base_precision",
+    "rslora",
+    "dora",
+    "modules_to_save",
+    "adapter",
+    "lora_rank",
+    "lora_targets",
+    "lora_alpha",
+    "lora_dropout",
+    "merge",
+}
 OF_TARGETS = {"target_length", "source_language", "target_language"}
 OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
 OF_PROTEINS = {"mask_probability"}
@@ -98,7 +109,13 @@ def test_fields_follow_the_task_and_the_adapters() -> None:
     assert applying(seq2seq) == always | OF_TEXT | OF_TARGETS | OF_GENERATION
     assert applying(plan_for(task="causal-lm", peft__method="lora")) >= OF_ADAPTERS
     # No field is without a plan that it means something to: one of text, of two machines, on GPUs, of a dev run.
-    values = {"engine__device": "cuda", "engine__nodes": 2, "evaluation__generate": True, "mode__kind": "dev-run"}
+    values = {
+        "engine__device": "cuda",
+        "engine__nodes": 2,
+        "evaluation__generate": True,
+        "mode__kind": "dev-run",
+        "peft__method": "lora",
+    }
     several = plan_for(task="seq2seq", **values)
     several = replace(several, batch=replace(several.batch, world_size=2))
     causal = applying(plan_for(task="causal-lm"))

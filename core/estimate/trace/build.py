@@ -11,6 +11,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import ProblemCode, TraceRequest
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
+from trainwiz.core.training.quantized import quantize
 from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
 from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, AutoModelForSequenceClassification, Trainer
 from transformers.initialization import no_init_weights
@@ -27,6 +28,10 @@ class CannotTrace(Exception):
 
 # The model of a request as training builds it, without weights.
 
+SCALED, NF4_VALUES = 64, 16
+"""Weights that share a scale in NF4, and the values that 4 bits stand for."""
+BLOCK = 256
+"""Numbers that share a scale in bitsandbytes' 8 bits: of Adam, and of the scales of NF4."""
 HALF_FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "bf16-true": torch.bfloat16}
 
 
@@ -40,6 +45,9 @@ def build_traced_model(request: TraceRequest) -> Any:
             base = kind.from_config(architecture, **loading_options(config))
         # Left out with the rest.
         base.tie_weights()
+        if request.base_precision != "none":
+            quantize(base, config, packed=pack_without_numbers)
+            without_outliers(base)
         model: Any = with_adapters(base, config, None) if request.lora_rank else base
         if is_all_half(request):
             model.to(HALF_FORMATS[request.precision])
@@ -49,11 +57,59 @@ def build_traced_model(request: TraceRequest) -> Any:
         model.train()
         if request.checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    except ImportError as error:
+        raise CannotTrace("unsupported", tr("A library is missing here: {reason}.", reason=said_by(error))) from error
     except UsageError as error:
         raise CannotTrace("unsupported", error.findings[0].message) from error
     except Exception as error:
         raise _cannot_build(request, architecture, error) from error
     return model
+
+
+def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch.nn.Parameter:
+    """What bitsandbytes 0.50 makes of a layer's weights (functional.quantize_4bit, int8_vectorwise_quant): its own kinds of
+    parameters cannot hold fake tensors, and plain ones with the same attributes do as well."""
+    from bitsandbytes.functional import QuantState
+
+    state: Any = QuantState
+    outputs, inputs = weight.shape
+    made: Any
+    if config.engine.base_precision == "int8":
+        made = torch.nn.Parameter(weight.new_empty(outputs, inputs, dtype=torch.int8), requires_grad=False)
+        made.CB, made.SCB, made.has_fp16_weights = made.data, weight.new_empty(outputs, dtype=torch.float32), False
+        return made  # type: ignore[no-any-return]
+    blocks = -(-outputs * inputs // SCALED)
+    second = {"absmax": weight.new_empty(-(-blocks // BLOCK), dtype=torch.float32), "blocksize": BLOCK}
+    scales = state(code=weight.new_empty(BLOCK, dtype=torch.float32), dtype=torch.float32, **second)
+    made = torch.nn.Parameter(weight.new_empty((outputs * inputs + 1) // 2, 1, dtype=torch.uint8), requires_grad=False)
+    made.compress_statistics, made.quant_type = True, "nf4"
+    made.quant_state = state(
+        absmax=weight.new_empty(blocks, dtype=torch.uint8),
+        shape=weight.shape,
+        code=weight.new_empty(NF4_VALUES, dtype=torch.float32),
+        blocksize=SCALED,
+        quant_type="nf4",
+        dtype=weight.dtype,
+        offset=weight.new_empty((), dtype=torch.float32),
+        state2=scales,
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def without_outliers(model: torch.nn.Module) -> None:
+    """How many columns of an input LLM.int8() computes in 16 bits depends on its numbers: a thousandth, here none."""
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "init_8bit_state")]
+    for layer in layers:
+        layer.state.threshold = 0.0
+
+
+def statistics_of(parameter: torch.nn.Parameter) -> list[torch.Tensor]:
+    """The tensors beside a parameter in fewer bits: its scales and tables."""
+    state: Any = getattr(parameter, "quant_state", None)
+    if state is not None:
+        return [state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
+    scales = getattr(parameter, "SCB", None)
+    return [] if scales is None else [scales]
 
 
 def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) -> CannotTrace:
@@ -89,12 +145,18 @@ def run_config(request: TraceRequest) -> RunConfig:
     return RunConfig.model_validate(
         {
             "task": request.task,
-            "engine": {"precision": request.precision, "attention": request.attention},
+            "engine": {
+                "precision": request.precision,
+                "attention": request.attention,
+                "base_precision": request.base_precision,
+            },
             "training": {"loss_chunk": request.loss_chunk},
             "peft": {
                 "method": "lora" if request.lora_rank else "none",
                 "rank": max(1, request.lora_rank),
                 "targets": list(request.lora_targets),
+                "dora": request.dora,
+                "modules_to_save": list(request.modules_to_save),
                 "dropout": 0.1 if request.lora_dropout else 0.0,
             },
         }
@@ -194,8 +256,6 @@ def every_position(labels: torch.Tensor) -> torch.Tensor:
 
 # The optimizer of a request, with the states and temporaries that it has on a GPU.
 
-BLOCK = 256
-"""Elements that share a scale in 8-bit Adam (bitsandbytes)."""
 SMALLEST_8BIT = 4096
 PAGED_FROM = 100_000
 

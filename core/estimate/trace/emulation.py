@@ -265,6 +265,9 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),
         (PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention),
     ]
+    dora: Any = sys.modules.get("peft.tuners.lora.dora")
+    if dora is not None:
+        swaps.append((dora, "dequantize_module_weight", _whole_weight))
     if device == "mps":
         swaps.append((functional, "scaled_dot_product_attention", plain_attention))
     if device == "cuda":
@@ -275,6 +278,10 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
             (functional, "scaled_dot_product_attention", scaled_dot_product(recorder)),
             (torch, "dropout", _dropout),
         ]
+        # Loaded by peft, where it is installed: on a CPU it multiplies 8 bits as 16.
+        eight_bits: Any = sys.modules.get("bitsandbytes.autograd._functions")
+        if eight_bits is not None:
+            swaps.append((eight_bits, "MatMul8bitFp", eight_bits.MatMul8bitLt))
     with ExitStack() as changes:
         changes.enter_context(_quiet())
         if device != "cpu":
@@ -285,12 +292,25 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         yield
 
 
+def _whole_weight(layer: Any) -> Any:
+    """peft knows packed weights by their class, which cannot hold fake tensors."""
+    from bitsandbytes.functional import dequantize_4bit
+
+    weight, state = layer.weight, getattr(layer.weight, "quant_state", None)
+    if state is not None:
+        return dequantize_4bit(weight, state)
+    return weight.float() if weight.dtype == torch.int8 else weight
+
+
+QUIET = ("torch._subclasses.fake_tensor", "transformers", "bitsandbytes.autograd._functions")
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Warnings are about the emulation. Nothing waits for the garbage collector: what it frees and when hangs on how many
     objects were made, here many more than in a real step. The graph of a step has no cycles."""
     collects = gc.isenabled()
-    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
+    loggers = [logging.getLogger(name) for name in QUIET]
     levels = [logger.level for logger in loggers]
     gc.disable()
     try:

@@ -23,6 +23,7 @@ from trainwiz.core.estimate.trace.build import (
     mask_of,
     model_inputs,
     said_by,
+    statistics_of,
 )
 from trainwiz.core.estimate.trace.emulation import attention_of, emulated
 from trainwiz.core.estimate.trace.ledger import (
@@ -41,6 +42,7 @@ from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
+from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.evaluation import StepLoss, batch_sums
 from transformers import GenerationConfig
 
@@ -239,7 +241,8 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
     ledger = tracker.ledger
     parameters = list(model.parameters())
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    for tensor in (*parameters, *model.buffers()):
+    scales = [tensor for parameter in parameters for tensor in statistics_of(parameter)]
+    for tensor in (*parameters, *scales, *model.buffers()):
         ledger.add(tensor, "weights")
     for parameter in trained:
         parameter.register_post_accumulate_grad_hook(lambda tensor: ledger.mark(tensor.grad, "gradients"))
@@ -266,7 +269,7 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         training=training,
         evaluation=ledger.moments(),
         reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and ledger.replayed else None,
-        parameters=sum(parameter.numel() for parameter in parameters),
+        parameters=sum(numbers_in(parameter) for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
         flops=work[0],
         moved_bytes=work[1],

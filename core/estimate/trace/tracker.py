@@ -174,6 +174,37 @@ ONLY_TENSOR, ONLY_STORAGE = 4, 2
 """Uses of a tensor, and of its storage, that nothing but the autograd engine holds, as counted in a dispatch mode."""
 
 
+def _product_of_4_bits(
+    rows: Any, packed: Any, shape: Any, absmax: Any, block: int, kind: str, bias: Any = None, absmax_8bit: Any = None,
+    absmax_code: Any = None, absmax_offset: Any = None,
+) -> Any:  # fmt: skip
+    """As bitsandbytes 0.50 does it on CUDA where there are many rows (backends/cuda/ops.py, _dequant_linear_fallback):
+    below 1,537 of them it may have a kernel that needs no copy of the weights, and the backward pass makes one anyway."""
+    own = torch.ops.bitsandbytes
+    absmax = own.dequantize_blockwise.default(absmax_8bit, absmax, absmax_code, 256, torch.float32) + absmax_offset
+    whole = own.dequantize_4bit.default(packed, absmax, block, kind, shape, rows.dtype)
+    # Composed operations are not taken apart below autograd.
+    flat = (rows if rows.is_contiguous() else rows.clone(memory_format=torch.contiguous_format)).view(-1, shape[1])
+    out = torch.mm(flat, whole.t()) if bias is None else torch.addmm(bias, flat, whole.t())
+    return out.view(*rows.shape[:-1], shape[0])
+
+
+def _product_of_8_bits(
+    rows: Any, weight: Any, row_scales: Any, scales: Any, bias: Any = None, dtype: Any = None
+) -> Any:
+    """The sums in int32, then as numbers."""
+    own = torch.ops.bitsandbytes
+    sums = own.int8_linear_matmul.default(rows, weight)
+    return own.int8_mm_dequant.default(sums, row_scales, scales, dtype=dtype, bias=bias)
+
+
+DEQUANTIZED: dict[str, Callable[..., Any]] = {
+    "bitsandbytes::gemm_4bit": _product_of_4_bits,
+    "bitsandbytes::int8_scaled_mm": _product_of_8_bits,
+}
+"""Operations of bitsandbytes that are several, by what they allocate on CUDA."""
+
+
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts storages, products, bytes moved and kernels while it is entered.
 
@@ -208,6 +239,9 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # A question, not a kernel, and most of what is asked of a fake tensor.
             return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args)
         kwargs = kwargs or {}
+        if func.name() in DEQUANTIZED:
+            with self:
+                return DEQUANTIZED[func.name()](*args, **kwargs)
         packet = func._overloadpacket
         if packet is aten.add and self._accumulates(func, args, kwargs):
             func, packet = aten.add_.Tensor, aten.add_
@@ -265,8 +299,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if packet in VIEWS:
             return
         self.kernels += 1
-        if packet in PRODUCTS:
-            self.flops += 2 * out.numel() * args[PRODUCTS[packet]].shape[-1]
+        if packet in PRODUCTS or packet.__name__ == "int8_linear_matmul":
+            self.flops += 2 * out.numel() * args[PRODUCTS.get(packet, 0)].shape[-1]
         self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, kwargs, out)))
 
 

@@ -71,7 +71,7 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
     above = mistakes({"training.learning_rate": 1e-5, "training.final_learning_rate": 1e-4})
     assert "above the peak" in above[0]
     together = "\n".join(found)
-    assert "'engine.precison' is not a setting. Did you mean engine.precision?" in together
+    assert "'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?" in together
     assert "training.learning_rate" in found[1]
     assert (
         "engine.precision cannot be 'fp17': it takes fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?" in together

@@ -127,9 +127,9 @@ def test_contradictions_are_found() -> None:
 
 
 def test_what_cannot_be_is_said_and_not_replaced_by_a_guess() -> None:
-    imported = read({**BASE, "optim": "lion_8bit", "lr_scheduler_type": "inverse_sqrt", "load_in_4bit": True})
+    imported = read({**BASE, "optim": "lion_8bit", "lr_scheduler_type": "inverse_sqrt"})
     assert not {"engine.optimizer", "training.schedule"} & set(imported.values)
-    assert {"unsupported_optimizer", "unsupported_schedule", "not_quantized"} <= set(codes(imported))
+    assert {"unsupported_optimizer", "unsupported_schedule"} <= set(codes(imported))
     wrong = {"learning_rate": "fast", "max_steps": 1.5, "bf16": "perhaps", "lr_scheduler_kwargs": "x", "seed": [1]}
     imported = read({**BASE, **wrong})
     assert set(unknown(imported)) == set(wrong) and codes(imported).count("bad_value") == len(wrong)
@@ -226,13 +226,12 @@ def test_a_file_of_axolotl() -> None:
         "peft.targets": ["all-linear"], "batch.sequence_length": 2048, "batch.micro_batch_size": 4,
         "batch.gradient_accumulation_steps": 2, "training.epochs": 1.0, "training.learning_rate": 2e-4,
         "training.schedule": "cosine", "training.warmup": 0.1, "engine.optimizer": "adamw_bnb_8bit", "engine.tf32":
-        False, "engine.checkpointing": True, "engine.attention": "flash_attention_2",
+        False, "engine.base_precision": "nf4", "engine.checkpointing": True, "engine.attention": "flash_attention_2",
     }  # fmt: skip
     # What is not understood is named and not guessed; nothing gets the defaults of another program.
     assert set(unknown(imported)) == {"loss_watchdog_threshold"}
     assert {"val_set_size", "bf16", "evals_per_epoch", "wandb_project"} <= names(imported.dropped)
     assert imported.defaults == {}
-    assert "not_quantized" in codes(imported)
     preference = gather.read(AXOLOTL + "rl: dpo\n", "dpo.yml")
     assert "other_training" in codes(preference) and "rl" in unknown(preference)
 
@@ -267,6 +266,21 @@ def test_trl_learns_all_of_a_chat_where_nothing_is_said() -> None:
         for more in ("", ", assistant_only_loss=True")
     )
     assert ("trl_learns_more" in codes(silent), "trl_learns_more" in codes(spoken)) == (True, False)
+
+
+@each(("given", "expected"), [
+    ({"use_peft": True, "load_in_4bit": True, "use_rslora": True}, {"engine.base_precision": "nf4", "peft.rslora": True}),
+    ({"finetuning_type": "lora", "quantization_bit": 8, "use_dora": True}, {"engine.base_precision": "int8", "peft.dora": True}),
+    ({"adapter": "lora", "lora_model_dir": "./out"}, {"peft.method": "lora", "peft.adapter": "./out"}),
+    ({"q_lora": True}, {"engine.base_precision": "nf4", "peft.method": "lora"}),
+    ({"lora_r": 8, "load_in_8bit": True, "lora_modules_to_save": ["embed_tokens", "lm_head"], "bnb_4bit_quant_type": "nf4"},
+     {"engine.base_precision": "int8", "peft.modules_to_save": ["embed_tokens", "lm_head"]}),
+    ({"load_in_4bit": True}, {"engine.base_precision": None}),  # Nothing could train.
+    ({"use_peft": True, "load_in_4bit": False, "modules_to_save": None}, {"engine.base_precision": None, "peft.modules_to_save": None}),
+])  # fmt: skip
+def test_fewer_bits_and_what_trains_beside_adapters(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    imported = read({**BASE, **given})
+    assert {key: imported.values.get(key) for key in expected} == expected and not unknown(imported)
 
 
 # Files with sections of their own.

@@ -27,7 +27,12 @@ CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
     "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}),
     "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}),
     "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}),
-    "pretrained": ("RTX 4090", 1, "mistral-7b", {"target": 32, "task": "causal-lm", "model__init": "pretrained"}),
+    "pretrained": (
+        "RTX 4090",
+        1,
+        "mistral-7b",
+        {"target": 32, "task": "causal-lm", "model__init": "pretrained", "peft__method": "none"},
+    ),
     "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
     "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
     "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 32, "task": "causal-lm", "peft__method": "lora"}),
@@ -167,11 +172,12 @@ IN_RAM, SHARED = ("engine.offload", "all"), ("engine.strategy", "fsdp")
 JOBS: dict[str, tuple[str, int, int, str, dict[str, Any], set[tuple[str, Any]]]] = {
     "7B LoRA on a 4090, from a demo in fp32": ("RTX 4090", 1, 64, "mistral-7b", {**LORA, "engine__precision": "fp32", "micro": 32,
         "target": 64, "length": 64, "engine__checkpointing": False}, {("engine.precision", "bf16"), ("batch.micro_batch_size", 8)}),
-    "13B LoRA on two 3090": ("RTX 3090", 2, 64, "llama-2-13b", {**LORA, "target": 64}, {SHARED}),
+    "13B LoRA on two 3090": ("RTX 3090", 2, 64, "llama-2-13b", {**LORA, "target": 64, "engine__base_precision": "none"},
+        {SHARED, ("engine.base_precision", "nf4")}),
     "1.5B in fp32, at 32 by hand": ("RTX 3060 12GB", 1, 24, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64, "micro": 32,
         "engine__precision": "fp32", "engine__checkpointing": False}, {("engine.precision", "bf16-true")}),
     "ESM-2 3B on a 2080": ("RTX 2080 Super", 1, 128, "esm2-3b", {"target": 64}, {IN_RAM}),
-    "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {"task": "causal-lm", "target": 64, "model__init": "pretrained"},
+    "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {**LORA, "peft__method": "none", "target": 64},
         {("peft.method", "lora"), ("model.name", "qwen2.5-1.5b")}),
 }  # fmt: skip
 """What does not fit, and something of what must be among the remedies."""

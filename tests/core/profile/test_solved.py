@@ -86,7 +86,8 @@ def test_a_solved_profile_keeps_its_promises(name: str) -> None:
     share = made.batch.effective_samples // made.batch.world_size
     larger = [size for size in range(made.batch.micro_batch + 1, share + 1) if share % size == 0]
     for size in larger[:1] if not name.startswith("esm2") else ():
-        beyond = plan_of(profile, batch__micro_batch_size=size, batch__gradient_accumulation_steps=share // size)
+        changes = {"batch__micro_batch_size": size, "batch__gradient_accumulation_steps": share // size}
+        beyond = plan_of(profile, **changes, engine__base_precision="none")
         assert beyond.batch.effective_samples == made.batch.effective_samples and beyond.memory.verdict != "fits"
     # The file is what the command makes of its rows.
     machines, jobs = rows()

@@ -92,7 +92,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         (3, "`gpus` is not a key of a profile in `hardware`. Did you mean gpu?"),
         (4, "`ram: lots` is not a size; write it like 64G."),
         (5, "`num_gpus` must be a whole number of 1 or more."),
-        (8, "'engine.precison' is not a setting. Did you mean engine.precision?"),
+        (8, "'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?"),
         (12, "`name` belongs to one run; it cannot stand in a profile."),
         (9, "engine.strategy cannot be 'zero22': it takes single, ddp, fsdp, zero1, zero2, zero3. Did you mean zero2?"),
         (11, "training.learning_rate cannot be -1: it must be above 0."),

@@ -269,6 +269,16 @@ def test_a_checkpoint_holds_the_adapter_alone_and_resumes_on_the_saved_base_or_i
         build_model(config, checkpoint, tmp_path, tokenizer)
 
 
+def test_a_run_continues_from_an_adapter(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    first = lora("qwen2-tiny", tmp_path / "first", tokenizer)
+    train_a_little(first)
+    first.save_pretrained(tmp_path / "adapter")
+    second = lora("qwen2-tiny", tmp_path / "second", tokenizer, peft__adapter="../adapter")
+    adapters = [{name: value for name, value in one.state_dict().items() if "lora_" in name} for one in (first, second)]
+    assert adapters[0] and all(torch.equal(value, adapters[1][name]) for name, value in adapters[0].items())
+    assert any(parameter.requires_grad for parameter in second.parameters())
+
+
 def test_another_base_moves_the_first_one_aside(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     torch.manual_seed(0)
     first = lora("qwen2-tiny", tmp_path, tokenizer)

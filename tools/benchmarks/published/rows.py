@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.estimate.architecture import is_target
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.workload import Workload
 
@@ -88,12 +89,17 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
     if architecture is None:
         return PublishedRow(**base, left_out=reason)
     assumed: list[str] = []
-    rank = int(values["lora_rank"]) if values["training"] == "lora" else 0
+    rank = int(values["lora_rank"].split(" ")[0]) if values["training"] in ("lora", "qlora") else 0
     targets = _targets(values["lora_targets"]) if rank else ()
+    if values["training"] == "qlora" and targets not in (("all-linear",), ("all", "linear")):
+        targets = tuple(name for name in targets if is_target(name, architecture.linear_names()))
     if rank and not targets:
         targets = attention_projections(architecture)
-    elif rank and targets == ("all-linear",):
+    elif rank and targets in (("all-linear",), ("all", "linear")):
         targets = architecture.linear_names()
+    without_logits = "no logits tensor" in values["notes"]
+    if without_logits:
+        assumed.append("CutCrossEntropy as a loss in slices of 64 tokens")
     work = Workload(
         architecture=architecture,
         micro_batch=int(values["micro_batch"]),
@@ -109,6 +115,8 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
         offload="none",
         lora_rank=rank,
         lora_targets=targets,
+        base_precision="nf4" if values["training"] == "qlora" else "none",
+        loss_chunk=64 if without_logits else None,
         task=TASKS.get(values["task"], "causal-lm" if values["task"].startswith("seq2seq-style") else values["task"]),
         model_config=json.dumps(config, sort_keys=True),
         capability="7.0" if values["gpu"].startswith("V100") else "8.0",
@@ -150,7 +158,9 @@ def _smi(quoted: str) -> int:
 def _not_expressed(values: dict[str, str]) -> str:
     task, optimizer = values["task"], values["optimizer"]
     for wrong, why in (
-        (values["training"] == "qlora", "a base in 4 bits is not trained by this product"),
+        ("gptq" in values["precision"], "a base in GPTQ is not trained by this product"),
+        (values["training"] == "qlora" and values["strategy"] != "single", "a base in 4 bits is not sharded by this product"),
+        (values["training"] == "qlora" and values["architecture"] == "mixtral", "transformers 4 packed its experts; today's holds them in 16 bits"),
         ("vision" in task or "image" in task, "models of images are not trained by this product"),
         (not values["micro_batch"].split(" ")[0].isdigit(), "the batch is not given"),
         (not _length(values), "the lengths are not given"),
@@ -168,6 +178,9 @@ def _not_expressed(values: dict[str, str]) -> str:
 
 def _precision(values: dict[str, str], assumed: list[str]) -> str:
     name = PRECISIONS.get(values["precision"], values["precision"])
+    if values["training"] == "qlora":
+        # Products under autocast over packed weights; litgpt holds adapters and norms in bf16 too.
+        return "bf16-true" if values["framework"] == "litgpt" else "bf16"
     if name == "bf16" and values["training"] == "full" and "swift" in values["framework"]:
         assumed.append("weights in bf16, as swift loads them")
         return "bf16-true"
@@ -189,7 +202,7 @@ def _optimizer(name: str) -> str:
     if "adafactor" in lowered:
         return "adafactor"
     if "8bit" in lowered or "8-bit" in lowered:
-        return "adamw_8bit"
+        return "adamw_bnb_8bit"
     if "adamw_hf" in lowered or "bertadam" in lowered or "fused" in lowered:
         return "adamw_torch_fused"
     return "adamw_torch"
