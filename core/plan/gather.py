@@ -13,7 +13,7 @@ from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.data.lengths import packs_rows
+from trainwiz.core.data.lengths import packs_rows, trains_on_chats
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
@@ -232,8 +232,10 @@ def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profi
         if remedy.changes and (remedy.command is None or remedy.command.startswith("--"))
         else remedy
         for remedy in finding.remedies
-        # Adapters cannot begin from scratch: that way leads to the next error.
-        if not (config.peft.method == "lora" and remedy.changes == {"model.init": "scratch"})
+        # Adapters cannot begin from scratch: that way leads to the next error. Nor does a chat teach a language.
+        if not (
+            (config.peft.method == "lora" or trains_on_chats(config)) and remedy.changes == {"model.init": "scratch"}
+        )
     )
     return replace(finding, remedies=remedies)
 
