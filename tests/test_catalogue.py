@@ -74,6 +74,8 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
+    ("core/tracing/chats.py", "no look: "): "caught where the answer is read",
+    ("core/training/chats.py", "for message in messages"): "a template",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
     ("core/training/identity_check.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",
     **dict.fromkeys(LOG_LINES, LOG),

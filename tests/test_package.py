@@ -154,8 +154,8 @@ def test_profiles_hold_only_data() -> None:
 
 INSTALLED_AS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 """Import name -> distribution, where they differ."""
-OPTIONAL = {"deepspeed"}
-"""Imported only where it is installed: an extra."""
+OPTIONAL = {"deepspeed", "bitsandbytes"}
+"""Imported only where they are installed: extras."""
 
 
 def test_every_package_that_is_imported_is_a_declared_dependency() -> None:

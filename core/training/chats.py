@@ -37,6 +37,7 @@ DATE = datetime(2024, 7, 26)
 """The day that templates write which write today's (Llama 3.2, gpt-oss): rows must not change from one day of a run to the
 next. It is the one that Llama 3.1 writes by itself."""
 LONGEST_REASON = 200
+INSTALL = "pip install 'trainwiz[chat]'"
 MOST_NAMED = 5
 """Chats that are left out, of a process; the plan counts them."""
 
@@ -258,9 +259,7 @@ class ChatEncoder:
             if not (through.startswith(before) and text.startswith(through)):
                 message = tr("the template writes turn {place} otherwise where others follow it", place=place + 1)
                 if not training_templates():
-                    message += tr(
-                        " (TRL, which marks answers for many families, is not here: pip install 'trainwiz[chat]')"
-                    )
+                    message += f" ({tr('TRL, which marks answers for many families, is not here: {command}', command=INSTALL)})"
                 raise ChatError("template_changes", message)
             spans.append((len(before), len(through)))
         cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
