@@ -295,8 +295,10 @@ def _is_before(plan: Plan, least: tuple[int, int]) -> bool:
 
 
 def can_compile(plan: Plan) -> bool:
-    """Whether torch.compile works on these cards with what is installed."""
+    """Whether torch.compile works on these cards with what is installed, and for this base."""
     if plan.devices.device != "cuda" or _card(plan)[1] is None or _is_before(plan, TRITON):
+        return False
+    if plan.config.engine.base_precision in ("nf4", "int8"):
         return False
     return plan.machine.hypothetical or plan.machine.libraries.has("triton")
 

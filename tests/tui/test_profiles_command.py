@@ -151,7 +151,10 @@ def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "mine.yaml"
     wrong.write_text("values:\n  engine:\n    precison: fp16\n")
     assert profiles.run_validate([str(wrong)], as_json=False) == 2
-    assert f"{wrong}:3: 'engine.precison' is not a setting. Did you mean engine.precision?" in capsys.readouterr().out
+    assert (
+        f"{wrong}:3: 'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?"
+        in capsys.readouterr().out
+    )
     assert profiles.run_validate([str(wrong)], as_json=True) == 2
     assert json.loads(capsys.readouterr().out)["valid"] is False
 
