@@ -72,6 +72,8 @@ class MachineRow:
     cpu_cores: int
     like: str
     num_gpus: int = 1
+    only_for: str = ""
+    """The job whose size of card it stands for; other jobs do not go on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Job:
     reasons: Mapping[str, Text]
     ends_within_days: float | None = None
     not_on: tuple[str, ...] = ()
+    own_machines: bool = False
+    """Only on the machines that are there for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def solve_all() -> Iterator[Solved]:
 
 def solve(machine: MachineRow, job: Job) -> Solved | None:
     """The largest model of the job that runs on this machine; None where none does."""
-    if machine.key in job.not_on:
+    if machine.key in job.not_on or machine.only_for != (job.key if job.own_machines else ""):
         return None
     failed: list[Attempt] = []
     for model in job.models:
