@@ -41,7 +41,7 @@ catalogue: $(TEST_VENV)/.installed
 	$(TEST_VENV)/bin/python scripts/catalogue.py compile
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
-	scripts/install.sh $(VENV)
+	scripts/install.sh $(VENV) chat
 	touch $@
 
 $(TEST_VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
