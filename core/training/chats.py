@@ -68,7 +68,7 @@ def training_templates() -> dict[str, tuple[str, str]]:
         name = marked.name.removesuffix("_training.jinja")
         plain = marked.with_name(f"{name}.jinja")
         if plain.is_file():
-            pairs[plain.read_text(encoding="utf-8")] = name, marked.read_text(encoding="utf-8")
+            pairs[read_small(plain).decode()] = name, read_small(marked).decode()
     return pairs
 
 

@@ -88,11 +88,11 @@ ROWS = [
     # What contradicts the task.
     due("peft_not_supported", "error", "all weights", ONE, peft__method="lora"),
     due("nothing_to_generate", "error", "writes none", ONE, evaluation__generate=True),
-    due("nothing_to_generate", "error", "no source", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
+    due("nothing_to_generate", "error", "have none", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
     due("nothing_held_out", "error", "none are held out", ONE, **BEST, data__validation_rows=0),
     due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),
     due("unknown_metric", "error", "eval_bleu", ONE, **CAUSAL, data__sources=TEXT, **BLEU),
-    due("joined_targets", "error", "lost", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
+    due("joined_targets", "error", "have answers", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
     due("nothing_to_join", "error", "stays a sample", ONE, data__concatenate=True),
     due(
         "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",

@@ -58,8 +58,8 @@ def test_every_card_has_its_profiles_and_its_line_on_the_page() -> None:
     profiles = [load_as_written(name) for name in NAMES]
     machines, jobs = rows()
     cards = {(row.gpu, row.num_gpus) for row in machines.values()}
-    assert {(one.hardware.gpu, one.hardware.num_gpus) for one in profiles} == cards and len(cards) == 12
-    assert {one.name.rpartition("-")[0].partition("-")[0] for one in profiles} == {"lora", "full", "esm2"}
+    assert {(one.hardware.gpu, one.hardware.num_gpus) for one in profiles} == cards and len(cards) == 14
+    assert {one.name.rpartition("-")[0].partition("-")[0] for one in profiles} == {"lora", "full", "esm2", "qlora"}
     assert all(set(job.models) <= set(load_models()) for job in jobs.values())
     text = (REPOSITORY / "docs" / "profiles.md").read_text(encoding="utf-8")
     for row in machines.values():
