@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,7 @@ def _say_look(look: ChatLook, row: int, source: str, learnt_words: str) -> None:
     say_labelled(labelled(tr("Data"), source))
     say_labelled(labelled(tr("Learnt"), figures))
     if learnt_words:
-        say_labelled(labelled("", learnt_words.partition(": ")[2] or learnt_words))
+        say_labelled(labelled("", re.sub(r"^[^:：]*[:：]\s*", "", learnt_words)))
     (shown,) = look.shown
     counts = tr(
         "{learnt} of {tokens} tokens are learnt, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
