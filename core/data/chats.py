@@ -27,11 +27,11 @@ THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 WEIGHT_KEYS = ("weight", "train")
 """0 or false: this turn is not learnt (OpenAI's fine-tuning files, axolotl)."""
 CHAT_PARTS = (mark("context"), mark("system"), mark("history"), mark("tools"))
-"""What may stand in columns of its own beside the turns, or beside an instruction and its answer."""
+"""What other columns may add to the turns, or to an instruction and its answer."""
 
 
 class BrokenRow(Exception):
-    """A row is no chat. `number` counts from 0 in its batch."""
+    """A row that cannot be read as a chat. `number` counts from 0 in its batch."""
 
     def __init__(self, number: int, problem: str) -> None:
         super().__init__(problem)
@@ -47,6 +47,8 @@ class ChatColumns:
     """The turns; or a prompt, instruction or question."""
     target: int | None = None
     """What is answered, as text or as turns; None where the turns hold the answers."""
+    lists: frozenset[int] = frozenset()
+    """Places whose column holds lists: a text that looks like a list is a text."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """CHAT_PARTS -> place."""
 
@@ -76,20 +78,23 @@ class ChatColumns:
         if self.target is None:
             turns += _turns(_list_in(text))
         else:
-            turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in _said(text, parts)]
-            turns += _turns(_list_in(str(answer))) if _is_list(answer) else [_message("assistant", str(answer).strip())]
+            said = self._turns_in(self.text, text) or [_asked(text, parts)]
+            turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in said]
+            turns += self._turns_in(self.target, str(answer)) or [_message("assistant", str(answer).strip())]
         if not any(turn["role"] == "assistant" and turn.get("learn", True) for turn in turns):
             return None
         tools = _list_in(str(parts["tools"])) if (parts.get("tools") or "").strip() else None
         return json.dumps({"messages": turns, **({"tools": tools} if tools else {})}, ensure_ascii=False)
 
+    def _turns_in(self, place: int, cell: str) -> list[dict[str, Any]]:
+        """The turns of a cell; none where it is a text."""
+        return _turns(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
 
-def _said(text: str, parts: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """A prompt: turns, or what the user says with what belongs to it on the next line, as LLaMA-Factory joins them."""
-    if _is_list(text):
-        return _turns(_list_in(text))
+
+def _asked(text: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
+    """What the user says, with what belongs to it on the next line, as LLaMA-Factory joins them."""
     context = (parts.get("context") or "").strip()
-    return [_message("user", "\n".join(filter(None, (text.strip(), context))))]
+    return _message("user", "\n".join(filter(None, (text.strip(), context))))
 
 
 def _history(text: str | None) -> list[dict[str, Any]]:
@@ -99,13 +104,9 @@ def _history(text: str | None) -> list[dict[str, Any]]:
     turns = []
     for place, pair in enumerate(_list_in(text), 1):
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
-            raise ValueError(tr("round {place} of the history is no pair of two texts.", place=place))
+            raise ValueError(tr("round {place} of the history is not a pair of texts.", place=place))
         turns += [_message("user", pair[0]), _message("assistant", pair[1])]
     return turns
-
-
-def _is_list(text: str | None) -> bool:
-    return text is not None and text.lstrip().startswith("[{")
 
 
 def _list_in(text: str) -> list[Any]:
@@ -126,7 +127,7 @@ def _turns(values: Sequence[Any]) -> list[dict[str, Any]]:
 def _turn(value: Any, place: int) -> Iterator[dict[str, Any]]:
     """One turn as templates take it. Raises ValueError."""
     if not isinstance(value, dict):
-        raise ValueError(tr("turn {place} is no object with a role and a content.", place=place))
+        raise ValueError(tr("turn {place} is not an object with a role and content.", place=place))
     said = next((value[key] for key in ROLE_KEYS if isinstance(value.get(key), str)), None)
     if said is None:
         keys = ", ".join(value) or tr("none")
@@ -165,7 +166,7 @@ def _content(value: Any, place: int) -> Any:
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise ValueError(tr("the content of turn {place} is no text.", place=place))
+        raise ValueError(tr("the content of turn {place} is not text.", place=place))
     texts = []
     for part in value:
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None

@@ -92,7 +92,8 @@ def find_layout(
     target = None if names[1] is None else 1
     first = 1 if target is None else 2
     places = {part: first + number for number, part in enumerate(parts)}
-    return Layout(tuple(wanted), ChatColumns(0, target, places))
+    lists = frozenset(place for place, position in enumerate(wanted) if columns[position].is_list)
+    return Layout(tuple(wanted), ChatColumns(0, target, lists, places))
 
 
 def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dict[str, Any] | None:
@@ -424,7 +425,7 @@ def _detected(
 
 def _with_written_lists(reader: Reader) -> Sequence[Column]:
     """The columns of a file, those as lists that hold a list written as text (chats in a CSV file)."""
-    names = {*CHAT_NAMES, *PROMPT_LISTS[0], *PARTS_OF_A_CHAT["history"], *PARTS_OF_A_CHAT["tools"]}
+    names = {*CHAT_NAMES, *PARTS_OF_A_CHAT["history"], *PARTS_OF_A_CHAT["tools"]}
     if not any(column.is_text and column.name.lower() in names for column in reader.columns):
         return reader.columns
     first = next(iter(reader.head(1)), (None,) * len(reader.columns))

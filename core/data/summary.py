@@ -55,6 +55,8 @@ class DataSummary:
     """Rows of the training sources before texts are joined, held-out ones included: what data.validation_rows is a share of."""
     held_out_texts: int = 0
     """`validation_rows` before texts are joined."""
+    left_out: float = 0.0
+    """Share of the rows that are longer than the longest input and left out (data.too_long)."""
     chats: Any = None
     """A ChatLook (core/tracing/chats.py) where rows are chats and somebody looked."""
 
@@ -118,11 +120,12 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     lengths = _mixed([(source.tally.rows, lengths) for source, lengths in zip(train, counted, strict=True)])
     rows, validation_rows = training_texts, held_texts
     joined = joins_texts(config)
-    if config.task == "causal-lm" and config.data.too_long == "drop":
+    too_long = 0.0
+    if config.task == "causal-lm" and config.data.too_long == "drop" and not joined:
         short = lengths <= config.batch.sequence_length
         share = float(short.mean()) if len(lengths) else 1.0
         rows, validation_rows = (math.ceil(count * share) for count in (rows, validation_rows))
-        lengths = lengths[short]
+        lengths, too_long = lengths[short], 1 - share
     if joined:
         length = config.batch.sequence_length
         mean = float(lengths.mean()) if len(lengths) else 0.0
@@ -144,6 +147,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
         chats=looked,
+        left_out=too_long,
     )
 
 
@@ -324,7 +328,7 @@ def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
 
 
 def _mapped(columns: Sequence[Column], source: DataSource, task: Task) -> tuple[int | None, int | None, dict[int, str]]:
-    """Positions of text and target, each by itself where one of them cannot be found; what columns hold of a chat."""
+    """Positions of the text and the target column where they can be found, and what each column holds of a chat."""
     wants_target = has_target(source, task)
     try:
         layout = find_layout(columns, source, "", "", task, wants_target)

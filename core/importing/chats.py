@@ -22,7 +22,7 @@ LEARNS: Mapping[str, tuple[str, str]] = {
 OWN_TEMPLATE = mark(
     "{name}: {value} is taken to be the template that the model itself brings; `trainwiz data show` shows what it writes."
 )
-OTHER_TEMPLATE = mark("{name}: {value} is no template that is known here; the model's own is used, if it has one.")
+OTHER_TEMPLATE = mark("{name}: trainwiz does not know the template {value}; the model's own is used if it has one.")
 ALPACA = mark(
     "{name}: {value} is written in Alpaca's own words there; here an instruction is a chat in the template of the model."
 )

@@ -165,7 +165,7 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
     ends = [end for part in look.ends for end in part]
     cut = sum(end > length for end in ends) / max(len(ends), 1)
     longer = sum(size > length for part in look.lengths for size in part) / max(len(ends), 1)
-    if not longer:
+    if not longer or plan.config.data.too_long == "drop":
         return
     enough = next(
         (most for most in ROUND_LENGTHS if sum(end > most for end in ends) <= NOTABLE * len(ends)), ROUND_LENGTHS[-1]
@@ -174,15 +174,6 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
     longer_ones: list[WayOut] = []
     if wanted > length:
         longer_ones.append((tr("up to {length} tokens", **counted(length=wanted)), {LENGTH: wanted}))
-    if plan.config.data.too_long == "drop":
-        message = tr(
-            "{longer} of the chats exceed {length} tokens and are left out.",
-            longer=percent(longer),
-            **counted(length=length),
-        )
-        severity: Severity = "error" if longer == 1 else "note" if longer <= NOTABLE else "warning"
-        yield plan.finding("chats_dropped", severity, TOO_LONG, message, *longer_ones)
-        return
     if cut:
         message = tr(
             "{cut} of the chats exceed {length} tokens: the end of an answer is cut off, and how it ends is not learnt.",

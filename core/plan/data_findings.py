@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.data.lengths import joins_texts
-from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import mark, tr, trn
@@ -151,6 +151,16 @@ def _cut(plan: Plan) -> Iterator[Finding]:
     """Rows and targets that are longer than what the model is given of them."""
     data, length, target = plan.data, plan.config.batch.sequence_length, plan.config.batch.target_length
     lengths = lengths_of(data.lengths) if data is not None else None
+    if data is not None and data.left_out:
+        message = tr(
+            "{longer} of the rows exceed {length} tokens and are left out.",
+            longer=percent(data.left_out),
+            **counted(length=length),
+        )
+        severity: Severity = "error" if data.left_out == 1 else "note" if data.left_out <= NOTABLE_CUT else "warning"
+        yield plan.finding(
+            "rows_left_out", severity, "data.too_long", message, (tr("cut them"), {"data.too_long": "cut"})
+        )
     if data is None or lengths is None or plan.config.data.concatenate or data.chats is not None:
         return
     longer = lengths.share_above(length)

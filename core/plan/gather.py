@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +205,14 @@ def gather_profile(request: PlanRequest, here: Machine) -> Profile | None:
     return None if request.profile is None else load_profile(request.profile, here)
 
 
-def gather_data(config: RunConfig) -> tuple[DataSummary | None, tuple[Finding, ...]]:
-    """Rows and lengths; data that is missing or broken is None with its findings, never an exception."""
+def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, tuple[Finding, ...]]:
+    """Rows and lengths; data that is missing or broken is None with its findings, never an exception. `show`: number of
+    the chat that is looked at token by token."""
     from trainwiz.core.data.summary import summarize_data
     from trainwiz.core.tracing.chats import look_at_chats
 
     try:
-        return summarize_data(config, look=look_at_chats), ()
+        return summarize_data(config, look=partial(look_at_chats, show=show)), ()
     except TrainwizError as error:
         return None, tuple(_with_choice(finding, config) for finding in error.findings)
 
@@ -265,14 +267,15 @@ def gather_config(
     return moded, model, findings
 
 
-def gather(request: PlanRequest, machine: Machine | None = None) -> Gathered:
-    """Everything that the plan of `request` is made from. `machine` is this machine, where it is known already.
+def gather(request: PlanRequest, machine: Machine | None = None, show: int = 0) -> Gathered:
+    """Everything that the plan of `request` is made from. `machine` is this machine, where it is known already; `show` as
+    in `gather_data`.
 
     Raises UsageError for what is asked wrongly: an unknown profile, key, value or GPU.
     """
     here = machine if machine is not None else probe_here(request)
     known = gather_known(request, gather_profile(request, here), here)
-    return with_data(known, *(without_data(known, here) or gather_data(known.config)))
+    return with_data(known, *(without_data(known, here) or gather_data(known.config, show)))
 
 
 def gather_known(request: PlanRequest, profile: Profile | None, here: Machine) -> Gathered:

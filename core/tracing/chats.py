@@ -16,7 +16,7 @@ import platformdirs
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import tokenizer_folder, trains_on_chats
 from trainwiz.core.data.summary import stamp_of
-from trainwiz.core.files import read_small
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import chosen_language, tr
 from trainwiz.core.run.folder import write_atomic
 from trainwiz.core.text import parse_json, plain_text
@@ -120,9 +120,9 @@ class ChatLook:
 # The look itself: asked of a child process once, then kept.
 
 
-def look_at_chats(config: RunConfig, folder: Path) -> ChatLook | None:
-    """What a run on chats learns, and its first row; None for other rows. See `look_at_rows`."""
-    return look_at_rows(config, folder, (0,)) if trains_on_chats(config) else None
+def look_at_chats(config: RunConfig, folder: Path, show: int = 0) -> ChatLook | None:
+    """What a run on chats learns, and the row `show`; None for other rows. See `look_at_rows`."""
+    return look_at_rows(config, folder, (show,)) if trains_on_chats(config) else None
 
 
 def look_at_rows(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
@@ -169,6 +169,7 @@ def _kept_at(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Path:
     """Where the look is kept: named by all that it depends on."""
     tokenizer = tokenizer_folder(config, folder)
     files = sorted(tokenizer.iterdir()) if tokenizer is not None else []
+    files.append(folder / at_home(Path(config.model.chat_template or "own")))
     stamps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files if path.is_file()]
     told = (
         config.model.model_dump_json(),

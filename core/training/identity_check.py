@@ -33,6 +33,7 @@ from transformers import PreTrainedTokenizerBase
 ROWS_THAT_TRAIN, ROWS_HELD_OUT = mark("rows that train"), mark("rows held out")
 ORDER = mark("how the rows are shuffled")
 VOCABULARY = mark("vocabulary and rules of the tokenizer")
+TEMPLATE = mark("chat template")
 PROBE_TEXT = "The Quick brown fox (42%) naïve ﬁ café 你好，世界 МИР \t MKTAYIAKQRQISFVK\n"
 """Shows another normaliser, other merges or other rules of splitting where the vocabulary is the same."""
 
@@ -75,6 +76,9 @@ class IdentityCheck:
             },
             "tokenizer": {VOCABULARY: tokenizer_digest(parts.tokenizer)},
         }
+        if parts.template:
+            # Of the text itself: a file may be changed under its name, and TRL's marks come and go with TRL.
+            loaded["tokenizer"][TEMPLATE] = hashlib.blake2b(parts.template.encode(), digest_size=16).hexdigest()
         found = compare(self._recorded.loaded, loaded) if self._recorded else []
         position = self._position_difference(len(parts.sampler))
         accepted = refuse(self._folder, [*found, *([position] if position else [])], self._accept)

@@ -158,6 +158,8 @@ class TaskRows:
     """Rows of the data (n,) int64 -> (n,) int, in any unit: how long they are."""
     encode_source: Callable[[str], list[int]] | None = None
     """The tokens that an answer is generated from."""
+    template: str = ""
+    """In which chats are written while training."""
     joined: bool = False
     """The items are no rows of the data but pieces of all of them, of one length."""
 
@@ -215,9 +217,9 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     else:
         encoder = causal = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
         encode_source = lambda text: causal.prompt(text, prompt_room(config))  # noqa: E731
-    if config.data.too_long == "drop" and config.task == "causal-lm":
-        rows = without_long_rows(rows, encoder, length)
     joined = joins_texts(config)
+    if config.data.too_long == "drop" and config.task == "causal-lm" and not joined:
+        rows = without_long_rows(rows, encoder, length)
     train, held_out = (
         BlockDataset(join_tokens(rows, numbers, causal, tokenizer), length)
         if joined
@@ -235,6 +237,7 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         inputs=encoder_decoder if config.task == "seq2seq" else decoder_only,
         lengths=lambda numbers: row_lengths(rows, numbers, config.task, encoder),
         encode_source=encode_source,
+        template=encoder.template.text if isinstance(encoder, ChatEncoder) else "",
         joined=joined,
     )
 
@@ -266,6 +269,8 @@ class TaskParts:
     that are read piece by piece, in the order of their files, and for those of one length."""
     train_collate: Callable[..., dict[str, Any]] | None = None
     """Of the rows that train, where they lie end to end; None pads them as those that are evaluated."""
+    template: str = ""
+    """In which chats are written while training: a resumed run must find the same."""
     counts_targets: bool = False
     """The labels are a text of their own, whose tokens are counted too."""
 
@@ -319,6 +324,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         inputs=task.inputs,
         generator=generator,
         retention=retention,
+        template=task.template,
         counts_targets=config.task == "seq2seq",
         evaluation_lengths=task.evaluation_lengths(),
         train_collate=PackedBatch() if packs_rows(config) else None,

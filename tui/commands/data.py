@@ -27,11 +27,12 @@ def run_show(source: str, choices: Mapping[str, Any], row: int) -> int:
     from trainwiz.core.plan.gather import gather, plan_gathered
 
     asked = parse_choices({**choices, "dataset": source})
-    gathered = gather(asked.request)
+    gathered = gather(asked.request, show=row - 1)
     if has_errors(gathered.findings) and gathered.data is None:
         raise UsageError([finding for finding in gathered.findings if finding.severity == "error"])
     plan = plan_gathered(gathered)
-    look = look_at_rows(plan.config, Path.cwd(), (row - 1,))
+    seen = plan.data.chats if plan.data is not None else None
+    look = seen or look_at_rows(plan.config, Path.cwd(), (row - 1,))
     if look.problem:
         raise usage_error(
             "rows_not_seen",

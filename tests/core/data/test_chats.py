@@ -43,6 +43,10 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             {"role": "assistant", "content": "3"},
         ],
     ),
+    "an answer that looks like a list": (
+        {"instruction": "List them.", "input": "", "output": '[{"name": "fox"}]'},
+        [{"role": "user", "content": "List them."}, {"role": "assistant", "content": '[{"name": "fox"}]'}],
+    ),
     "dolly": (
         {"instruction": "Who?", "context": "", "response": "He.", "category": "qa"},
         [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "He."}],
@@ -107,9 +111,9 @@ def test_tools_go_along_and_limits_count_what_is_said(tmp_path: Path) -> None:
         ([{"role": "narrator", "content": "x"}], "turn 1 has the role 'narrator'; known are user, assistant, system, tool."),
         ([MESSAGES[1], {"content": "x"}], "turn 2 has no role (its keys: content)."),
         ([{"role": "user", "text": "x"}], "turn 1 has no content (its keys: role, text)."),
-        (["Hello", "Hi."], "turn 1 is no object with a role and a content."),
+        (["Hello", "Hi."], "turn 1 is not an object with a role and content."),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "turn 1 holds 'image_url'; only text is trained on."),
-        ([{"role": "user", "content": 5}], "the content of turn 1 is no text."),
+        ([{"role": "user", "content": 5}], "the content of turn 1 is not text."),
         ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "turn 1 calls a tool without a name."),
     ],
 )  # fmt: skip

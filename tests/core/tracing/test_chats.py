@@ -112,6 +112,14 @@ def test_the_child_answers_once_and_its_answer_is_kept(tmp_path: Path, monkeypat
     assert first is not None and [doubt.code for doubt in first.doubts] == ["duplicates"] and not first.problem
     monkeypatch.setattr(client, "_asked", lambda *asked: ChatLook.nothing("asked again"))
     assert look_at_chats(config, tmp_path) == first
+    mine = tmp_path / "mine.jinja"
+    mine.write_text(PLAIN)
+    named = config.with_values({"model.chat_template": str(mine)}, "you")
+    monkeypatch.setattr(client, "_asked", lambda *asked: first)
+    assert look_at_chats(named, tmp_path) == first
+    mine.write_text(PLAIN + "!")
+    monkeypatch.setattr(client, "_asked", lambda *asked: ChatLook.nothing("asked again"))
+    assert look_at_rows(named, tmp_path, (0,)).problem == "asked again", "its template was changed"
     chats_in(tmp_path / "a.jsonl", CHAT, CHAT, CHAT)
     assert look_at_rows(config, tmp_path, (0,)).problem == "asked again"
 
@@ -149,7 +157,7 @@ def test_what_a_plan_says(tmp_path: Path) -> None:
     assert [remedy.changes for remedy in cut.remedies] == [{"batch.sequence_length": 512}, {"data.too_long": "drop"}]
     dropped = planned(tmp_path, PLAIN, CHAT, long, **{"batch.sequence_length": 40, "data.too_long": "drop"})
     assert dropped.data is not None and dropped.data.rows == 1
-    assert {"chats_dropped"} <= {finding.code for finding in dropped.findings}
+    assert {"rows_left_out"} <= {finding.code for finding in dropped.findings}
     refused = planned(tmp_path, "{{ raise_exception('System role not supported') }}", CHAT)
     (error,) = refused.errors
     assert error.code == "template_refuses" and "the template says: System role not supported." in error.message

@@ -228,3 +228,4 @@ def test_answers_alone_are_learnt_and_a_streamed_resume_is_the_same_run(tmp_path
         line["step"]: line["loss"] for line in lines if line["step"] > 6
     }
     assert "<|im_start|>" in (whole / "final_model" / "chat_template.jinja").read_text()
+    assert json.loads((whole / "identity.json").read_text())["loaded"]["tokenizer"].keys() >= {"chat template"}
