@@ -133,9 +133,20 @@ def lower_is_better(metric: str) -> bool:
     return LOWER_IS_BETTER.search(metric) is not None
 
 
+def ranks_checkpoints(config: RunConfig) -> bool:
+    """Whether each checkpoint needs a score: the best are kept, or final_model is the best."""
+    return config.checkpoint.keep_best or config.checkpoint.final == "best"
+
+
+def checkpoints_kept(config: RunConfig) -> int:
+    """How many stay on the disk at most; one more while it is written."""
+    checkpoint = config.checkpoint
+    return checkpoint.keep + 1 if checkpoint.keep_best else max(checkpoint.keep, 2 if checkpoint.final == "best" else 1)
+
+
 def generates_at_saves(config: RunConfig) -> bool:
     """Whether each checkpoint needs a BLEU of its own, whatever evaluation.generate_at says."""
-    return config.checkpoint.keep_best and ranking_metric(config) == BLEU_METRIC
+    return ranks_checkpoints(config) and ranking_metric(config) == BLEU_METRIC
 
 
 # In what two resolved runs differ: key paths with both values, and who chose the second one.

@@ -205,6 +205,9 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
         "evaluation.generate": False,
         "checkpoint.every_steps": OVERFIT_STEPS,
         "checkpoint.keep_best": False,
+        "checkpoint.final": "last",
+        "evaluation.at_start": False,
+        "evaluation.patience": None,
         "logging.every_steps": 1,
     }
 
@@ -219,5 +222,8 @@ def _benchmark(steps: int) -> dict[str, Any]:
         "evaluation.every_epoch": False,
         "evaluation.generate": False,
         "checkpoint.keep_best": False,
+        "checkpoint.final": "last",
+        "evaluation.at_start": False,
+        "evaluation.patience": None,
         "logging.every_steps": 1,
     }

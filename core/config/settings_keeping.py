@@ -70,6 +70,31 @@ class EvaluationSection(Section):
         "Time for each.",
         label="Each epoch too", group="How it is measured", rare=True,
     )
+    at_start: bool | None = setting(
+        None, "Measure before the first step too.",
+        "The curve then begins with what the model could do before the training.",
+        "Empty: on for a model that was trained before.",
+        "Time for one evaluation.",
+        label="Before step 1", group="How it is measured", rare=True, empty="on for pretrained weights",
+        trainer="eval_on_start",
+    )
+    prompts: str | None = setting(
+        None, "A file of prompts that the model answers before the first step and at every evaluation.",
+        "A loss does not say what the model says.",
+        "Empty: three held-out rows. A text file has one prompt a line, JSON lines have one list of messages each; "
+        "none asks nothing.",
+        "A few seconds for each evaluation; the plan counts them.",
+        label="Prompts", group="How it is measured", rare=True, empty="three held-out rows", offers=("none",),
+        free_text=True, option="--prompts FILE", says="Prompts that the model answers at every evaluation; none.",
+        option_group="how",
+    )
+    patience: int | None = setting(
+        None, "End the training after so many evaluations in a row without a better score.",
+        "Training on after that makes the model worse on new rows.",
+        "Empty: train to the last step.",
+        "A run may end before a late gain.",
+        ge=1, label="Early stopping", group="How it is measured", rare=True, unit="evaluations", empty="off",
+    )
     metric: str | None = setting(
         None, "The measurement that says which checkpoint is the best.",
         "The newest is not always the best.",
@@ -102,6 +127,14 @@ class CheckpointSection(Section):
         "off.",
         "Nothing; evaluation then happens at each save.",
         label="Keep the best", group="What is kept and reported", rare=True,
+    )
+    final: Literal["best", "last"] | None = setting(
+        None, "Which weights final_model has: those of the best checkpoint, or of the last step.",
+        "The last step is often not the best one on new rows.",
+        "Empty: the best where rows are held out, else the last.",
+        "Nothing; every checkpoint is then evaluated, and the best one stays on the disk.",
+        label="Final model", group="What is kept and reported", rare=True, empty="the best, where it is measured",
+        words={"best": "the best checkpoint", "last": "the last step"},
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from trainwiz.core.config.keys import ranks_checkpoints
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.values import Strategy
@@ -209,7 +210,7 @@ def _checkpoints(config: RunConfig) -> dict[str, Any]:
         "save_strategy": "steps",
         "save_steps": solved(config.checkpoint.every_steps, "checkpoint.every_steps"),
         # The Trainer would delete the oldest; which ones are the best, the run itself decides.
-        "save_total_limit": None if config.checkpoint.keep_best else config.checkpoint.keep,
+        "save_total_limit": None if ranks_checkpoints(config) else config.checkpoint.keep,
     }
 
 

@@ -57,7 +57,7 @@ TRAINER: Mapping[str, Rule] = {
             mark("The launcher sets it for each process."): "local_rank _n_gpu n_gpu",
             mark("How evaluated rows are gathered is decided by the evaluation of trainwiz."): "batch_eval_metrics "
             "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps",
-            mark("The evaluation of trainwiz has its own metrics and its own schedule."): "eval_delay eval_on_start "
+            mark("The evaluation of trainwiz has its own metrics and its own schedule."): "eval_delay "
             "include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop generation_config "
             "jit_mode_eval evals_per_epoch",
             mark("The data reader of trainwiz decides which columns reach the model."): "remove_unused_columns "
@@ -160,7 +160,8 @@ TRAINER: Mapping[str, Rule] = {
     "generation_max_length": ("evaluation.generation_length", "count"),
     "generation_num_beams": ("evaluation.beams", "count"),
     "metric_for_best_model": ("evaluation.metric", "metric"),
-    "load_best_model_at_end": ("checkpoint.keep_best", "yes"),
+    "early_stopping_patience": ("evaluation.patience", "count"),
+    "early_stopping_steps": ("evaluation.patience", "count"),
     "save_total_limit": ("checkpoint.keep", "if positive"),
     "report_to": ("logging.report_to", "reporters"),
     "mixed_precision": ("engine.precision", "precision"),

@@ -148,6 +148,13 @@ def _save_strategy(imported: Imported, setting: Setting) -> None:
     imported.map(setting, "checkpoint.keep_best", True)
 
 
+def _load_best(imported: Imported, setting: Setting) -> None:
+    if yes_or_no(setting.value):
+        imported.map(setting, "checkpoint.final", "best")
+    else:
+        imported.map(setting, "checkpoint.final", "last")
+
+
 def _eval_strategy(imported: Imported, setting: Setting) -> None:
     strategy = word(setting.value)
     if strategy == "epoch":
@@ -440,6 +447,7 @@ SPECIAL: Mapping[str, Place] = {
     "logging_strategy": _logging_strategy,
     "logging_steps": _every("logging.every_steps", "logging_strategy"),
     "save_strategy": _save_strategy,
+    "load_best_model_at_end": _load_best,
     "save_steps": _every("checkpoint.every_steps", "save_strategy"),
     "eval_strategy": _eval_strategy,
     # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.

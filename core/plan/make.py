@@ -104,7 +104,8 @@ _READING_ORDER = """
     engine.base_precision engine.attention engine.checkpointing engine.optimizer engine.strategy engine.offload engine.compile
     engine.process_timeout_s data.workers data.prefetch data.pin_memory data.streaming data.concatenate
     data.arrange_by_length data.group_by_length data.pad_to_multiple_of data.packing data.validation_rows
-    checkpoint.every_steps checkpoint.keep evaluation.every_steps evaluation.metric evaluation.generation_length
+    checkpoint.every_steps checkpoint.keep checkpoint.final evaluation.every_steps evaluation.at_start evaluation.metric
+    evaluation.patience evaluation.prompts evaluation.generation_length
     logging.every_steps
 """
 RANK = {key: position for position, key in enumerate(_READING_ORDER.split())}

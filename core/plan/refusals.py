@@ -223,12 +223,25 @@ def _generation(plan: Plan) -> Iterator[Refusal]:
 
 
 def _best(plan: Plan) -> Iterator[Refusal]:
-    """What core/training/disk_guard.py would refuse at the start."""
-    config, key, where = plan.config, "checkpoint.keep_best", "evaluation.metric"
-    best, metric, known = config.checkpoint.keep_best, ranking_metric(config), known_metrics(config)
-    message = tr("checkpoint.keep_best chooses by the score on held-out rows, and none are held out.")
+    """What core/training/best.py would refuse at the start."""
+    config, where, metric, known = (
+        plan.config,
+        "evaluation.metric",
+        ranking_metric(plan.config),
+        known_metrics(plan.config),
+    )
+    checkpoint, final = config.checkpoint, "checkpoint.final"
+    wants_best = checkpoint.final == "best" and plan.chosen_by_hand(final)
+    asked = (
+        ("checkpoint.keep_best", checkpoint.keep_best, False),
+        (final, wants_best, "last"),
+        ("evaluation.patience", config.evaluation.patience is not None, None),
+    )
     no_rows = config.data.validation_rows == 0 and not config.data.validation_sources
-    yield best and no_rows, "nothing_held_out", key, message, ((tr("keep the newest"), {key: False}),)
+    for key, holds, off in asked:
+        message = tr("{key} goes by the score on held-out rows, and none are held out.", key=key)
+        away = (tr("leave it off"), {key: off})
+        yield holds and no_rows, "nothing_held_out", key, message, (away,)
     message = tr(
         "This run measures no {metric} (evaluation.metric); it measures {known}.",
         metric=metric,
@@ -237,7 +250,13 @@ def _best(plan: Plan) -> Iterator[Refusal]:
     remedies: list[WayOut] = [(tr("choose by {metric}", metric=DEFAULT_METRIC), {where: DEFAULT_METRIC})]
     if metric == BLEU_METRIC and _has_targets(config):
         remedies.insert(0, (tr("generate, for BLEU"), {"evaluation.generate": True}))
-    yield best and not no_rows and metric not in known, "unknown_metric", where, message, tuple(remedies)
+    yield (
+        any(holds for _, holds, _ in asked) and not no_rows and metric not in known,
+        "unknown_metric",
+        where,
+        message,
+        tuple(remedies),
+    )
 
 
 def _has_targets(config: RunConfig) -> bool:

@@ -195,7 +195,7 @@ def read_rows(plan: Plan) -> None:
 
 def measure_work(plan: Plan) -> None:
     """What a process computes, at most and usually, and how fast: threads and precision are resolved."""
-    plan.work = work = workload.workload_of(plan, evaluates=sizes.evaluates(plan))
+    plan.work = work = workload.workload_of(plan, evaluates=tasks.evaluates(plan))
     plan.usual = workload.typical(plan, work) if work is not None else None
     plan.padded = rows.padded_cost(work, plan.data, rows.arrangement_of(plan), rows.multiple_of(plan))
     plan.rate = times.rate_of(plan)
@@ -238,7 +238,8 @@ STEPS: tuple[Step, ...] = (
     Step("reopen", reopen_for_processes, "based_on devices mean_length", "",
          again="batch.target_samples batch.micro_batch_size batch.gradient_accumulation_steps data.workers"),
     Step("adapters", tasks.resolve_task, "method",
-         "batch.target_length data.concatenate peft.targets peft.rank peft.alpha evaluation.generation_length evaluation.metric"),
+         "batch.target_length data.concatenate peft.targets peft.rank peft.alpha evaluation.generation_length"),
+    Step("measuring", tasks.resolve_measuring, "counted", "evaluation.at_start checkpoint.final evaluation.metric"),
     Step("rounding", sizes.resolve_rounding, "data devices engine adapters", "data.pad_to_multiple_of"),
     Step("target", tasks.resolve_target, "counted reopen", "batch.target_samples"),
     Step("strategy", engine.resolve_strategy,

@@ -12,6 +12,7 @@ from trainwiz.core.estimate.workload import HALF, Workload
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan, Plan
 from trainwiz.core.plan.rows import arrangement_of, step_padding
+from trainwiz.core.plan.tasks import evaluates
 from trainwiz.core.plan.words import GIB, counted
 from trainwiz.core.plan.workload import workload_of
 
@@ -91,13 +92,6 @@ FEW = 4
 
 MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
 EVALUATED, CHECKPOINTING = "batch.eval_micro_batch_size", "engine.checkpointing"
-
-
-def evaluates(plan: Plan) -> bool:
-    """Whether rows are held out, as far as it is known; where it is not, they are."""
-    if plan.get("data.validation_rows") == 0 and not plan.get("data.validation_sources"):
-        return False
-    return plan.counted is None or plan.counted.validation_rows > 0
 
 
 def resolve_sizes(plan: Plan) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import default_init, load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.keys import DEFAULT_METRIC
+from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
 from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF_TASK, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenizer_folder, trains_on_chats
@@ -210,8 +210,30 @@ def resolve_task(plan: Plan) -> None:
     if plan.get("evaluation.generate"):
         half, whole = tr("half of a sequence: the prompt has the rest"), tr("as long as the longest target")
         plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)
-    if plan.get("checkpoint.keep_best"):
+
+
+def resolve_measuring(plan: Plan) -> None:
+    """Whether the model is measured before it trains, which weights final_model has, and by which metric."""
+    measured, said = evaluates(plan), tr("no rows are held out")
+    if not measured:
+        plan.resolve("evaluation.at_start", False, said)
+        plan.resolve("checkpoint.final", "last", said)
+        return
+    trained = plan.get("model.init") == "pretrained"
+    words = mark("the curve begins with what the model can do already"), mark("random weights have nothing to measure")
+    plan.resolve("evaluation.at_start", trained, tr(words[not trained]))
+    late = plan.get("evaluation.metric") in ("bleu", BLEU_METRIC) and plan.get("evaluation.generate_at") != "evaluation"
+    words = mark("every checkpoint is evaluated"), mark("BLEU is not measured at every checkpoint")
+    plan.resolve("checkpoint.final", "last" if late else "best", tr(words[late]))
+    if plan.get("checkpoint.keep_best") or plan.get("checkpoint.final") == "best" or plan.get("evaluation.patience"):
         plan.resolve("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
+
+
+def evaluates(plan: Plan) -> bool:
+    """Whether rows are held out, as far as it is known; where it is not, they are."""
+    if plan.get("data.validation_rows") == 0 and not plan.get("data.validation_sources"):
+        return False
+    return plan.counted is None or plan.counted.validation_rows > 0
 
 
 # What a run begins with (published weights or random ones), and the rate that goes with it, where nobody chose them.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.keys import generates_at_saves
+from trainwiz.core.config.keys import generates_at_saves, ranks_checkpoints
 from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
@@ -50,19 +50,22 @@ class Counts:
 
 def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as the last one."""
-    evaluation, keeps_best = config.evaluation, config.checkpoint.keep_best
+    evaluation, scored = config.evaluation, ranks_checkpoints(config)
     save_every = config.checkpoint.every_steps or steps
     at_epochs, at_saves = _ends_of_epochs(steps, epochs), _Every(save_every)
     every = evaluation.every_steps or (0 if evaluation.every_epoch else save_every)
-    asked = ((bool(every), _Every(every)), (evaluation.every_epoch, at_epochs), (keeps_best, at_saves))
+    asked = ((bool(every), _Every(every)), (evaluation.every_epoch, at_epochs), (scored, at_saves))
     evaluates = [rule for holds, rule in asked if holds]
     generates = {"evaluation": evaluates, "epoch": [at_epochs], "end": []}[evaluation.generate_at]
     if generates_at_saves(config):
         generates = [*generates, at_saves]
+    begins = int(bool(evaluation.at_start))
     return Counts(
         saves=_moments(steps, [at_saves]) if config.mode.saves else 0,
-        evaluations=_moments(steps, evaluates),
-        generations=_moments(steps, generates) if evaluation.generate else 0,
+        evaluations=_moments(steps, evaluates) + begins,
+        generations=_moments(steps, generates) + (begins and evaluation.generate_at != "end")
+        if evaluation.generate
+        else 0,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.data.lengths import joins_texts, longest_generation, packs_rows, padded_length
 from trainwiz.core.data.streamed import WINDOW_BYTES
 from trainwiz.core.data.summary import DataSummary
@@ -135,7 +136,7 @@ def plan_memory(plan: Plan) -> None:
         on_disk = plan.data.bytes_streamed if config.data.streaming and plan.data is not None else 0
         needs = disk_needs(
             work,
-            config.checkpoint.keep + bool(config.checkpoint.keep_best),
+            checkpoints_kept(config),
             merged=config.peft.merge,
             own_base=config.model.init != "pretrained",
             rows_bytes=on_disk,

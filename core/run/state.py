@@ -15,7 +15,7 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
 from trainwiz.core.run.lost import Observation, ProcessId, RunLock, lost_words, why_lost
-from trainwiz.core.text import object_in, parse_json
+from trainwiz.core.text import numbers_finite, object_in, parse_json, plain_text, whole_in
 
 # The states of a run.
 
@@ -84,6 +84,42 @@ def known_without_state(run: RunFolder) -> dict[str, Any]:
     model, time = object_in(plan.get("model")), object_in(plan.get("time"))
     known = {"profile": plan.get("profile"), "task": plan.get("task"), "model": model.get("name")}
     return {"name": run.path.name, **known, "max_steps": time.get("steps")}
+
+
+# What outcome.json says beside the figures: why a training ended early, and which weights final_model has.
+
+
+def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
+    """For people; nothing for a run that trained to its last step and left those weights."""
+    early, final = object_in(outcome.get("ended_early")), object_in(outcome.get("final"))
+    step, metric = whole_in(outcome.get("step")), plain_text(final.get("metric") or early.get("metric") or "", 80)
+    sentences = []
+    if early:
+        words = tr(
+            "It ended early, at step {step} of {steps}: {n} evaluations in a row found no better {metric}.",
+            step=f"{step or 0:,}",
+            steps=f"{whole_in(outcome.get('max_steps')) or 0:,}",
+            n=whole_in(early.get("evaluations")) or 0,
+            metric=metric,
+        )
+        sentences.append(words)
+    if final.get("which") == "best" and final.get("step") != step:
+        last = numbers_finite(outcome.get(metric))
+        words = tr(
+            "final_model has the weights of step {step}, the best by {metric} ({score}; the last step has {last}).",
+            step=f"{whole_in(final.get('step')) or 0:,}",
+            metric=metric,
+            score=f"{numbers_finite(final.get('score')) or 0:.4g}",
+            last=tr("none") if last is None else f"{last:.4g}",
+        )
+        sentences.append(words)
+    if outcome.get("best_before_training"):
+        sentences.append(
+            tr(
+                "No evaluation was better than the one before step 1: on the held-out rows the model is worse than before the training."
+            )
+        )
+    return sentences
 
 
 # RunState: what state.json says about a run.

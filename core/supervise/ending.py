@@ -35,7 +35,7 @@ from trainwiz.core.run.folder import (
     write_in_place,
 )
 from trainwiz.core.run.lost import ProcessId
-from trainwiz.core.run.state import RunExit, RunState, RunStatus
+from trainwiz.core.run.state import RunExit, RunState, RunStatus, result_sentences
 from trainwiz.core.supervise.recorder import GIB, GpuCheck, GpuLedger
 from trainwiz.core.supervise.ties import log, run_processes, send
 from trainwiz.core.telemetry.processes import trainers_below
@@ -310,7 +310,8 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
     said = outcome.get("outcome")
     # A stop that comes after the last word of the training hits a process that is only closing down.
     if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
-        return Ended("finished", RunExit(EXIT_FINISHED, None, _finished(outcome)))
+        said = " ".join([_finished(outcome), *result_sentences(outcome)])
+        return Ended("finished", RunExit(EXIT_FINISHED, None, said))
     failures = read_failures(run)
     # What goes wrong after the stop was asked for is a consequence of stopping.
     asked_s = math.inf if facts.stop_requested_s is None else facts.stop_requested_s

@@ -12,7 +12,7 @@ from trainwiz.core.launch.actions import allowed
 from trainwiz.core.lines import JsonLinesTail, TextTail, share_read
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, newest_attempt, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
-from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state
+from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
@@ -264,7 +264,7 @@ def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: i
         said = finished_words(place, loss.first, loss.last)
         if folder.final_model.is_dir():
             said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)
-        return Ending(said)
+        return Ending(" ".join([said, *result_sentences(state.outcome or {})]))
     exit_ = state.exit or RunExit(1, None, "", None)
     said, said_at = OUTCOMES.get(state.status, (mark("Failed."), mark("Failed at {place}.")))
     read_why = None if state.status in OUTCOMES else tr("Read why in {path}.", path=folder.train_log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
@@ -16,16 +15,14 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.config import RunConfig
-from trainwiz.core.config.keys import BLEU_METRIC, known_metrics, lower_is_better, ranking_metric
 from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ADVICE_JSONL
-from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints, newest_complete
-from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
+from trainwiz.core.run.checkpoints import complete_checkpoints, newest_complete
+from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.training.process import LastingLines, phases
 
-# Which checkpoints stay: the newest ones, or those with the best scores and the newest for resuming.
+# Which checkpoints stay: the newest ones; core/training/best.py knows those with the best scores.
 
 
 class NewestCheckpoints:
@@ -46,24 +43,30 @@ class NewestCheckpoints:
         None is deleted while `checkpoint-<newest>` is not whole.
         """
         complete = self._complete()
-        if newest not in map(_step, complete):
+        if newest not in map(step_of, complete):
             return []
-        unwanted = (path for path in self._best_first(complete)[self._keep :] if _step(path) != newest)
+        unwanted = (path for path in self._best_first(complete)[self._keep :] if step_of(path) != newest)
         return [path for path in unwanted if _delete(path)]
 
     def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
-        """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays.
+        """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays, and what
+        `_spared` names.
 
         `at_least` so many go whatever `enough` says, if there are as many.
         """
         complete = self._complete()
+        stay = {*complete[-1:], *self._spared(complete)}
         deleted: list[Path] = []
         for path in reversed(self._best_first(complete)):
             if len(deleted) >= at_least and enough():
                 break
-            if path != complete[-1] and _delete(path):
+            if path not in stay and _delete(path):
                 deleted.append(path)
         return deleted
+
+    def _spared(self, complete: list[Path]) -> list[Path]:
+        """What no lack of room removes, beside the newest."""
+        return []
 
     def _best_first(self, complete: list[Path]) -> list[Path]:
         """`complete` is ordered by step, the oldest first."""
@@ -76,44 +79,7 @@ class NewestCheckpoints:
         return [found.path for found in complete_checkpoints(self._folder)]
 
 
-class BestCheckpoints(NewestCheckpoints):
-    """The `keep` best checkpoints by one evaluation metric, and the newest for resuming.
-
-    Losses and perplexities are better when lower, all other metrics when higher. Of equal scores
-    the later checkpoint is better; one without a score is worse than any with one.
-    """
-
-    def __init__(self, folder: Path, keep: int, metric: str) -> None:
-        super().__init__(folder, keep)
-        self.metric = metric
-        self._sign = -1 if lower_is_better(metric) else 1
-
-    def better(self, score: float | None, other: float | None) -> bool:
-        """Whether `score` is at least as good as `other`; a score that is not there or not finite never is."""
-        if score is None or not math.isfinite(score):
-            return False
-        return other is None or self._sign * score >= self._sign * other
-
-    def score(self, checkpoint: Path) -> float | None:
-        """The finite score of a checkpoint that was evaluated at its own step, as it stands in progress.json."""
-        progress = read_json(checkpoint / PROGRESS_JSON) or {}
-        if progress.get("evaluated_step") != _step(checkpoint):
-            return None
-        evaluation: Any = progress.get("last_evaluation")
-        value = evaluation.get(self.metric) if isinstance(evaluation, dict) else None
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-    def _best_first(self, complete: list[Path]) -> list[Path]:
-        return sorted(complete, key=self._rank, reverse=True)
-
-    def _rank(self, checkpoint: Path) -> tuple[bool, float, int]:
-        score = self.score(checkpoint)
-        if score is None:
-            return False, 0.0, _step(checkpoint)
-        return True, self._sign * score, _step(checkpoint)
-
-
-def _step(checkpoint: Path) -> int:
+def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
@@ -127,31 +93,6 @@ def _delete(checkpoint: Path) -> bool:
         return False
     shutil.rmtree(going, ignore_errors=True)
     return True
-
-
-def best_checkpoints(
-    config: RunConfig, folder: Path, findings: list[Finding], *, evaluates: bool
-) -> BestCheckpoints | None:
-    """What checkpoint.keep_best asks for, or None where it is off; what is wrong with it goes to `findings`."""
-    if not config.checkpoint.keep_best:
-        return None
-    if not evaluates:
-        message = tr(
-            "checkpoint.keep_best chooses by the score on held-out rows, and none are held out: set data.validation_rows "
-            "or data.validation_sources, or leave keep_best off."
-        )
-        findings.append(Finding("nothing_held_out", "error", "checkpoint.keep_best", message))
-        return None
-    metric, known = ranking_metric(config), known_metrics(config)
-    if metric not in known:
-        message = tr(
-            "this run measures no {metric}; evaluation.metric can be {names}.", metric=metric, names=", ".join(known)
-        )
-        if metric == BLEU_METRIC:
-            message = tr("{message} eval_bleu needs evaluation.generate: true.", message=message)
-        findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
-        return None
-    return BestCheckpoints(folder, config.checkpoint.keep, metric)
 
 
 # DiskGuard: room for a checkpoint before it is written; without it fewer are kept, then the training waits.

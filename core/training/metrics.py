@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED
+from trainwiz.core.training.best import Patience
 from trainwiz.core.training.events import Moment, RunCallback
 from trainwiz.core.training.process import LastingLines
 
@@ -94,7 +95,9 @@ class StepMeter:
         try:
             yield
         finally:
-            self._paused_s += time.perf_counter() - start
+            # Before the first batch no time of a step has begun.
+            if self._since is not None:
+                self._paused_s += time.perf_counter() - start
 
     def read_pace(self) -> Pace:
         """The pace since the last call; the device's queue should be empty."""
@@ -188,7 +191,10 @@ class MetricsCallback(RunCallback):
     before it with a higher step.
     """
 
-    def __init__(self, folder: RunFolder, meter: StepMeter, accelerator: Accelerator) -> None:
+    def __init__(
+        self, folder: RunFolder, meter: StepMeter, accelerator: Accelerator, patience: Patience | None = None
+    ) -> None:
+        """`patience` goes into every checkpoint with the counts."""
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.last_evaluation: dict[str, Any] = {}
@@ -196,6 +202,7 @@ class MetricsCallback(RunCallback):
         self._lines = LastingLines(folder.metrics_jsonl)
         self._meter = meter
         self._accelerator = accelerator
+        self._patience = patience
         self.evaluated_step: int | None = None
         """Step of the last evaluation that has a result."""
         self._before: dict[str, int] = {}
@@ -210,6 +217,8 @@ class MetricsCallback(RunCallback):
         self.last_loss = progress.get("last_loss")
         self.last_evaluation = progress.get("last_evaluation") or {}
         self.evaluated_step = progress.get("evaluated_step")
+        if self._patience is not None:
+            self._patience.resume(progress)
         if self._accelerator.is_main_process:
             self._write({"time_s": time.time(), "resumed_from": step})
 
@@ -231,6 +240,7 @@ class MetricsCallback(RunCallback):
                 "last_loss": json_number(self.last_loss),
                 "last_evaluation": evaluation,
                 "evaluated_step": self.evaluated_step,
+                **(self._patience.to_json() if self._patience is not None else {}),
                 "world_size": self._accelerator.num_processes,
             }
             write_json_atomic(checkpoint / PROGRESS_JSON, progress)

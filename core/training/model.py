@@ -16,6 +16,7 @@ from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.best import FinalChoice, copy_model
 from trainwiz.core.training.engine import forward_needs_all
 from trainwiz.core.training.quantized import is_quantized, quantize
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
@@ -163,27 +164,28 @@ def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) ->
 # final_model at the end of a run: complete or not there; with adapters alone, or merged into their base.
 
 
-def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig) -> None:
+def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig, final: FinalChoice) -> None:
     """Save beside the place and rename; every process must call it.
 
     With `peft.merge` the adapters go to RUN/adapter first, and final_model is the whole model.
     """
     model: Any = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
     if not (config.peft.merge and isinstance(model, PeftModel)):
-        _save(trainer, folder.final_model)
+        _save(trainer, folder.final_model, final.checkpoint)
     else:
-        _save(trainer, folder.adapter)
+        _save(trainer, folder.adapter, final.checkpoint)
         if trainer.is_world_process_zero():
             partial = _partial(folder.final_model)
             # Adapters are added to weights in 16 bits: in fewer the sum would be rounded to them again.
-            apart = forward_needs_all(model) or is_quantized(config)
+            apart = forward_needs_all(model) or is_quantized(config) or final.checkpoint is not None
             whole = _adapted_base(folder, config) if apart else model
             merged(whole).save_pretrained(str(partial))
             if trainer.processing_class is not None:
                 trainer.processing_class.save_pretrained(str(partial))
             _put_in_place(partial, folder.final_model)
     if trainer.is_world_process_zero():
-        print(f"model saved in {folder.final_model}", flush=True)
+        of = "" if final.checkpoint is None else f", the weights of {final.checkpoint.name}, the best by {final.metric}"
+        print(f"model saved in {folder.final_model}{of}", flush=True)
 
 
 def _adapted_base(folder: RunFolder, config: RunConfig) -> Any:
@@ -196,9 +198,13 @@ def _adapted_base(folder: RunFolder, config: RunConfig) -> Any:
     return PeftModel.from_pretrained(base, str(folder.adapter))
 
 
-def _save(trainer: Trainer, place: Path) -> None:
+def _save(trainer: Trainer, place: Path, checkpoint: Path | None) -> None:
+    """The weights as they are, or those of a checkpoint."""
     partial = _partial(place)
-    trainer.save_model(str(partial))
+    if checkpoint is None:
+        trainer.save_model(str(partial))
+    elif trainer.is_world_process_zero():
+        copy_model(checkpoint, partial)
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
         _put_in_place(partial, place)

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import with_recovery
+from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.config.yaml_text import load_yaml, problems_of
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.files import read_small
@@ -27,6 +28,7 @@ from trainwiz.core.run.folder import (
     read_json,
     write_json_atomic,
 )
+from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
     EpochCallback,
@@ -62,6 +64,8 @@ class TrainingSession:
         self.checkpoint = checkpoint
         self.stop = stop
         self.place = FolderPlace(folder)
+        self._results: dict[str, Any] = {}
+        """What outcome.json says beside the figures: which weights final_model has, and why the run ended early."""
 
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
@@ -78,7 +82,10 @@ class TrainingSession:
             args.save_strategy = SaveStrategy.NO
         if parts.evaluation is None:
             args.eval_strategy = "no"
-            args.metric_for_best_model = None
+        # Of a resumed run it is a point of the curve already.
+        args.eval_on_start = (
+            bool(config.evaluation.at_start) and self.checkpoint is None and parts.evaluation is not None
+        )
         identity.after_loading(parts)
         self._train(config, args, parts, identity)
         # The threads of a process group that is left to the end of the interpreter abort the process now and then.
@@ -90,11 +97,11 @@ class TrainingSession:
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
         accelerator = trainer.accelerator
         name_blocks(trainer)
-        metrics = MetricsCallback(self.folder, meter, accelerator)
+        patience = parts.patience
+        metrics = MetricsCallback(self.folder, meter, accelerator, patience)
         stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
         place = PlaceCallback(self.place)
-        kept = config.checkpoint.keep + int(config.checkpoint.keep_best)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
         trainer.saves, trainer.identity, trainer.check_place = config.mode.saves, identity, place.check
         trainer.stop_requested = lambda: self.stop.requested
@@ -111,8 +118,9 @@ class TrainingSession:
             EpochCallback(parts.sampler),
             PhaseCallback(config.engine.compile),
             guard,
-            EngineCallback(self.folder, config.engine.strategy, trainer, kept),
+            EngineCallback(self.folder, config.engine.strategy, trainer, checkpoints_kept(config)),
             metrics,
+            *([patience] if patience is not None else ()),
             stopping,
         ):
             trainer.add_callback(callback)
@@ -142,7 +150,10 @@ class TrainingSession:
                 compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
             place.check()
             if config.mode.saves:
-                save_final_model(trainer, self.folder, config)
+                final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
+                save_final_model(trainer, self.folder, config, final)
+                self._results |= final.to_json()
+            self._results |= patience.outcome() if patience is not None else {}
         place.check()
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
 
@@ -171,6 +182,7 @@ class TrainingSession:
             "first_loss": metrics.first_loss,
             "last_loss": metrics.last_loss,
             **metrics.last_evaluation,
+            **self._results,
         }
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
         later = "" if outcome == "finished" or step == 0 or not trainer.saves else "; it can be resumed"

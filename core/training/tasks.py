@@ -30,8 +30,8 @@ from trainwiz.core.training.batches import (
     overfit_items,
     sample_generator,
 )
+from trainwiz.core.training.best import BestCheckpoints, Patience, best_checkpoints, measured_ranking
 from trainwiz.core.training.chats import ChatEncoder, set_template
-from trainwiz.core.training.disk_guard import BestCheckpoints, best_checkpoints
 from trainwiz.core.training.evaluation import EvaluationSchedule, Generator, StepLoss
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokenizer import build_tokenizer
@@ -264,6 +264,8 @@ class TaskParts:
     """Writes texts in evaluation, for BLEU."""
     retention: BestCheckpoints | None = None
     """None keeps the newest checkpoints."""
+    patience: Patience | None = None
+    """None where nothing is held out."""
     evaluation_lengths: np.ndarray | None = None
     """(n,) int, in any unit: of the rows of `evaluation`, which are then evaluated the longest first. None for rows
     that are read piece by piece, in the order of their files, and for those of one length."""
@@ -324,6 +326,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         inputs=task.inputs,
         generator=generator,
         retention=retention,
+        patience=None if task.evaluation is None else Patience(measured_ranking(config), config.evaluation.patience),
         template=task.template,
         counts_targets=config.task == "seq2seq",
         evaluation_lengths=task.evaluation_lengths(),

@@ -79,8 +79,8 @@ class RunTrainer(Trainer):
         if parts.inputs is not batch_alone:
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
             parts.model.config.use_cache = uses_cache
-        if parts.retention is not None:
-            args.metric_for_best_model = None
+        # The best so far is ours: see core/training/best.py.
+        args.metric_for_best_model = None
         folder = Path(args.output_dir or ".")
         self.retention = parts.retention or NewestCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
@@ -147,11 +147,6 @@ class RunTrainer(Trainer):
             except EvaluationLeft:
                 metrics = {}
                 self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        retention = self._parts.retention
-        if retention is not None and retention.better(metrics.get(retention.metric), self.state.best_metric):
-            # Into the state, which every checkpoint saves.
-            self.state.best_metric = metrics[retention.metric]
-            self.state.best_global_step = self.state.global_step
         return metrics
 
     def evaluation_loop(

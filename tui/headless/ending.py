@@ -15,7 +15,7 @@ from trainwiz.core.run.attempts import attempt_words, recovered_attempts
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
-from trainwiz.core.run.state import RunState
+from trainwiz.core.run.state import RunState, result_sentences
 from trainwiz.core.text import number, plain_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
@@ -100,6 +100,8 @@ class Ending:
     """The steps beside the plan, of a run that was started to measure them."""
     attempts: tuple[str, ...] = ()
     """What trainwiz started by itself since somebody last started the run, one phrase each, and why no more followed."""
+    results: tuple[str, ...] = ()
+    """Why the training ended early, and which weights final_model has, where they are not those of the last step."""
 
     def to_json(self) -> dict[str, Any]:
         document = {name: getattr(self, name) for name in self.__slots__}
@@ -134,6 +136,7 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
         benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
         attempts=attempts_of(folder, state),
+        results=tuple(result_sentences(outcome)),
     )
 
 
@@ -181,7 +184,8 @@ def ending_rows(ending: Ending) -> list[tuple[str, str]]:
         evaluation = tr(", ").join(evaluation_parts(ending.evaluation))
         rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Held out"), evaluation)] if evaluation else [])]
         problems = [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(ending.engine)]
-        return [*rows, *benchmark_rows(ending.benchmark), *problems, *attempts]
+        results = [("", sentence) for sentence in ending.results]
+        return [*rows, *results, *benchmark_rows(ending.benchmark), *problems, *attempts]
     if ending.status == "stopped":
         return [(tr("Stopped"), stopped_text(ending, run)), *benchmark_rows(ending.benchmark), *attempts]
     said = plain_text(ending.message or tr("The run ended without a last word."))
