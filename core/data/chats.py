@@ -76,7 +76,7 @@ class ChatColumns:
         turns = [_message("system", system)] if system else []
         turns += _history(parts.get("history"))
         if self.target is None:
-            turns += _turns(_list_in(text))
+            turns += turns_of(_list_in(text))
         else:
             said = self._turns_in(self.text, text) or [_asked(text, parts)]
             turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in said]
@@ -88,7 +88,7 @@ class ChatColumns:
 
     def _turns_in(self, place: int, cell: str) -> list[dict[str, Any]]:
         """The turns of a cell; none where it is a text."""
-        return _turns(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
+        return turns_of(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
 
 
 def _asked(text: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
@@ -120,7 +120,8 @@ def _list_in(text: str) -> list[Any]:
     return value
 
 
-def _turns(values: Sequence[Any]) -> list[dict[str, Any]]:
+def turns_of(values: Sequence[Any]) -> list[dict[str, Any]]:
+    """A list of messages as templates take them. Raises ValueError that says what is wrong."""
     return [turn for place, value in enumerate(values, 1) for turn in _turn(value, place)]
 
 

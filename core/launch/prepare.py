@@ -48,6 +48,8 @@ TRAINED_TOKENIZER = "train"
 """The value of model.tokenizer that stands for no file."""
 TEMPLATES = ("own", "chatml")
 """Likewise of model.chat_template."""
+NO_PROMPTS = "none"
+"""Likewise of evaluation.prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
         copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
     if copy.model.chat_template not in (None, *TEMPLATES):
         copy.model.chat_template = _moved(str(copy.model.chat_template), folder)
+    if copy.evaluation.prompts not in (None, NO_PROMPTS):
+        copy.evaluation.prompts = _moved(str(copy.evaluation.prompts), folder)
     if copy.peft.adapter is not None:
         copy.peft.adapter = _moved(copy.peft.adapter, folder)
     if copy.engine.deepspeed_file is not None:
@@ -120,6 +124,8 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
         yield _need("model.tokenizer", str(model.tokenizer), folder)
     if model.chat_template not in (None, *TEMPLATES):
         yield Needed("model.chat_template", str(model.chat_template), "path")
+    if config.evaluation.prompts not in (None, NO_PROMPTS):
+        yield Needed("evaluation.prompts", str(config.evaluation.prompts), "path")
     if config.peft.adapter is not None:
         yield Needed("peft.adapter", config.peft.adapter, "path")
 

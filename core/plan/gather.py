@@ -259,9 +259,12 @@ def gather_config(
     if moded.model != config.model:
         model, findings = resolve_model(moded.model, online=True)
     findings = (*findings, *of_adapter, *subject_findings(moded, model))
+    from trainwiz.core.data.prompts import prompt_findings
+
     moded = settled_by_file(moded)
     template = TemplateChoice(moded, model)
     moded = template.chosen(detect_columns(moded, has_template=template.is_there))
+    findings += prompt_findings(moded)
     if request.force:
         moded = moded.model_copy(update={"forced": True})
     return moded, model, findings

@@ -28,6 +28,7 @@ from trainwiz.core.run.folder import (
     read_json,
     write_json_atomic,
 )
+from trainwiz.core.training.answers import AnswersCallback
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
@@ -134,6 +135,16 @@ class TrainingSession:
             trainer.saved_steps.add(step)
         else:
             metrics.start_over()
+        if parts.questions is not None:
+            asked = AnswersCallback(
+                parts.questions,
+                self.folder,
+                meter,
+                trainer.generation_request,
+                evaluates=parts.evaluation is not None,
+                resumed_from=None if self.checkpoint is None else max(trainer.saved_steps, default=0),
+            )
+            trainer.add_callback(asked)
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped")
             return

@@ -17,6 +17,7 @@ from trainwiz.core.data.streamed import Windows
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr
+from trainwiz.core.training.answers import Questions, questions_of
 from trainwiz.core.training.batches import (
     FILLER,
     IGNORED,
@@ -32,7 +33,8 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.best import BestCheckpoints, Patience, best_checkpoints, measured_ranking
 from trainwiz.core.training.chats import ChatEncoder, set_template
-from trainwiz.core.training.evaluation import EvaluationSchedule, Generator, StepLoss
+from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.generation import Generator
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
@@ -158,6 +160,8 @@ class TaskRows:
     """Rows of the data (n,) int64 -> (n,) int, in any unit: how long they are."""
     encode_source: Callable[[str], list[int]] | None = None
     """The tokens that an answer is generated from."""
+    ends: tuple[int, ...] = ()
+    """Tokens that end an answer beside the tokenizer's own."""
     template: str = ""
     """In which chats are written while training."""
     joined: bool = False
@@ -237,6 +241,7 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         inputs=encoder_decoder if config.task == "seq2seq" else decoder_only,
         lengths=lambda numbers: row_lengths(rows, numbers, config.task, encoder),
         encode_source=encode_source,
+        ends=encoder.ends() if isinstance(encoder, ChatEncoder) else (),
         template=encoder.template.text if isinstance(encoder, ChatEncoder) else "",
         joined=joined,
     )
@@ -262,6 +267,8 @@ class TaskParts:
     inputs: ModelInputs = batch_alone
     generator: Generator | None = None
     """Writes texts in evaluation, for BLEU."""
+    questions: Questions | None = None
+    """What the model answers at every evaluation."""
     retention: BestCheckpoints | None = None
     """None keeps the newest checkpoints."""
     patience: Patience | None = None
@@ -300,7 +307,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         raise UsageError(findings)
     generator = None
     if generates and task.encode_source is not None:
-        generator = Generator(config, folder, rows, task.tokenizer, task.encode_source)
+        generator = Generator(config, folder, rows, task.tokenizer, task.encode_source, task.ends)
     train, lengths, windows = task.train, task.train_lengths, task.windows()
     overfits = config.mode.kind == "overfit"
     if overfits:
@@ -325,6 +332,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         mask_token=MASK if masks else -1,
         inputs=task.inputs,
         generator=generator,
+        questions=questions_of(config, folder, task.rows, task.tokenizer, task.encode_source, task.ends),
         retention=retention,
         patience=None if task.evaluation is None else Patience(measured_ranking(config), config.evaluation.patience),
         template=task.template,

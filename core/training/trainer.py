@@ -22,7 +22,8 @@ from trainwiz.core.training.batches import (
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints
-from trainwiz.core.training.evaluation import SUMS, GenerationRequest, ScheduleCallback, batch_sums, token_metrics
+from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
+from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone
@@ -177,16 +178,18 @@ class RunTrainer(Trainer):
         metrics = token_metrics(self.accelerator.reduce(sums, reduction="sum"), metric_key_prefix)
         generator = self._parts.generator
         if generator is not None and generator.due(self.state, saves=self.control.should_save):
-            request = GenerationRequest(
-                model, self.accelerator, self.compute_loss_context_manager, self.state.global_step, self.stop_requested
-            )
             with phases.during("generating"):
-                generated = generator.metrics(request, metric_key_prefix)
+                generated = generator.metrics(self.generation_request(), metric_key_prefix)
             if not generated and self.state.global_step >= self.state.max_steps:
                 raise EvaluationLeft
             metrics |= generated
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
+
+    def generation_request(self) -> GenerationRequest:
+        """With the model as it is now."""
+        context, step = self.compute_loss_context_manager, self.state.global_step
+        return GenerationRequest(self.model, self.accelerator, context, step, self.stop_requested)
 
     def compute_loss(
         self,
