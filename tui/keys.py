@@ -12,7 +12,7 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
-    "app", "plan", "edit", "files", "monitor", "metric", "cards", "gpu", "log", "command", "dialog", "document",
+    "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "gpu", "log", "command", "dialog", "document",
     "confirm", "list", "browse", "columns", "picker", "import",
 ]  # fmt: skip
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
@@ -138,6 +138,12 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
     key("cards.open", "enter", "open_card", mark("open GPU"), mark("Show all of the chosen GPU."), rank=2),
     hidden("cards.down", "down", "move_card(1)", mark("next GPU"), mark("Choose the next GPU.")),
     hidden("cards.up", "up", "move_card(-1)", mark("GPU above"), mark("Choose the GPU above.")),
+    key(
+        "answers.earlier", "left", "move_step(-1)", mark("earlier answer"), mark("Show the answer before."), label="←→"
+    ),
+    hidden("answers.later", "right", "move_step(1)", mark("later answer"), mark("Show the answer after.")),
+    key("answers.next", "down", "move_prompt(1)", mark("next prompt"), mark("Show the next prompt."), label="↑↓"),
+    hidden("answers.before", "up", "move_prompt(-1)", mark("prompt before"), mark("Show the prompt before.")),
     key("gpu.next", "right,tab", "other_card(1)", mark("next GPU"), mark("Show the next GPU."), label="→"),
     key("gpu.before", "left,shift+tab", "other_card(-1)", mark("GPU before"), mark("Show the GPU before."), label="←"),
     key("log.close", "escape", "close", mark("close"), mark("Close the search, or the log."), rank=0),
@@ -175,17 +181,20 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
 
 # Keys of the monitor.
 
-PANEL_NAMES = (mark("plot"), mark("pace"), mark("device"), mark("RAM and disk"), mark("advice"), mark("log"))
+PANEL_NAMES = (
+    mark("plot"), mark("pace"), mark("device"), mark("RAM and disk"), mark("advice"), mark("log"), mark("answers"),
+)  # fmt: skip
 """The panels of the monitor in the order of their digits."""
 
 
 def _panel_keys() -> list[KeyBinding]:
     """The first stands for all of them in the key bar and in the help."""
     all_of_them = mark(
-        "Show one panel alone: 1 plot, 2 pace, 3 device, 4 RAM and disk, 5 advice, 6 log; the same key goes back."
+        "Show one panel alone: 1 plot, 2 pace, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; the same key "
+        "goes back."
     )
     this_one = mark("Show the {panel} panel alone; the same key goes back.")
-    first = key("monitor.panel_1", "1", "one_panel(1)", mark("panels"), all_of_them, label="1-6")
+    first = key("monitor.panel_1", "1", "one_panel(1)", mark("panels"), all_of_them, label="1-7")
     return [
         first,
         *(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.chats import turns_of
 from trainwiz.core.data.lengths import longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import at_home, read_small
@@ -19,6 +18,8 @@ ROWS, MOST = 3, 8
 """Held-out rows that are answered where no prompts are named; prompts of a file."""
 LONGEST = 128
 """Tokens of an answer. evaluation.generation_length may ask for fewer."""
+MOST_S = 20.0
+"""Seconds of all answers of one evaluation; where each forward pass needs every process, only their length ends them."""
 MASKS = ("<mask>", "[MASK]")
 
 
@@ -72,6 +73,9 @@ def _prompt(config: RunConfig, line: str, place: str, *, is_json: bool) -> str:
         if isinstance(value, str) and chats:
             value = [{"role": "user", "content": value}]
         if isinstance(value, list) and chats:
+            # With pyarrow, which a plan without a file of prompts need not load.
+            from trainwiz.core.data.chats import turns_of
+
             turns = turns_of(value)
             if not any(turn["role"] != "system" for turn in turns):
                 raise ValueError(tr("nobody asks anything."))

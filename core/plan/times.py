@@ -12,6 +12,7 @@ from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import generates_at_saves, ranks_checkpoints
 from trainwiz.core.data.lengths import DEFAULT_MOST
+from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
 from trainwiz.core.estimate.time import (
@@ -35,6 +36,7 @@ from trainwiz.core.estimate.workload import TimeVerdict, Workload
 from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.plan.result import Plan, TimePlan
 from trainwiz.core.plan.rows import lengths_of
+from trainwiz.core.plan.workload import answering
 
 # How often a run saves, evaluates and generates: what core/training/evaluation.py and generation.py do.
 
@@ -275,6 +277,11 @@ def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tupl
         targets = lengths_of(plan.counted.target_lengths) if plan.counted is not None else None
         long_target = None if targets is None else targets.quantile(9, 10)
         generation = generation_time(work, rate, some, long_target).times(counts.generations)
+    answers = answering(plan.config, work)
+    if answers is not None and (rows or plan.config.evaluation.prompts is not None):
+        once = generation_time(answers, rate, answers.eval_micro_batch)
+        times = counts.evaluations + (not plan.config.evaluation.at_start) if rows else counts.saves + 1
+        generation = generation + Range(min(once.low, ANSWERS_MOST_S), min(once.high, ANSWERS_MOST_S)).times(times)
     return _calibrated(evaluation, pace.calibration), _calibrated(generation, pace.calibration)
 
 

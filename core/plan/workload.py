@@ -10,11 +10,18 @@ from typing import Any
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.data.lengths import joins_texts, longest_generation, packs_rows, padded_length
+from trainwiz.core.data.prompts import answer_length, most_prompts
 from trainwiz.core.data.streamed import WINDOW_BYTES
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.host import LOG_BYTES, HostNeeds, disk_needs, host_ram
-from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, unknown_memory, worse_verdict
+from trainwiz.core.estimate.memory import (
+    MemoryEstimate,
+    estimate_evaluation,
+    estimate_memory,
+    unknown_memory,
+    worse_verdict,
+)
 from trainwiz.core.estimate.quantized import loaded_bytes
 from trainwiz.core.estimate.states import optimizer_bytes, states_of
 from trainwiz.core.estimate.workload import SINGLE, Workload
@@ -111,6 +118,14 @@ def typical(plan: Plan, work: Workload) -> Workload:
     return replace(work, length=source, target_length=target)
 
 
+def answering(config: RunConfig, work: Workload) -> Workload | None:
+    """`work` while it answers its prompts, all at once in one process; None where it answers none or writes nothing."""
+    prompts, length = most_prompts(config), answer_length(config)
+    if not prompts or not length or (work.eval_micro_batch == 0 and config.evaluation.prompts is None):
+        return None
+    return replace(work, eval_micro_batch=prompts, generation_length=length, beams=1, world_size=1)
+
+
 # The memory of a resolved run as a plan shows it: the device, host RAM and disk.
 
 
@@ -123,7 +138,7 @@ def plan_memory(plan: Plan) -> None:
     """The peak on the device while training and while evaluating, in host RAM and on disk."""
     machine, devices, config, work = plan.machine, plan.devices, plan.config, plan.work
     estimate = estimate_memory(work, plan.evidence) if work is not None else unknown_memory()
-    evaluation = estimate_evaluation(work, plan.evidence) if work is not None else None
+    evaluation = _evaluation(plan, work) if work is not None else None
     processes, share = devices.sharing, devices.share_bytes
     if devices.device == "cuda":
         estimate = estimate.on_card(share)
@@ -168,6 +183,16 @@ def plan_memory(plan: Plan) -> None:
         host_ram_high_bytes=host.high_bytes,
         needed_high_bytes=estimate.safe_bytes * processes,
     )
+
+
+def _evaluation(plan: Plan, work: Workload) -> MemoryEstimate | None:
+    """Of evaluating held-out rows, or of answering prompts where that takes more."""
+    estimate, answers = estimate_evaluation(work, plan.evidence), answering(plan.config, work)
+    # A process of several holds its share of the weights while it answers.
+    of_answers = None if answers is None else replace(answers, world_size=work.world_size)
+    others = None if of_answers is None else estimate_evaluation(of_answers, plan.evidence)
+    found = [one for one in (estimate, others) if one is not None]
+    return max(found, key=lambda one: one.allocated_bytes, default=None)
 
 
 def host_needs(

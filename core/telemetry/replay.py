@@ -18,6 +18,7 @@ from trainwiz.core.lines import JsonLinesTail, TextTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, read_state
+from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.run_source import MetricsFile, RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 from trainwiz.core.text import numbers_finite, plain_text
@@ -205,6 +206,7 @@ class ReplaySource(RunSource):
         self._all_metrics = MetricsFile(TimedRows(folder.metrics_jsonl, self._play.moment))
         self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
         self._advice_file = AdviceFile(TimedRows(folder.file(ADVICE_JSONL), self._play.moment))
+        self._answers = AnswersFile(TimedRows(folder.generations_jsonl, self._play.moment))
         self._log_tail = TimedLog(folder.train_log, self._has_passed)
 
     def toggle(self) -> None:

@@ -14,6 +14,7 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attem
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
 from trainwiz.core.telemetry.advice import advise
+from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import LossTrend, Metrics
@@ -83,6 +84,7 @@ class RunSource(Source):
         self._log_tail = TextTail(folder.train_log)
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
         self._advice_file = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
+        self._answers = AnswersFile(JsonLinesTail(folder.generations_jsonl))
         self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
         self._planned = Planned()
@@ -199,6 +201,7 @@ class RunSource(Source):
             attempt_words=attempt_words(attempt, object_in(self._plan.get("batch"))) if attempt else "",
             phase=None if ended else self._phase(attempt),
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
+            answers=self._answers.read(),
             log=self._log.lines(),
             log_version=self._log.version,
             log_path=str(self.folder.train_log),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
+from trainwiz.core.telemetry.answers import PromptAnswers
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import NO_PACE, LossTrend, MetricSummary, Pace
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves
@@ -262,6 +263,8 @@ class Snapshot:
     ending: Ending | None = None
     diagnosis: Diagnosis | None = None
     """Of a job of another tool: what `trainwiz diagnose` says of its log, where that names a cause."""
+    answers: tuple[PromptAnswers, ...] = ()
+    """What the model said to each prompt."""
     advice: tuple[Advice, ...] = ()
     log: tuple[LogLine, ...] = ()
     log_version: int = 0
@@ -329,6 +332,7 @@ class Snapshot:
             "diagnosis": None if self.diagnosis is None else self.diagnosis.to_json(),
             "attempts": [attempt_json(attempt) for attempt in self.attempts],
             "phase": None if self.phase is None else asdict(self.phase),
+            "answers": [prompt.to_json() for prompt in self.answers],
             "advice": [advice.to_json() for advice in self.advice],
             "replayed_s": self.replayed_s,
             "problems": list(self.problems),

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import last_answer, messages_of
-from trainwiz.core.data.prompts import ROWS, answer_length, asks_prompts, read_prompts
+from trainwiz.core.data.prompts import MOST_S, ROWS, answer_length, asks_prompts, read_prompts
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import os_reason
 from trainwiz.core.run.folder import RunFolder
@@ -23,10 +23,10 @@ from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.process import LastingLines, phases
 from transformers import PreTrainedTokenizerBase
 
-MOST_S = 20.0
-"""Seconds of all answers of one evaluation; where each forward pass needs every process, only their length ends them."""
 LONGEST_BEGINNING = 32
 """Tokens of a plain text that the model goes on from, at most half of them."""
+LOOKED_AT = 50
+"""Held-out rows among which prompts are looked for."""
 LONGEST_SHOWN = 4000
 """Characters of a text that are kept."""
 
@@ -71,8 +71,7 @@ def questions_of(
     if config.evaluation.prompts is not None:
         texts: list[tuple[str, str | None]] = [(text, None) for text in read_prompts(config, folder)]
     else:
-        numbers = rows.held_out[:ROWS].tolist()
-        texts = [(rows.texts[one], None if rows.targets is None else rows.targets[one]) for one in numbers]
+        texts = _unlike(rows)
     if not texts:
         return None
     if encode is None:
@@ -94,6 +93,16 @@ def questions_of(
         return writer.write([prompt.tokens for prompt in prompts], request)
 
     return Questions(prompts, answer)
+
+
+def _unlike(rows: TextRows) -> list[tuple[str, str | None]]:
+    """The first held-out rows that do not say the same."""
+    found: dict[str, str | None] = {}
+    for number in rows.held_out[:LOOKED_AT].tolist():
+        found.setdefault(rows.texts[number], None if rows.targets is None else rows.targets[number])
+        if len(found) == ROWS:
+            break
+    return list(found.items())
 
 
 def _of_chat(chat: str, tokens: list[int]) -> Prompt:

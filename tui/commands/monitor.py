@@ -20,6 +20,7 @@ from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labell
 from trainwiz.tui.run_words import first_choice, measured, painted_status, steps_of
 from trainwiz.tui.text import aligned, duration, gib, size, value_label
 from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.answers_panel import answer_label, answer_text
 from trainwiz.tui.widgets.device_panel import mig_words, of_limit
 from trainwiz.tui.widgets.host_panel import role_parts, step_parts, token_parts
 from trainwiz.tui.widgets.run_header import phase_part, progress_words
@@ -160,6 +161,7 @@ ELSEWHERE = frozenset(
 MOST_METRICS = 6
 LONGEST_NAME = 48
 MOST_FILES = 3
+MOST_ANSWERS, LONGEST_ANSWER = 3, 200
 ADVICE_WORDS = {"error": mark("urgent: {text}"), "warning": mark("warning: {text}")}
 GAP = "   "
 
@@ -175,6 +177,10 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     yield tr("Progress"), progress_words(snapshot)
     yield tr("Now"), work_parts(snapshot)
     yield tr("Metrics"), metric_parts(snapshot)
+    for prompt in snapshot.answers[:MOST_ANSWERS]:
+        yield tr("Prompt"), [plain_text(prompt.source, LONGEST_ANSWER)]
+        for answer in dict.fromkeys((prompt.newest, prompt.first)):
+            yield "", [f"{answer_label(answer)}{GAP}{plain_text(answer_text(answer), LONGEST_ANSWER)}"]
     yield tr("Pace"), pace_parts(snapshot)
     yield tr("Engine"), engine_parts(snapshot)
     for gpu in snapshot.used_gpus:

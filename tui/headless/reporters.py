@@ -63,6 +63,8 @@ class Progress:
     """Lines of metrics.jsonl that came since the last reading."""
     doing: str = ""
     """What the training says that it does while it makes no steps, in words: "tokenising 12,000 of 80,000 rows"."""
+    new_answers: tuple[dict[str, Any], ...] = ()
+    """Lines of generations.jsonl about prompts that came since the last reading."""
     new_advice: tuple[Advice, ...] = ()
     """Warnings and errors of watchers that came since the last reading."""
 
@@ -75,6 +77,7 @@ class ProgressReader:
         self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
+        self._answers = JsonLinesTail(folder.generations_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._told: set[tuple[str, str, str]] = set()
         self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
         self._row: dict[str, Any] = {}
@@ -86,6 +89,7 @@ class ProgressReader:
         if resumed:
             # Rows of earlier attempts are history: they say nothing about the pace of this one.
             self._new_rows()
+            self._answers.read_new()
 
     def read(self) -> Progress:
         state = read_state(self.folder)
@@ -114,6 +118,7 @@ class ProgressReader:
             left_s=self._left_s(step, state.max_steps),
             new_rows=tuple(rows),
             doing=self._doing(state),
+            new_answers=tuple(row for row in self._answers.read_new() if "prompt" in row),
             new_advice=tuple(self._new_advice(state)),
         )
 
@@ -182,6 +187,8 @@ def memory_of(line: dict[str, Any]) -> int | None:
 # Reporters: how a followed run is shown.
 
 WAIT_LINE_EVERY_S = 10.0
+LONGEST_ANSWER = 120
+"""Characters of a prompt and of its answer."""
 QUIET_STEP_S = 5.0
 """After this long without a logged step, the line says since when."""
 
@@ -217,6 +224,8 @@ class PlainReporter:
         for row in progress.new_rows:
             if text := row_text(row, progress):
                 say(text)
+        for row in progress.new_answers:
+            say(answer_line(row))
         is_new = progress.phase != self._phase
         if is_new or progress.new_rows:
             self._phase, self._waited_s = progress.phase, 0.0
@@ -267,6 +276,8 @@ class JsonReporter:
             self._say("advice", **advice.to_json())
         for row in progress.new_rows:
             say_json({"event": "metrics", **row}, compact=True)
+        for row in progress.new_answers:
+            say_json({"event": "answer", **row}, compact=True)
 
     def note(self, text: str) -> None:
         self._say("note", message=text)
@@ -330,6 +341,14 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
     return f"{at}   {tr('loss {value}', value=format(row['loss'], '.2f'))}"
 
 
+def answer_line(row: dict[str, Any]) -> str:
+    """ "          at step 60   What is red? → An apple." """
+    step = int(number(row.get("step")) or 0)
+    when = tr("before step 1") if step == 0 else tr("at step {step}", step=f"{step:,}")
+    asked, said = (plain_text(str(row.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
+    return labelled("", f"{when}   {asked} → {said or tr('(nothing)')}{'' if row.get('ended', True) else ' …'}")
+
+
 def waiting_for(progress: Progress) -> str:
     """What a silent moment is spent on: in the training's own words where it has some."""
     if progress.doing and progress.phase == "stopping":
@@ -378,6 +397,8 @@ class BarReporter(PlainReporter):
     def progress(self, progress: Progress) -> None:
         for advice in progress.new_advice:
             self.note(advice_text(advice))
+        for row in progress.new_answers:
+            self.note(answer_line(row))
         if not progress.state.is_active:
             return
         bar = self._started()

@@ -27,6 +27,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
 from trainwiz.tui.screens.monitor_cards import CommandCard, GpuCard, MetricCard, resume_dialog, stop_dialog
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.widgets.answers_panel import AnswersPanel
 from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
@@ -214,6 +215,7 @@ class MonitorScreen(PanelScreen):
             with Vertical(id="left", classes=COLUMN):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
                 yield PacePanel(tr("pace"), marks=marks).add_class(PANEL)
+                yield AnswersPanel(marks=marks).add_class(PANEL, "-none")
             with Vertical(id="right", classes=COLUMN):
                 yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
                 yield HostPanel(tr("RAM and disk"), marks=marks).add_class(PANEL)
@@ -223,6 +225,11 @@ class MonitorScreen(PanelScreen):
         log.border_title = tr("log")
         yield log.add_class(PANEL)
         yield KeyBar(self.key_rows)
+
+    @property
+    def panels(self) -> list[Widget]:
+        """In the order of their digits: the answers, which not every run has, come last."""
+        return sorted(super().panels, key=lambda panel: isinstance(panel, AnswersPanel))
 
     @property
     def marks(self) -> Marks:
