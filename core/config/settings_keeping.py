@@ -81,11 +81,11 @@ class EvaluationSection(Section):
     prompts: str | None = setting(
         None, "A file of prompts that the model answers before the first step and at every evaluation.",
         "A loss does not say what the model says.",
-        "Empty: three held-out rows. A text file has one prompt a line, JSON lines have one list of messages each; "
-        "none asks nothing.",
+        "Empty: rows, which takes three held-out rows. A text file has one prompt a line, a .jsonl file one list of "
+        "messages a line. none asks nothing.",
         "A few seconds for each evaluation; the plan counts them.",
-        label="Prompts", group="How it is measured", rare=True, empty="three held-out rows", offers=("none",),
-        free_text=True, option="--prompts FILE", says="Prompts that the model answers at every evaluation; none.",
+        label="Prompts", group="How it is measured", rare=True, empty="three held-out rows", offers=("rows", "none"),
+        free_text=True, option="--prompts FILE", says="Prompts that the model answers at every evaluation: a file, rows or none.",
         option_group="how",
     )
     patience: int | None = setting(

@@ -13,7 +13,8 @@ from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
 
 KEY = "evaluation.prompts"
-NO_PROMPTS = "none"
+NO_PROMPTS, HELD_OUT = "none", "rows"
+"""Values of evaluation.prompts that stand for no file."""
 ROWS, MOST = 3, 8
 """Held-out rows that are answered where no prompts are named; prompts of a file."""
 LONGEST = 128
@@ -25,7 +26,12 @@ MASKS = ("<mask>", "[MASK]")
 
 def asks_prompts(config: RunConfig) -> bool:
     """Whether the run answers prompts, where it has rows or a file to take them from."""
-    return config.evaluation.prompts != NO_PROMPTS and config.mode.kind != "benchmark"
+    return config.evaluation.prompts not in (None, NO_PROMPTS) and config.mode.kind != "benchmark"
+
+
+def names_prompts(config: RunConfig) -> bool:
+    """Whether they are in a file."""
+    return config.evaluation.prompts not in (None, NO_PROMPTS, HELD_OUT)
 
 
 def answer_length(config: RunConfig) -> int:
@@ -37,7 +43,7 @@ def most_prompts(config: RunConfig) -> int:
     """How many are answered at once, at most."""
     if not asks_prompts(config):
         return 0
-    return ROWS if config.evaluation.prompts is None else MOST
+    return MOST if names_prompts(config) else ROWS
 
 
 def read_prompts(config: RunConfig, folder: Path) -> list[str]:
@@ -51,7 +57,7 @@ def read_prompts(config: RunConfig, folder: Path) -> list[str]:
         reason = os_reason(error) if isinstance(error, OSError) else tr("the text is not UTF-8")
         message = tr(
             "the prompts {path} cannot be read: {reason}. Name a text file with one prompt a line, a .jsonl file with one "
-            "list of messages a line, or none.",
+            "list of messages a line, rows or none.",
             path=named,
             reason=reason,
         )
@@ -95,7 +101,7 @@ def _prompt(config: RunConfig, line: str, place: str, *, is_json: bool) -> str:
 
 def prompt_findings(config: RunConfig) -> tuple[Finding, ...]:
     """What is wrong with the file of prompts, before anything starts."""
-    if config.evaluation.prompts in (None, NO_PROMPTS) or not asks_prompts(config):
+    if not (names_prompts(config) and asks_prompts(config)):
         return ()
     try:
         read_prompts(config, Path())

@@ -48,7 +48,7 @@ TRAINED_TOKENIZER = "train"
 """The value of model.tokenizer that stands for no file."""
 TEMPLATES = ("own", "chatml")
 """Likewise of model.chat_template."""
-NO_PROMPTS = "none"
+NO_FILE_OF_PROMPTS = (None, "none", "rows")
 """Likewise of evaluation.prompts."""
 
 
@@ -81,7 +81,7 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
         copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
     if copy.model.chat_template not in (None, *TEMPLATES):
         copy.model.chat_template = _moved(str(copy.model.chat_template), folder)
-    if copy.evaluation.prompts not in (None, NO_PROMPTS):
+    if copy.evaluation.prompts not in NO_FILE_OF_PROMPTS:
         copy.evaluation.prompts = _moved(str(copy.evaluation.prompts), folder)
     if copy.peft.adapter is not None:
         copy.peft.adapter = _moved(copy.peft.adapter, folder)
@@ -124,7 +124,7 @@ def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
         yield _need("model.tokenizer", str(model.tokenizer), folder)
     if model.chat_template not in (None, *TEMPLATES):
         yield Needed("model.chat_template", str(model.chat_template), "path")
-    if config.evaluation.prompts not in (None, NO_PROMPTS):
+    if config.evaluation.prompts not in NO_FILE_OF_PROMPTS:
         yield Needed("evaluation.prompts", str(config.evaluation.prompts), "path")
     if config.peft.adapter is not None:
         yield Needed("peft.adapter", config.peft.adapter, "path")

@@ -239,7 +239,7 @@ STEPS: tuple[Step, ...] = (
          again="batch.target_samples batch.micro_batch_size batch.gradient_accumulation_steps data.workers"),
     Step("adapters", tasks.resolve_task, "method",
          "batch.target_length data.concatenate peft.targets peft.rank peft.alpha evaluation.generation_length"),
-    Step("measuring", tasks.resolve_measuring, "counted", "evaluation.at_start checkpoint.final evaluation.metric"),
+    Step("measuring", tasks.resolve_measuring, "counted", "evaluation.prompts evaluation.at_start checkpoint.final evaluation.metric"),
     Step("rounding", sizes.resolve_rounding, "data devices engine adapters", "data.pad_to_multiple_of"),
     Step("target", tasks.resolve_target, "counted reopen", "batch.target_samples"),
     Step("strategy", engine.resolve_strategy,

@@ -15,6 +15,7 @@ from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
 from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF_TASK, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenizer_folder, trains_on_chats
+from trainwiz.core.data.prompts import HELD_OUT, NO_PROMPTS
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
 from trainwiz.core.language import mark, tr
@@ -212,13 +213,21 @@ def resolve_task(plan: Plan) -> None:
         plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)
 
 
+ANSWERS = ("causal-lm", "seq2seq", "masked-lm")
+"""Tasks whose models answer prompts."""
+
+
 def resolve_measuring(plan: Plan) -> None:
     """Whether the model is measured before it trains, which weights final_model has, and by which metric."""
     measured, said = evaluates(plan), tr("no rows are held out")
     if not measured:
+        plan.resolve("evaluation.prompts", NO_PROMPTS, said)
         plan.resolve("evaluation.at_start", False, said)
         plan.resolve("checkpoint.final", "last", said)
         return
+    writes = plan.get("task") in ANSWERS and plan.config.mode.kind != "benchmark"
+    words = mark("three held-out rows, answered before step 1 and at every evaluation"), mark("this run writes no text")
+    plan.resolve("evaluation.prompts", HELD_OUT if writes else NO_PROMPTS, tr(words[not writes]))
     trained = plan.get("model.init") == "pretrained"
     words = mark("the curve begins with what the model can do already"), mark("random weights have nothing to measure")
     plan.resolve("evaluation.at_start", trained, tr(words[not trained]))

@@ -13,6 +13,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import generates_at_saves, ranks_checkpoints
 from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
+from trainwiz.core.data.prompts import names_prompts
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
 from trainwiz.core.estimate.time import (
@@ -278,7 +279,7 @@ def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tupl
         long_target = None if targets is None else targets.quantile(9, 10)
         generation = generation_time(work, rate, some, long_target).times(counts.generations)
     answers = answering(plan.config, work)
-    if answers is not None and (rows or plan.config.evaluation.prompts is not None):
+    if answers is not None and (rows or names_prompts(plan.config)):
         once = generation_time(answers, rate, answers.eval_micro_batch)
         times = counts.evaluations + (not plan.config.evaluation.at_start) if rows else counts.saves + 1
         generation = generation + Range(min(once.low, ANSWERS_MOST_S), min(once.high, ANSWERS_MOST_S)).times(times)

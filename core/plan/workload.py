@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.data.lengths import joins_texts, longest_generation, packs_rows, padded_length
-from trainwiz.core.data.prompts import answer_length, most_prompts
+from trainwiz.core.data.prompts import answer_length, most_prompts, names_prompts
 from trainwiz.core.data.streamed import WINDOW_BYTES
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import lora_targets
@@ -121,7 +121,7 @@ def typical(plan: Plan, work: Workload) -> Workload:
 def answering(config: RunConfig, work: Workload) -> Workload | None:
     """`work` while it answers its prompts, all at once in one process; None where it answers none or writes nothing."""
     prompts, length = most_prompts(config), answer_length(config)
-    if not prompts or not length or (work.eval_micro_batch == 0 and config.evaluation.prompts is None):
+    if not prompts or not length or (work.eval_micro_batch == 0 and not names_prompts(config)):
         return None
     return replace(work, eval_micro_batch=prompts, generation_length=length, beams=1, world_size=1)
 

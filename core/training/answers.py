@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import last_answer, messages_of
-from trainwiz.core.data.prompts import MOST_S, ROWS, answer_length, asks_prompts, read_prompts
+from trainwiz.core.data.prompts import MOST_S, ROWS, answer_length, asks_prompts, names_prompts, read_prompts
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import os_reason
 from trainwiz.core.run.folder import RunFolder
@@ -25,6 +25,8 @@ from transformers import PreTrainedTokenizerBase
 
 LONGEST_BEGINNING = 32
 """Tokens of a plain text that the model goes on from, at most half of them."""
+LONGEST_MASKED = 64
+"""Tokens of a held-out row whose masks are filled."""
 LOOKED_AT = 50
 """Held-out rows among which prompts are looked for."""
 LONGEST_SHOWN = 4000
@@ -68,17 +70,18 @@ def questions_of(
     """
     if not asks_prompts(config) or (encode is None and config.task != "masked-lm"):
         return None
-    if config.evaluation.prompts is not None:
+    named = names_prompts(config)
+    if named:
         texts: list[tuple[str, str | None]] = [(text, None) for text in read_prompts(config, folder)]
     else:
         texts = _unlike(rows)
     if not texts:
         return None
     if encode is None:
-        masked = _Masked(tokenizer, config, named=config.evaluation.prompts is not None)
+        masked = _Masked(tokenizer, config, named=named)
         return Questions([masked.prompt(text) for text, _ in texts], masked.answer)
     length = answer_length(config)
-    plain = config.task == "causal-lm" and config.evaluation.prompts is None and rows.targets is None
+    plain = config.task == "causal-lm" and not named and rows.targets is None
     if rows.are_chats:
         prompts = [_of_chat(text, encode(text)) for text, _ in texts]
     elif plain:
@@ -133,7 +136,8 @@ class _Masked:
 
     def prompt(self, text: str) -> Prompt:
         """A prompt of a file has its masks; of a row every seventh token or so is hidden, the same at every evaluation."""
-        tokens: list[int] = self._tokenizer(text, truncation=True, max_length=self._length)["input_ids"]
+        most = self._length if self._named else min(self._length, LONGEST_MASKED)
+        tokens: list[int] = self._tokenizer(text, truncation=True, max_length=most)["input_ids"]
         if self._named:
             return Prompt(text, tokens)
         special = set(self._tokenizer.all_special_ids)
@@ -156,11 +160,13 @@ class _Masked:
         return written
 
     def _shown(self, tokens: list[int]) -> str:
-        """Letters of a protein stand without the spaces that its tokenizer writes between them; a mask stays visible."""
+        """Letters of a protein without the spaces that its tokenizer writes between them, and a mask as _."""
         special = set(self._tokenizer.all_special_ids) - {self._mask}
         kept = [token for token in tokens if token not in special]
         text: str = self._tokenizer.decode(kept)
-        return text.replace(" ", "") if type(self._tokenizer).__name__.startswith("Esm") else text
+        if type(self._tokenizer).__name__.startswith("Esm"):
+            return text.replace(" ", "").replace(str(self._tokenizer.mask_token), "_")
+        return text
 
 
 # The callback that asks, and what it keeps.

@@ -57,6 +57,7 @@ class Ranking:
 
     def better(self, score: float | None, other: float | None) -> bool:
         """Whether `score` is strictly better than `other`; a score that is missing or not finite never is."""
+        score = finite(score)
         return score is not None and (other is None or self.sign * score > self.sign * other)
 
 

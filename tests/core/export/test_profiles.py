@@ -10,6 +10,7 @@ import pytest
 import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
+from trainwiz.core.config.keys import ranks_checkpoints
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.accelerate import accelerate_yaml
 from trainwiz.core.export.launch_script import export_files, launch_environment, launch_script
@@ -68,7 +69,7 @@ def training_arguments_agree(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mon
     assert arguments.label_smoothing_factor == training.label_smoothing
     assert arguments.activation_checkpointing is bool(config.engine.checkpointing)
     assert arguments.save_steps == config.checkpoint.every_steps
-    assert arguments.save_total_limit == (None if config.checkpoint.keep_best else config.checkpoint.keep)
+    assert arguments.save_total_limit == (None if ranks_checkpoints(config) else config.checkpoint.keep)
     assert arguments.ddp_timeout == (config.engine.process_timeout_s or 1800)
     assert arguments.dataloader_num_workers == config.data.workers
     # With use_cpu transformers switches it off.

@@ -18,14 +18,13 @@ from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.files import bytes_below
 from trainwiz.core.run.checkpoints import inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training.best import BestCheckpoints, Ranking, best_checkpoints
 from trainwiz.core.training.callbacks import LossGuard, NonFiniteLoss
 from trainwiz.core.training.disk_guard import (
     HEADROOM_BYTES,
-    BestCheckpoints,
     DiskGuard,
     NewestCheckpoints,
     Room,
-    best_checkpoints,
 )
 from trainwiz.core.training.process import LastingLines, LastingOutput
 from trainwiz.core.training.saving import MARGIN, CheckpointSaver, is_no_room, planned_checkpoint_bytes
@@ -58,7 +57,7 @@ def test_the_best_two_and_the_newest_stay(tmp_path: Path, metric: str, kept: lis
     scores = {10: 3.0, 20: 9.0, 30: 1.0, 40: 9.0, 50: 2.0}
     for step, score in scores.items():
         checkpoint(tmp_path, step, {metric: score})
-    deleted = BestCheckpoints(tmp_path, 2, metric).prune(50)
+    deleted = BestCheckpoints(tmp_path, 2, Ranking(metric)).prune(50)
     assert steps(tmp_path) == kept and len(deleted) == len(scores) - len(kept)
     assert not list(tmp_path.glob(".checkpoint*"))
 
@@ -91,7 +90,7 @@ def test_settings_become_a_metric_or_a_sentence(tmp_path: Path) -> None:
         named = best_checkpoints(
             asked.with_values({"evaluation.metric": metric}, "you"), tmp_path, findings, evaluates=True
         )
-        assert named is not None and named.metric == expected and findings == []
+        assert named is not None and named.ranking.metric == expected and findings == []
     wrong = text_config("t5-chat-tiny", checkpoint__keep_best=True, evaluation__metric="eval_bleu")
     assert best_checkpoints(wrong, tmp_path, findings, evaluates=True) is None
     assert best_checkpoints(asked, tmp_path, findings, evaluates=False) is None
@@ -104,10 +103,10 @@ def test_scores_that_count(tmp_path: Path) -> None:
     checkpoint(tmp_path, 2, {"eval_loss": "NaN"})
     checkpoint(tmp_path, 3, {"eval_loss": 0.1}, evaluated_step=2)
     checkpoint(tmp_path, 4, {})
-    BestCheckpoints(tmp_path, 1, "eval_loss").prune(4)
+    BestCheckpoints(tmp_path, 1, Ranking("eval_loss")).prune(4)
     assert steps(tmp_path) == [1, 4]
-    loss, bleu = (BestCheckpoints(Path(), 1, metric) for metric in ("eval_loss", "eval_bleu"))
-    assert loss.better(1.0, None) and loss.better(1.0, 2.0) and not loss.better(2.0, 1.0) and loss.better(2.0, 2.0)
+    loss, bleu = (Ranking(metric) for metric in ("eval_loss", "eval_bleu"))
+    assert loss.better(1.0, None) and loss.better(1.0, 2.0) and not loss.better(2.0, 1.0) and not loss.better(2.0, 2.0)
     assert bleu.better(2.0, 1.0) and not bleu.better(1.0, 2.0) and not bleu.better(float("nan"), None)
 
 
@@ -119,7 +118,7 @@ def test_older_ones_stay_while_the_new_one_is_not_whole_and_what_is_none_is_left
         write_checkpoint(tmp_path, step)
     (tmp_path / "broken-checkpoint-9").mkdir()
     (tmp_path / ".checkpoint-7.deleting").mkdir()
-    keep = NewestCheckpoints(tmp_path, 1) if kind == "newest" else BestCheckpoints(tmp_path, 1, "eval_loss")
+    keep = NewestCheckpoints(tmp_path, 1) if kind == "newest" else BestCheckpoints(tmp_path, 1, Ranking("eval_loss"))
     cut(tmp_path / "checkpoint-4" / "optimizer.pt")
     assert keep.prune(4) == [] and steps(tmp_path) == [1, 2, 3, 4]
     write_checkpoint(tmp_path, 5)

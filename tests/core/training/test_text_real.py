@@ -74,8 +74,8 @@ def test_the_best_checkpoints_and_the_newest_stay(whole: Path) -> None:
     saved = [4, 8, 12, 16, 18]
     best = sorted(saved, key=lambda step: scores[step])[:2]
     assert {int(path.name[11:]) for path in whole.glob("checkpoint-*")} == {*best, 18}
-    state = json.loads((whole / "checkpoint-18" / "trainer_state.json").read_text())
-    assert state["best_metric"] == min(scores.values())
+    progress = json.loads((whole / "checkpoint-18" / "progress.json").read_text())
+    assert progress["best"] == min(scores.values())
 
 
 def test_the_final_model_gives_the_loss_and_the_bleu_that_were_logged(whole: Path) -> None:
