@@ -129,6 +129,28 @@ def test_ddp_with_recomputed_activations_and_weights_that_get_no_gradient(tmp_pa
     assert engine_of(folder)["activation_checkpointing"] is True
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(DDP, id="ddp", marks=[pytest.mark.real, pytest.mark.all]),
+        pytest.param(ZERO3, id="zero3", marks=[*costly, needs_deepspeed]),
+        pytest.param(FSDP, id="fsdp", marks=costly),
+    ],
+)
+@pytest.mark.usefixtures("fsdp_shares_out_on_a_cpu")
+def test_every_engine_answers_before_the_first_step_and_leaves_the_best(engine: dict[str, Any], tmp_path: Path) -> None:
+    """Before a step nothing is gathered yet, and a process that answers alone would wait for the others."""
+    asked = {"evaluation__prompts": "rows", "evaluation__at_start": True, "evaluation__generation_length": 4}
+    spoilt = {"training__learning_rate": 5e-2, "checkpoint__final": "best", "checkpoint__every_steps": 1}
+    config = text_config("qwen2-tiny", **engine, **asked, **spoilt)
+    folder = write_run(tmp_path / "run", config)
+    best = train(folder, config)["final"]["step"]
+    assert engine_of(folder)["actual"] == engine["engine__strategy"]
+    answered = [json.loads(line)["step"] for line in (folder / "generations.jsonl").read_text().splitlines()]
+    assert answered == sorted([*range(9)] * 3) and best < 8
+    assert different_tensors(folder / "final_model", folder / f"checkpoint-{best}") == []
+
+
 @needs_deepspeed
 @pytest.mark.real
 @pytest.mark.all

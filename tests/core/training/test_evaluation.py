@@ -21,14 +21,11 @@ from trainwiz.core.estimate import activations as logit_slices
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.evaluation import (
     EvaluationSchedule,
-    GenerationRequest,
-    Generator,
     ScheduleCallback,
-    make_bleu,
     token_metrics,
     token_sums,
-    word_cutter,
 )
+from trainwiz.core.training.generation import GenerationRequest, Generator, make_bleu, word_cutter
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
 from transformers import PreTrainedTokenizerFast, TrainerControl, TrainerState
@@ -206,7 +203,7 @@ def test_a_causal_prompt_and_its_answer_fit_the_sequence(
     config.model.architecture = {**(config.model.architecture or {}), "n_positions": 48}
     assert prompt_room(config) == prompt
     generator, model, tokenizer = made(config, tmp_path)
-    generator._search.eos_token_id = None
+    generator._writer._search.eos_token_id = None
     long = text_rows(["red fox " * 40] * 2, ["x"] * 2, held_out=1)
     generator._numbers, generator._sources = long.held_out, long.texts
     generator._encode = partial(CausalEncoder(tokenizer, 48).prompt, room=prompt)
