@@ -18,7 +18,7 @@ from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target
 
-from tests.core.telemetry.written_run import GIB, NOW_S, system_row, write_run
+from tests.core.telemetry.written_run import GIB, NOW_S, system_row, write_lines, write_run
 
 OUT_OF_MEMORY = {
     "code": 1,
@@ -80,7 +80,22 @@ RUN_STATES: dict[str, dict[str, Any]] = {
         "attempts": [{"number": 1, "started_s": NOW_S - 300}],
     },
     "given-up": {"status": "failed", "exit_": NOT_EVEN_ONE_ROW, "attempts": [FIRST_ATTEMPT, GIVEN_UP]},
+    "answers": {"gpus": 1, "max_steps": 3200, "step_s": 0.35},
 }
+ASKED = ("What should I do when the kettle will not switch off?", "Write a short reply to a late customer.")
+SAID: dict[int, tuple[str, str]] = {
+    0: (
+        "The kettle is a kettle is a kettle is a kettle is a kettle is a kettle is a kettle is a kettle is a kettle is a",
+        "Dear customer, dear customer, dear customer, dear",
+    ),
+    800: ("Unplug the kettle. The kettle should be unplugged and it cools.", "We are sorry. Your order comes."),
+    1600: (
+        "Unplug it, let it cool down, and empty it. If the switch still sticks, do not use the kettle again: have it "
+        "repaired or replaced.",
+        "Thank you for telling us. Your order left today and arrives on Friday.",
+    ),
+}
+"""Step -> what a model said to each of ASKED; before the training it does not come to an end."""
 FOREIGN_STATES = ("trainer", "quiet", "tensorboard", "process")
 STATES = (*RUN_STATES, *FOREIGN_STATES)
 
@@ -91,7 +106,15 @@ def target_of(state: str, runs: Path = Path("runs"), log: str | None = None) -> 
     """Writes what the state needs below `runs`, and says what to watch."""
     if state in RUN_STATES:
         more = {} if log is None else {"log": log}
-        return Target.of_run(RunFolder(write_run(runs / "uniref-650m-0412", **more, **RUN_STATES[state])))
+        folder = write_run(runs / "uniref-650m-0412", **more, **RUN_STATES[state])
+        if state == "answers":
+            rows = [
+                {"step": step, "prompt": number, "source": ASKED[number], "generation": text, "ended": step > 0}
+                for step, texts in SAID.items()
+                for number, text in enumerate(texts)
+            ]
+            write_lines(folder / "generations.jsonl", rows)
+        return Target.of_run(RunFolder(folder))
     if state == "tensorboard":
         return Target("tensorboard", _tensorboard(runs / "vision"), "vision")
     folder = _trainer(runs / "bert-finetune", age_s=7200.0 if state == "quiet" else 3.0)
