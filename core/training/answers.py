@@ -92,8 +92,8 @@ def questions_of(
     together = Writer(config, tokenizer, length, ends=ends)
 
     def answer(prompts: Sequence[Prompt], request: GenerationRequest) -> list[Written]:
-        writer = together if forward_needs_all(request.model) else alone
-        return writer.write([prompt.tokens for prompt in prompts], request)
+        tokens, shared = [prompt.tokens for prompt in prompts], forward_needs_all(request.model)
+        return (together if shared else alone).write(tokens, request, may_stop=not shared)
 
     return Questions(prompts, answer)
 
@@ -228,7 +228,7 @@ class AnswersCallback(RunCallback):
             written = self._questions.answer(self._questions.prompts, request)
             seconds = time.perf_counter() - started
         request.model.train(training)
-        if request.accelerator.is_main_process:
+        if request.accelerator.is_main_process and not request.stopped():
             self._keep(written, step, seconds)
 
     def _keep(self, written: list[Written], step: int, seconds: float) -> None:

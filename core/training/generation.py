@@ -28,7 +28,7 @@ from trainwiz.core.training.evaluation import ends_epoch
 from trainwiz.core.training.events import any_process
 from trainwiz.core.training.process import LastingLines
 from trainwiz.core.training.tokenizer import forced_first_token
-from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState
+from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList, TrainerState
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -98,6 +98,16 @@ class Written:
     """By itself, and not because it reached the longest length."""
 
 
+class _Stop(StoppingCriteria):
+    """Ends all texts of a batch once the run is asked to stop."""
+
+    def __init__(self, stopped: Callable[[], bool]) -> None:
+        self._stopped = stopped
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        return torch.full((input_ids.shape[0],), self._stopped(), dtype=torch.bool, device=input_ids.device)
+
+
 class Writer:
     """Greedy or beam search from sources or prompts, a batch at once."""
 
@@ -128,8 +138,10 @@ class Writer:
             max_time=most_s,
         )
 
-    def write(self, sources: Sequence[list[int]], request: GenerationRequest) -> list[Written]:
-        """A text for each source, whose tokens are given."""
+    def write(
+        self, sources: Sequence[list[int]], request: GenerationRequest, *, may_stop: bool = False
+    ) -> list[Written]:
+        """A text for each source, whose tokens are given; `may_stop`: cut where the run is asked to stop meanwhile."""
         padding = self._tokenizer.pad_token_id
         longest = max(map(len, sources))
         ids = torch.full((len(sources), longest), padding, dtype=torch.int64)
@@ -141,7 +153,10 @@ class Writer:
         device = request.accelerator.device
         with torch.no_grad(), request.computing():
             written = request.model.generate(
-                input_ids=ids.to(device), attention_mask=mask.to(device), generation_config=self._search
+                input_ids=ids.to(device),
+                attention_mask=mask.to(device),
+                generation_config=self._search,
+                stopping_criteria=StoppingCriteriaList([_Stop(request.stopped)] if may_stop else []),
             )
         answers = (written[:, longest:] if self._follows else written[:, 1:]).tolist()
         ends = [next((n for n, token in enumerate(row) if token in self._ends), None) for row in answers]
