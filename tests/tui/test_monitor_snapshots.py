@@ -90,13 +90,14 @@ def screen_text(app: TrainwizApp) -> str:
         ("trainer", "60x20", "dark"),
         ("tensorboard", "120x40", "dark"),
         ("process", "120x40", "dark"),
+        ("answers", "120x40", "dark"),
     ],
 )
 def test_monitor(snap_compare: Any, state: str, size: str, theme: str) -> None:
     assert snap_compare(app_for(state, theme), terminal_size=SIZES[size], run_before=drawn)
 
 
-@pytest.mark.parametrize("state", ["nan", "eight-gpus"])
+@pytest.mark.parametrize("state", ["nan", "eight-gpus", "answers"])
 async def test_in_ascii_every_cell_is_ascii_and_no_status_is_lost(state: str) -> None:
     app = app_for(state, "dark", ascii_only=True)
     async with app.run_test(size=SIZES["80x24"]) as pilot:
