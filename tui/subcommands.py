@@ -311,3 +311,64 @@ def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("
     from trainwiz.tui.commands.runs import run_remove
 
     return run_remove(run, yes=yes)
+
+
+model_app = typer.Typer(
+    help=mark("A finished model: talk to it, merge, describe, export and publish it."), cls=HelpfulGroup, **SETTINGS
+)
+ModelPath = Annotated[str, typer.Argument(metavar="PATH", help=mark("A run, or a folder with a model or an adapter."))]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="FOLDER", help=mark("The base of the adapter, where it is not where it was.")),
+]
+
+
+def _speech(word: str, says: str) -> None:
+    """`trainwiz model chat`, `fill` and `translate`, which take the same options."""
+
+    @model_app.command(word, cls=HelpfulCommand, help=says)
+    def speech(
+        path: ModelPath,
+        prompt: Annotated[
+            list[str] | None,
+            typer.Option("--prompt", metavar="TEXT", help=mark("Ask this and leave; may be repeated, a turn each.")),
+        ] = None,
+        compare: Annotated[bool, typer.Option("--compare", help=mark("Also ask the base, side by side."))] = False,
+        plain: Annotated[bool, typer.Option("--plain", help=mark("Continue the text; no chat template."))] = False,
+        system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help=mark("The system turn."))] = None,
+        max_tokens: Annotated[
+            int, typer.Option("--max-tokens", metavar="N", min=1, help=mark("Longest answer (512)."))
+        ] = 512,
+        temperature: Annotated[
+            float | None,
+            typer.Option("--temperature", metavar="T", min=0, help=mark("0: greedy; none: the model's own settings.")),
+        ] = None,
+        seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=mark("Of sampling."))] = None,
+        bits: Annotated[
+            int | None,
+            typer.Option(
+                "--bits", metavar="N", help=mark("Base of an adapter in 4, 8 or 16; none: as it was trained.")
+            ),
+        ] = None,
+        base: Base = None,
+        source_language: Annotated[
+            str | None, typer.Option("--source-language", metavar="CODE", help=mark("Of a multilingual model."))
+        ] = None,
+        target_language: Annotated[
+            str | None, typer.Option("--target-language", metavar="CODE", help=mark("Of a multilingual model."))
+        ] = None,
+        cpu: Annotated[bool, typer.Option("--cpu", help=mark("Use no GPU."))] = False,
+        as_json: AsJson = False,
+    ) -> int:
+        from trainwiz.tui.commands.model import SpeechOptions, run_speech
+
+        options = SpeechOptions(
+            tuple(prompt or ()), compare, plain, system, max_tokens, temperature, seed, bits, base,
+            source_language, target_language, cpu, as_json,
+        )  # fmt: skip
+        return run_speech(word, path, options)
+
+
+_speech("chat", mark("Talk to a causal language model, in its own chat template."))
+_speech("fill", mark("Let a masked language model fill in masks."))
+_speech("translate", mark("Give a sequence-to-sequence model its source texts."))

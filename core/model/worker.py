@@ -1,0 +1,133 @@
+"""ModelWorker: a child process that holds a model, asked line by line. Never imports torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError
+from trainwiz.core.language import tr
+from trainwiz.core.model.found import FoundModel
+from trainwiz.core.text import parse_json
+
+ENVIRONMENT = {
+    # All that is loaded lies on this machine.
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONWARNINGS": "ignore",
+}
+Json = dict[str, Any]
+
+
+def order_of(model: FoundModel, bits: int | None = None, *, cpu: bool = False, **more: Any) -> Json:
+    """What the child is told of a model: plain values. `bits` of the base of an adapter; as it was trained without."""
+    held = model.architecture.get("dtype") or model.architecture.get("torch_dtype")
+    return {
+        "path": str(model.path.resolve()),
+        "kind": model.kind,
+        "task": model.task,
+        "model_type": model.architecture.get("model_type"),
+        "dtype": held,
+        "base": str(model.base.resolve()) if model.base is not None else None,
+        "tokenizer": str(model.tokenizer.resolve()),
+        "bits": bits or model.bits,
+        "config": model.config.model_dump(mode="json") if model.config is not None else None,
+        "cpu": cpu,
+        **more,
+    }
+
+
+class ModelWorker:
+    """The child ends with `close`, and with this process however that ends. Not for several threads."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-m", "trainwiz.core.training.speak", "--parent", str(os.getpid())]
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ENVIRONMENT},
+            # ctrl-c in the terminal is for the parent, which stops an answer and not the child.
+            start_new_session=True,
+        )
+
+    def ask(self, do: str, **values: Any) -> Iterator[str | Json]:
+        """Pieces of text while they are written, then one document. Interrupted (KeyboardInterrupt in this process), the
+        answer is stopped and ends in its document all the same. Raises TrainwizError with what the child says."""
+        self._send({"do": do, **values})
+        while True:
+            try:
+                line = self._line()
+            except KeyboardInterrupt:
+                self.stop()
+                continue
+            if "piece" in line:
+                yield str(line["piece"])
+                continue
+            if "failed" in line:
+                raise _failure(line)
+            yield dict(line["done"])
+            return
+
+    def result(self, do: str, **values: Any) -> Json:
+        """The document alone. Raises TrainwizError, and KeyboardInterrupt."""
+        self._send({"do": do, **values})
+        while True:
+            line = self._line()
+            if "failed" in line:
+                raise _failure(line)
+            if "done" in line:
+                return dict(line["done"])
+
+    def stop(self) -> None:
+        """The answer that is being written ends with its next token."""
+        self._send({"do": "stop"})
+
+    def _send(self, message: Json) -> None:
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(json.dumps(message).encode() + b"\n")
+            self._child.stdin.flush()
+
+    def _line(self) -> Json:
+        assert self._child.stdout is not None
+        text = self._child.stdout.readline()
+        if not text.endswith(b"\n"):
+            code = self._child.wait()
+            message = tr("The process that holds the model ended without an answer (exit code {code}).", code=code)
+            if code == -9:
+                message = tr("The process that holds the model was killed: this machine has too little memory for it.")
+            fewer = Remedy(tr("hold the base of an adapter in 4 bits: --bits 4"))
+            raise CannotRunError(Finding("model_process_ended", "error", "model", message, (fewer,)))
+        return dict(parse_json(text))
+
+    def close(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        for stream in (self._child.stdin, self._child.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def __enter__(self) -> ModelWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _failure(line: Json) -> TrainwizError:
+    findings = [
+        Finding(str(one["code"]), "error", str(one["where"]), str(one["message"])) for one in line.get("failed", ())
+    ]
+    return TrainwizError(findings, int(line.get("exit_code", 2)))
