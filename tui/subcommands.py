@@ -372,3 +372,67 @@ def _speech(word: str, says: str) -> None:
 _speech("chat", mark("Talk to a causal language model, in its own chat template."))
 _speech("fill", mark("Let a masked language model fill in masks."))
 _speech("translate", mark("Give a sequence-to-sequence model its source texts."))
+
+
+To = Annotated[str | None, typer.Option("--to", metavar="FILE", help=mark("Write it there; none: on the screen."))]
+
+
+@model_app.command("merge", cls=HelpfulCommand)
+def model_merge(
+    path: ModelPath,
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help=mark("A new folder for the whole model."))],
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="T", help=mark("bf16, fp16 or fp32; none: that of the base."))
+    ] = None,
+    base: Base = None,
+    as_json: AsJson = False,
+) -> int:
+    """Add an adapter to its base, check the sum, and write a whole model."""
+    from trainwiz.tui.commands.model_files import run_merge
+
+    return run_merge(path, to, dtype=dtype, base=base, as_json=as_json)
+
+
+@model_app.command("card", cls=HelpfulCommand)
+def model_card_command(path: ModelPath, to: To = None) -> int:
+    """Print the model card (README.md) from what the run recorded."""
+    from trainwiz.tui.commands.model_files import run_card
+
+    return run_card(path, to)
+
+
+@model_app.command("export", cls=HelpfulCommand)
+def model_export(
+    path: ModelPath,
+    ollama: Annotated[
+        bool, typer.Option("--ollama", help=mark("A Modelfile: template, stop tokens, parameters."))
+    ] = False,
+    vllm: Annotated[bool, typer.Option("--vllm", help=mark("The command that serves it with vLLM."))] = False,
+    gguf: Annotated[bool, typer.Option("--gguf", help=mark("The command that converts it with llama.cpp."))] = False,
+    mlx: Annotated[bool, typer.Option("--mlx", help=mark("The command that converts it for Apple's MLX."))] = False,
+    merged: Annotated[
+        str | None, typer.Option("--merged", metavar="FOLDER", help=mark("Where an adapter is merged, or will be."))
+    ] = None,
+    to: To = None,
+) -> int:
+    """Print what another program needs to run the model, and what must hold first."""
+    from trainwiz.tui.commands.model_files import run_model_export
+
+    targets = {"ollama": ollama, "vllm": vllm, "gguf": gguf, "mlx": mlx}
+    return run_model_export(path, targets=targets, to=to, merged=merged)
+
+
+@model_app.command("push", cls=HelpfulCommand)
+def model_push(
+    path: ModelPath,
+    repo: Annotated[str, typer.Argument(metavar="REPO", help=mark("OWNER/NAME on the Hugging Face hub."))],
+    public: Annotated[bool, typer.Option("--public", help=mark("For everybody; else private."))] = False,
+    yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="OWNER/NAME", help=mark("The hub id of the base of an adapter."))
+    ] = None,
+) -> int:
+    """Upload a model and its card to the hub in one commit."""
+    from trainwiz.tui.commands.model_files import run_push
+
+    return run_push(path, repo, public=public, yes=yes, base=base)

@@ -15,8 +15,20 @@ USERS, ANSWERS, SYSTEM = ("QxUa", "QxUb", "QxUc"), ("QxAa", "QxAb"), "QxSy"
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, asks: bool = True) -> str:
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=asks, tokenize=False)
-    return str(text)
+    taken = as_the_template_takes(tokenizer, messages)
+    return str(tokenizer.apply_chat_template(taken, add_generation_prompt=asks, tokenize=False))
+
+
+def as_the_template_takes(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[Any]:
+    """Turns whose contents are texts, or lists of parts where the template wants these (models that also see)."""
+    try:
+        text = tokenizer.apply_chat_template([{"role": "user", "content": USERS[0]}], tokenize=False)
+    # A template raises whatever it likes.
+    except Exception:  # noqa: BLE001
+        text = ""
+    if USERS[0] in str(text):
+        return list(messages)
+    return [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in messages]
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -27,7 +39,7 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
     try:
         behind = render(tokenizer, turns, asks=False).rpartition(ANSWERS[0])[2]
     # A template raises whatever it likes.
-    except Exception:
+    except Exception:  # noqa: BLE001
         return None
     known: Any = tokenizer.added_tokens_decoder
     special = {*tokenizer.all_special_ids, *known}
@@ -52,17 +64,18 @@ def _said(draw: random.Random) -> str:
     return " ".join(draw.choices(WORDS, k=draw.randint(1, 9)))
 
 
-def template_parts(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """{"parts": ..., "stops": texts, "begin": whether the tokenizer itself puts a first token}, or "problem" in words'
-    place: `none`, `refuses`, or `differs` with the conversation that the parts render otherwise."""
+def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: list[int] | None = None) -> dict[str, Any]:
+    """{"parts": ..., "stops": texts, "begin": the token that the tokenizer itself puts first}; without parts "problem" is
+    `none`, `refuses`, or `differs` with the conversation that the parts render otherwise. `own_stops`: tokens of the
+    generation config."""
     begin = tokenizer.bos_token if _adds_begin(tokenizer) else None
-    known = {"begin": begin, "stops": _stops(tokenizer), "chats": 0, "parts": None, "differs": None}
+    known = {"begin": begin, "stops": _stops(tokenizer, own_stops or []), "chats": 0, "parts": None, "differs": None}
     if not tokenizer.chat_template:
         return {**known, "problem": "none"}
     try:
         parts = taken_apart(tokenizer)
     # A template raises whatever it likes.
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return {**known, "problem": "refuses", "differs": str(error)[:300]}
     if parts is None:
         return {**known, "problem": "differs"}
@@ -74,7 +87,8 @@ def template_parts(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         if any(parts[key] is not None and not _first(parts, key).startswith(begin) for key in ("start", "system")):
             begin = None
         parts = parts if begin is None else _without(parts, begin)
-    return {**known, "begin": begin, "problem": None, "parts": parts, "chats": len(chats)}
+    dated = "strftime_now" in str(tokenizer.chat_template)
+    return {**known, "begin": begin, "problem": None, "parts": parts, "chats": len(chats), "dated": dated}
 
 
 def _adds_begin(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -93,8 +107,8 @@ def _without(parts: dict[str, Any], begin: str) -> dict[str, Any]:
     return {**parts, "start": parts["start"].removeprefix(begin), "system": cut}
 
 
-def _stops(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    ids = [end_of_turn(tokenizer), tokenizer.eos_token_id]
+def _stops(tokenizer: PreTrainedTokenizerBase, own: list[int]) -> list[str]:
+    ids = [end_of_turn(tokenizer), tokenizer.eos_token_id, *own]
     texts = [str(tokenizer.convert_ids_to_tokens(one)) for one in ids if one is not None]
     return list(dict.fromkeys(texts))
 
@@ -113,7 +127,7 @@ def taken_apart(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
         text = render(tokenizer, [{"role": "system", "content": SYSTEM}, *turns])
         led = _between(text, (SYSTEM, USERS[0], ANSWERS[0], USERS[1], ANSWERS[1], USERS[2]))
     # Some take no system turn.
-    except Exception:
+    except Exception:  # noqa: BLE001
         led = None
     return {
         "start": plain[0],

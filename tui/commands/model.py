@@ -60,12 +60,12 @@ def run_speech(word: str, text: str, options: SpeechOptions) -> int:
 def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> None:
     if model.speech is None:
         message = tr(
-            "{name} is a model for {task}: chat, fill and translate do not take it.", name=model.name, task=model.task
+            "{name} is a {task} model: chat, fill and translate do not take it.", name=model.name, task=model.task
         )
         raise usage_error("wrong_task", "PATH", message)
     if model.speech != word:
         right = f"trainwiz model {model.speech} {text}"
-        message = tr("{name} is a model for {task}: {command}", name=model.name, task=model.task, command=right)
+        message = tr("{name} is a {task} model. Use: {command}", name=model.name, task=model.task, command=right)
         raise usage_error("wrong_task", "PATH", message)
     if options.bits is not None and model.kind == "whole":
         raise usage_error(
