@@ -418,7 +418,7 @@ def model_export(
     """Print what another program needs to run the model, and what must hold first."""
     from trainwiz.tui.commands.model_files import run_model_export
 
-    targets = {"ollama": ollama, "vllm": vllm, "gguf": gguf, "mlx": mlx}
+    targets: dict[Any, bool] = {"ollama": ollama, "vllm": vllm, "gguf": gguf, "mlx": mlx}
     return run_model_export(path, targets=targets, to=to, merged=merged)
 
 

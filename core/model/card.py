@@ -221,7 +221,7 @@ def _hardware(model: FoundModel, plan: dict[str, Any]) -> Rows:
     if state.started_s is not None and state.ended_s is not None:
         lasted = sum((one.ended_s or one.started_s) - one.started_s for one in state.attempts)
         rows += [
-            (tr("trained for"), f"{lasted / 3600:.2f} h"),
+            (tr("trained for"), _time(lasted)),
             (tr("ended on"), moment_words(state.ended_s, "%Y-%m-%d")),
         ]
     versions = object_in(object_in(machine.get("libraries")).get("versions"))
@@ -229,6 +229,10 @@ def _hardware(model: FoundModel, plan: dict[str, Any]) -> Rows:
         f"{name} {versions[name]}" for name in ("torch", "transformers", "peft", "bitsandbytes") if versions.get(name)
     ]
     return [*rows, (tr("libraries"), ", ".join(known) or tr(UNKNOWN))]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
 def _line(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,37 +62,29 @@ class ModelWorker:
             start_new_session=True,
         )
 
-    def ask(self, do: str, **values: Any) -> Iterator[str | Json]:
-        """Pieces of text while they are written, then one document. Interrupted (KeyboardInterrupt in this process), the
-        answer is stopped and ends in its document all the same. Raises TrainwizError with what the child says."""
+    def ask(self, do: str, *, stoppable: bool = False, **values: Any) -> Iterator[str | Json]:
+        """Pieces of text while they are written, then one document. `stoppable`: an interrupt (SIGINT) of this process
+        stops the answer, which ends in its document all the same. Raises TrainwizError with what the child says."""
         self._send({"do": do, **values})
-        while True:
-            try:
-                line = self._line()
-            except KeyboardInterrupt:
-                self.stop()
-                continue
-            if "piece" in line:
+        before = signal.signal(signal.SIGINT, lambda *_: self._stop()) if stoppable else None
+        try:
+            while "done" not in (line := self._line()):
                 yield str(line["piece"])
-                continue
-            if "failed" in line:
-                raise _failure(line)
-            yield dict(line["done"])
-            return
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
+        yield dict(line["done"])
 
     def result(self, do: str, **values: Any) -> Json:
-        """The document alone. Raises TrainwizError, and KeyboardInterrupt."""
-        self._send({"do": do, **values})
-        while True:
-            line = self._line()
-            if "failed" in line:
-                raise _failure(line)
-            if "done" in line:
-                return dict(line["done"])
+        """The document alone. Raises TrainwizError."""
+        *_, document = self.ask(do, **values)
+        return dict(document)  # type: ignore[arg-type]
 
-    def stop(self) -> None:
-        """The answer that is being written ends with its next token."""
-        self._send({"do": "stop"})
+    def _stop(self) -> None:
+        """The answer that is being written ends with its next token. Past the buffer, which may be in use right now."""
+        assert self._child.stdin is not None
+        with contextlib.suppress(OSError):
+            os.write(self._child.stdin.fileno(), b'{"do": "stop"}\n')
 
     def _send(self, message: Json) -> None:
         assert self._child.stdin is not None
@@ -109,7 +102,10 @@ class ModelWorker:
                 message = tr("The process that holds the model was killed: this machine has too little memory for it.")
             fewer = Remedy(tr("hold the base of an adapter in 4 bits: --bits 4"))
             raise CannotRunError(Finding("model_process_ended", "error", "model", message, (fewer,)))
-        return dict(parse_json(text))
+        line = dict(parse_json(text))
+        if "failed" in line:
+            raise _failure(line)
+        return line
 
     def close(self) -> None:
         self._child.kill()

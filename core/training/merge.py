@@ -15,7 +15,6 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.training.model_loading import (
     DTYPES,
     Json,
@@ -34,7 +33,6 @@ AGREES = 1e-5
 """Largest difference of a logit, merged against not, as a share of the largest logit (of 1 where all are smaller)."""
 ROUNDED = 0.1
 """Likewise where the sum cannot be done in fp32: there it is rounded to 8 digits of two."""
-COPIED = ("base_model.model.", ".base_layer")
 
 
 def merge(order: Json, say: Callable[..., None]) -> Json:
@@ -80,7 +78,7 @@ def merge(order: Json, say: Callable[..., None]) -> Json:
     found["rounding_difference"] = difference(after, logits_of(whole, prompts))
     found["stops"] = set_stops(whole, tokenizer)
     say(piece=tr("writing"))
-    write(whole, tokenizer, place)
+    write(whole, tokenizer, place, Path(order["partial"]))
     del whole, apart
     gc.collect()
     if order["bits"] < 16:
@@ -133,9 +131,8 @@ def set_stops(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return [str(tokenizer.convert_ids_to_tokens(token)) for token in stops]
 
 
-def write(model: Any, tokenizer: PreTrainedTokenizerBase, place: Path) -> None:
-    """Beside the place and renamed: complete or not there. Raises UsageError."""
-    partial = place.with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
+def write(model: Any, tokenizer: PreTrainedTokenizerBase, place: Path, partial: Path) -> None:
+    """As `partial`, then renamed: complete or not there. Raises UsageError."""
     try:
         partial.mkdir(parents=True)
         model.save_pretrained(str(partial))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
 from trainwiz.core.language import tr, trn
 from trainwiz.core.model.card import model_card
-from trainwiz.core.model.export import check_exportable, command_for, merged_folder, modelfile, own_stops
+from trainwiz.core.model.export import Target, check_exportable, command_for, merged_folder, modelfile, own_stops
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.push import check_account, plan_upload, push
 from trainwiz.core.model.worker import ModelWorker, order_of
-from trainwiz.core.run.folder import write_atomic
+from trainwiz.core.run.folder import PARTIAL, write_atomic
 from trainwiz.core.text import plain_text
 from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labelled
 from trainwiz.tui.text import percent, size
@@ -37,16 +38,25 @@ def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_jso
     place = Path(to)
     _check_free(place)
     held = sum(path.stat().st_size for pattern in ("*.safetensors", "*.bin") for path in model.base.glob(pattern))
+    partial = place.absolute().with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
     order = order_of(
-        model, to=str(place.absolute()), to_dtype=dtype or own, parameters_bytes=held / BYTES[own] * 4 * ROOM
+        model,
+        partial=str(partial),
+        to=str(place.absolute()),
+        to_dtype=dtype or own,
+        parameters_bytes=held / BYTES[own] * 4 * ROOM,
     )
     found: dict[str, Any] = {}
-    with ModelWorker() as worker:
-        for part in worker.ask("merge", **order):
-            if isinstance(part, dict):
-                found = part
-            elif not as_json and is_terminal(sys.stderr):
-                say(f"{plain_text(part)}…", sys.stderr)
+    try:
+        with ModelWorker() as worker:
+            for part in worker.ask("merge", **order):
+                if isinstance(part, dict):
+                    found = part
+                elif not as_json and is_terminal(sys.stderr):
+                    say(f"{plain_text(part)}…", sys.stderr)
+    finally:
+        # Of a child that was killed; another one leaves nothing.
+        shutil.rmtree(partial, ignore_errors=True)
     if as_json:
         say_json({"path": str(place), "base": str(model.base), **found})
         return EXIT_FINISHED
@@ -73,20 +83,20 @@ def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
         )
         say_labelled(labelled("", words))
     if "trained" in found:
-        trained = found["trained"]
-        words = tr("it was trained on 4 or 8 bits; the difference could not be measured here (no bitsandbytes)")
-        if trained is not None:
-            words = tr(
-                "it was trained on a base in {bits} bits: against that, logits differ by at most {difference}, and the "
-                "likeliest next token is the same for {share}",
-                bits=trained["bits"],
-                difference=f"{trained['difference']:.2g}",
-                share=percent(trained["same_next_token"]),
-            )
-        say_labelled(
-            labelled(tr("4 bits"), words) if trained is None or trained["bits"] == 4 else labelled(tr("8 bits"), words)
-        )
+        say_labelled(labelled(tr("{bits} bits", bits=model.bits), _against_trained(found["trained"])))
     say_labelled(labelled(tr("Stops at"), plain_text(" ".join(found["stops"]))))
+
+
+def _against_trained(trained: dict[str, Any] | None) -> str:
+    """What the base in few bits, on which the adapter was trained, makes of the difference."""
+    if trained is None:
+        return tr("the adapter was trained on such a base; the difference could not be measured here (no bitsandbytes)")
+    return tr(
+        "the adapter was trained on such a base: against that, logits differ by at most {difference}, and the likeliest "
+        "next token is the same for {share}",
+        difference=f"{trained['difference']:.2g}",
+        share=percent(trained["same_next_token"]),
+    )
 
 
 def _check_free(place: Path) -> None:
@@ -115,7 +125,7 @@ def run_card(text: str, to: str | None) -> int:
     return _out(model_card(find_model(text)), to)
 
 
-def run_model_export(text: str, *, targets: dict[str, bool], to: str | None, merged: str | None) -> int:
+def run_model_export(text: str, *, targets: dict[Target, bool], to: str | None, merged: str | None) -> int:
     """Raises UsageError for a model or a choice that does not go together."""
     model = find_model(text)
     target = check_exportable(model, [name for name, chosen in targets.items() if chosen])
