@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, TrainwizError, usage_error
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, TrainwizError, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.worker import ModelWorker, order_of
@@ -141,7 +141,8 @@ class Conversation:
                 say(paint(tr("A new chat."), "quiet", sys.stdout))
                 continue
             try:
-                self._turn(worker, prompt)
+                if not self._turn(worker, prompt) and not self._asks:
+                    return EXIT_STOPPED
             except TrainwizError as error:
                 if not self._asks or any(finding.code == "model_process_ended" for finding in error.findings):
                     raise
@@ -168,7 +169,8 @@ class Conversation:
             if text.strip():
                 yield text
 
-    def _turn(self, worker: ModelWorker, prompt: str) -> None:
+    def _turn(self, worker: ModelWorker, prompt: str) -> bool:
+        """Whether all answers came to their end, and none was stopped."""
         answers: dict[str, str] = {}
         results: dict[str, dict[str, Any]] = {}
         beside = len(self._sides) == 2 and (width_of(sys.stdout) or 0) >= NARROWEST and self._word != "fill"
@@ -185,8 +187,9 @@ class Conversation:
         elif self._word == "fill":
             _say_fills(results)
         elif beside:
-            for line in _columns(answers):
+            for line in _columns({side: f"{answers[side]}\n{self._ended(results[side])}" for side in self._sides}):
                 say(line)
+        return all(result.get("ended") != "stopped" for result in results.values())
 
     def _asked(
         self, worker: ModelWorker, side: str, prompt: str, *, shows: bool, counts: bool
@@ -195,9 +198,15 @@ class Conversation:
         options, text = self._options, ""
         turns = [*self._said[side], {"role": "user", "content": prompt}]
         asked = {"messages": turns} if self._chats else {"text": prompt}
-        more = {"max_tokens": options.max_tokens, "temperature": options.temperature, "seed": options.seed}
+        more: dict[str, Any] = {
+            "max_tokens": options.max_tokens,
+            "temperature": options.temperature,
+            "seed": options.seed,
+        }
         result: dict[str, Any] = {}
-        for part in worker.ask("fill" if self._word == "fill" else "answer", which=side, **asked, **more):
+        for part in worker.ask(
+            "fill" if self._word == "fill" else "answer", stoppable=True, which=side, **asked, **more
+        ):
             if isinstance(part, dict):
                 result = part
                 continue
@@ -212,16 +221,19 @@ class Conversation:
             sys.stdout.write("\r\x1b[K")
         if shows:
             say()
-        ended = {
+        if shows and (ended := self._ended(result)):
+            out = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+            say(paint(ended, "quiet", out), out)
+        return text, result
+
+    @staticmethod
+    def _ended(result: dict[str, Any]) -> str:
+        """What is to be said where the model did not come to an end of its own."""
+        words = {
             "stopped": tr("(stopped)"),
             "length": tr("(cut off after {n} tokens: --max-tokens)", n=result.get("tokens")),
         }
-        if shows and result.get("ended") in ended:
-            say(
-                paint(ended[result["ended"]], "quiet", sys.stdout),
-                sys.stdout if is_terminal(sys.stdout) else sys.stderr,
-            )
-        return text, result
+        return words.get(str(result.get("ended")), "")
 
 
 def _trained_on_chats(model: FoundModel) -> bool:
@@ -253,7 +265,7 @@ def _columns(answers: dict[str, str]) -> list[str]:
     width = ((width_of(sys.stdout) or 80) - 3) // 2
     sides = []
     for side, answer in answers.items():
-        lines = [part for line in harmless(answer).split("\n") for part in wrap(line, width) or [""]]
+        lines = [part for line in harmless(answer).rstrip("\n").split("\n") for part in wrap(line, width) or [""]]
         sides.append([_side(side), "─" * width, *lines])
     height = max(map(len, sides))
     left, right = ([*lines, *[""] * (height - len(lines))] for lines in sides)
