@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError
+from trainwiz.core.errors import CannotRunError, Finding, TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel
 from trainwiz.core.text import parse_json
@@ -98,10 +98,12 @@ class ModelWorker:
         if not text.endswith(b"\n"):
             code = self._child.wait()
             message = tr("The process that holds the model ended without an answer (exit code {code}).", code=code)
-            if code == -9:
-                message = tr("The process that holds the model was killed: this machine has too little memory for it.")
-            fewer = Remedy(tr("hold the base of an adapter in 4 bits: --bits 4"))
-            raise CannotRunError(Finding("model_process_ended", "error", "model", message, (fewer,)))
+            if code == -signal.SIGKILL:
+                message = tr(
+                    "The process that holds the model was killed, mostly because this machine has too little memory for "
+                    "it; the base of an adapter takes less in 4 bits (--bits 4)."
+                )
+            raise CannotRunError(Finding("model_process_ended", "error", "model", message))
         line = dict(parse_json(text))
         if "failed" in line:
             raise _failure(line)

@@ -126,7 +126,7 @@ def against_trained(order: Json, config: RunConfig, prompts: list[Json], after: 
 def set_stops(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """All tokens that end an answer go into the generation config, where other programs look for them."""
     stops = stop_tokens(model, tokenizer)
-    if model.generation_config is not None and stops:
+    if getattr(model, "generation_config", None) is not None and stops:
         model.generation_config.eos_token_id = stops if len(stops) > 1 else stops[0]
     return [str(tokenizer.convert_ids_to_tokens(token)) for token in stops]
 

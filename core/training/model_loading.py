@@ -164,7 +164,7 @@ def load(order: Json) -> Speaker:
 
 def stop_tokens(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """What ends an answer: tokens of the generation config, and the one that ends a turn in the template."""
-    own = getattr(model.generation_config, "eos_token_id", None)
+    own = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = own if isinstance(own, list) else [own]
     every = (*listed, tokenizer.eos_token_id, end_of_turn(tokenizer))
     return sorted({token for token in every if token is not None})

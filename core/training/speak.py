@@ -177,7 +177,7 @@ def fill(speaker: Speaker, asked: Json, parent: Parent) -> None:
 
 def ready(speaker: Speaker) -> Json:
     """What is known of the model once it is here."""
-    generation = speaker.main.generation_config
+    generation = getattr(speaker.main, "generation_config", None)
     sampled = bool(getattr(generation, "do_sample", False))
     names = ("temperature", "top_p", "top_k")
     return {
@@ -207,6 +207,11 @@ def serve(parent: Parent) -> None:
         except torch.OutOfMemoryError:
             message = tr("The memory of the GPU does not hold it; try --cpu, or fewer bits: --bits 4.")
             parent.say(failed=[Finding("out_of_memory", "error", "GPU", message).to_json()], exit_code=3)
+        # A failure nobody foresaw is told, and the next request may go well.
+        except Exception as error:  # noqa: BLE001
+            reason = (str(error).strip().splitlines() or [""])[0]
+            message = tr("The model could not do it: {name}: {reason}", name=type(error).__name__, reason=reason)
+            parent.say(failed=[Finding("model_failed", "error", "model", message).to_json()], exit_code=1)
 
 
 def main() -> None:

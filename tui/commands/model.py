@@ -182,7 +182,7 @@ class Conversation:
         for side, answer in answers.items():
             self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
         if self._options.as_json:
-            document = {"prompt": prompt, **{side: {"text": answers[side], **results[side]} for side in self._sides}}
+            document = {"prompt": prompt, **{side: self._document(answers[side], results[side]) for side in self._sides}}
             say_json(document, compact=True)
         elif self._word == "fill":
             _say_fills(results)
@@ -225,6 +225,9 @@ class Conversation:
             out = sys.stdout if is_terminal(sys.stdout) else sys.stderr
             say(paint(ended, "quiet", out), out)
         return text, result
+
+    def _document(self, answer: str, result: dict[str, Any]) -> dict[str, Any]:
+        return result if self._word == "fill" else {"text": answer, **result}
 
     @staticmethod
     def _ended(result: dict[str, Any]) -> str:
