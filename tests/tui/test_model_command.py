@@ -67,6 +67,7 @@ def test_what_a_model_writes_is_harmless() -> None:
         (("chat", "nobody"), "There is no run"),
         (("chat", "base-32", "--bits", "4"), "is a whole model"),
         (("chat", "base-32", "--compare"), "nothing to compare with"),
+        (("chat", "tuned", "--plain", "--system", "a"), "goes with a chat template"),
         (("chat", "tuned", "--base", "empty"), "not a folder with a model"),
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
         (("merge", "tuned", "--to", "empty"), "nothing is overwritten"),

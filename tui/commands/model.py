@@ -75,6 +75,9 @@ def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> N
         )
     if options.bits not in (None, 4, 8, 16):
         raise usage_error("bad_choice", "--bits", tr("--bits takes 4, 8 or 16."))
+    if options.system and (word != "chat" or options.plain or not model.has_template):
+        message = tr("--system goes with a chat template, and nothing is asked in one here.")
+        raise usage_error("bad_choice", "--system", message)
     if options.compare and model.base is None:
         message = tr(
             "There is nothing to compare with: the run began from scratch, or its base is not on this machine."
