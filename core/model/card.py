@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,84 +13,60 @@ from trainwiz.core.catalog.models import read_model_facts, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.language import mark, tr
 from trainwiz.core.model.found import FoundModel
-from trainwiz.core.run.folder import OUTCOME_JSON, read_json
+from trainwiz.core.run.folder import read_json
 from trainwiz.core.run.listing import last_metrics
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.text import moment_words, number, object_in, plain_text
 
 PIPELINES = {"causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "text2text-generation",
              "sequence-classification": "text-classification", "token-classification": "token-classification"}  # fmt: skip
+ADAPTERS = ("peft.method", "peft.rank", "peft.alpha", "peft.dropout", "peft.targets", "engine.base_precision")
 SETTINGS = (
-    ("training.learning_rate", mark("learning rate")),
-    ("training.schedule", mark("schedule")),
-    ("training.warmup", mark("warmup")),
-    ("training.weight_decay", mark("weight decay")),
-    ("training.train_on", mark("learnt of a chat")),
-    ("batch.sequence_length", mark("sequence length")),
-    ("engine.precision", mark("precision")),
-    ("engine.optimizer", mark("optimizer")),
-    ("engine.strategy", mark("strategy")),
-    ("training.seed", mark("seed")),
-)
-ADAPTERS = (
-    ("peft.method", mark("method")),
-    ("peft.rank", mark("rank")),
-    ("peft.alpha", mark("alpha")),
-    ("peft.dropout", mark("dropout")),
-    ("peft.targets", mark("adapted modules")),
-    ("engine.base_precision", mark("base held in")),
-)
-RESULTS = {
-    "eval_loss": mark("loss on held-out rows"),
-    "eval_perplexity": mark("perplexity on held-out rows"),
-    "eval_accuracy": mark("token accuracy on held-out rows"),
-    "eval_bleu": mark("BLEU on held-out rows"),
-    "eval_macro_f1": mark("macro F1 on held-out rows"),
-    "eval_f1": mark("F1 on held-out rows"),
-    "last_loss": mark("training loss at the end"),
-}
+    "training.learning_rate", "training.schedule", "training.warmup", "training.weight_decay", "training.train_on",
+    "batch.sequence_length", "engine.precision", "engine.optimizer", "engine.strategy", "training.seed",
+)  # fmt: skip
+"""By the names that a run is started with again."""
 UNKNOWN = mark("unknown")
+Rows = list[tuple[str, Any]]
 
 
 def model_card(model: FoundModel) -> str:
     """Markdown with the metadata of the hub in front. What nobody recorded is said to be unknown."""
     license_name = _license(model)
-    body = [_front(model, license_name), f"# {_line(model.name)}", "", *_about(model, license_name), ""]
+    body = [*_front(model, license_name), f"# {_line(model.name)}", "", *_about(model, license_name), ""]
     if model.config is None or model.run is None:
         body += [tr("How it was trained is not recorded: the folder belongs to no run of trainwiz."), ""]
         return "\n".join(body)
-    plan = read_json(model.run.plan_json) or {}
+    plan, state = read_json(model.run.plan_json) or {}, read_state(model.run)
     sections = {
-        tr("Data"): _data(model.config, plan),
-        tr("Training"): _training(model.config, plan, adapted=model.config.peft.method != "none"),
-        tr("Results"): _results(model),
-        tr("Hardware and software"): _hardware(model, plan),
+        tr("Data"): _data(model.config, object_in(plan.get("data"))),
+        tr("Training"): _training(model.config, plan),
+        tr("Results"): sorted((state.outcome or last_metrics(model.run.metrics_jsonl)).items()),
+        tr("Hardware and software"): _hardware(state, object_in(plan.get("machine"))),
     }
     for title, rows in sections.items():
         body += [f"## {title}", "", f"| {tr('what')} | {tr('value')} |", "|---|---|"]
-        body += [f"| {_line(label)} | {_line(value)} |" for label, value in rows] + [""]
-    return "\n".join(
-        [*body, tr("Written from the records of its run by trainwiz {version}.", version=product_version()), ""]
-    )
+        body += [f"| {_line(label)} | {_line(_value(value))} |" for label, value in rows if value is not None] + [""]
+    end = tr("Written from the records of its run by trainwiz {version}.", version=product_version())
+    return "\n".join([*body, end, ""])
 
 
-def _front(model: FoundModel, license_name: str | None) -> str:
+def _front(model: FoundModel, license_name: str | None) -> list[str]:
     """YAML that hub and libraries read; JSON values are YAML too, so that no name can break out of its line."""
-    base = public_base(model)
+    base, adapter = public_base(model), model.kind == "adapter"
+    on_hub = base is not None and is_hub_id(base) and "/" in base
     sources = model.config.data.sources if model.config is not None else []
     values: dict[str, Any] = {
         "license": license_name,
-        "base_model": base if base is not None and is_hub_id(base) and "/" in base else None,
-        "base_model_relation": ("adapter" if model.kind == "adapter" else "finetune") if base else None,
+        "base_model": base if on_hub else None,
+        "base_model_relation": ("adapter" if adapter else "finetune") if on_hub else None,
         "datasets": [one.name for one in sources if _of_the_hub(one.name)] or None,
-        "library_name": "peft" if model.kind == "adapter" else "transformers",
+        "library_name": "peft" if adapter else "transformers",
         "pipeline_tag": PIPELINES.get(model.task),
-        "tags": ["trainwiz", *(["lora"] if model.kind == "adapter" else [])],
+        "tags": ["trainwiz", *(["lora"] if adapter else [])],
     }
-    if values["base_model"] is None:
-        values["base_model_relation"] = None
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value is not None]
-    return "\n".join(["---", *lines, "---", ""])
+    return ["---", *lines, "---", ""]
 
 
 def _of_the_hub(name: str) -> bool:
@@ -100,10 +75,8 @@ def _of_the_hub(name: str) -> bool:
 
 def public_base(model: FoundModel) -> str | None:
     """The base by a name that says nothing of this machine: its hub id, else the last part of its path."""
-    if model.base_name is None or (model.config is not None and model.config.model.init != "pretrained"):
-        return None
     name = model.base_name
-    if is_hub_id(name) and not Path(name).exists():
+    if name is None or (is_hub_id(name) and not Path(name).exists()):
         return name
     path = Path(name)
     # RUN/final_model says less than RUN.
@@ -112,127 +85,69 @@ def public_base(model: FoundModel) -> str | None:
 
 def _license(model: FoundModel) -> str | None:
     """Of the base, from its README, the catalogue, or what the hub has said already."""
-    spec: ModelSpec | None = None
-    if model.config is not None:
-        spec, _ = resolve_model(model.config.model)
+    spec = resolve_model(model.config.model)[0] if model.config is not None else None
     folder = model.base or (model.path if model.config is None else None)
     if folder is not None:
-        spec = ModelSpec(
-            name=model.name, architecture={}, task="causal-lm", license=spec.license if spec else None, path=folder
-        )
+        said = spec.license if spec is not None else None
+        spec = ModelSpec(name=model.name, architecture={}, task="causal-lm", license=said, path=folder)
     return read_model_facts(spec).license if spec is not None else None
 
 
-def _about(model: FoundModel, license_name: str | None) -> Iterator[str]:
-    base = public_base(model)
-    kind = str(model.architecture.get("model_type") or tr(UNKNOWN))
+def _about(model: FoundModel, license_name: str | None) -> list[str]:
+    kind, base = str(model.architecture.get("model_type")), tr("none, trained from scratch")
+    license_words = tr("none is needed")
+    if model.config is None or model.config.model.init == "pretrained":
+        base = _line(public_base(model) or tr(UNKNOWN))
+        license_words = _line(license_name or tr("unknown; look it up before you publish this model"))
+    said = tr("A whole model ({task}, {type}).", task=model.task, type=kind)
     if model.kind == "adapter":
-        yield tr("A LoRA adapter ({task}, {type}). It needs its base.", task=model.task, type=kind)
-    else:
-        yield tr("A whole model ({task}, {type}).", task=model.task, type=kind)
-    yield ""
-    scratch = model.config is not None and model.config.model.init != "pretrained"
-    yield f"- {tr('Base')}: " + (tr("none, trained from scratch") if scratch else _line(base or tr(UNKNOWN)))
-    yield f"- {tr('License of the base')}: " + (
-        tr("none is needed")
-        if scratch
-        else _line(license_name)
-        if license_name
-        else tr("unknown; look it up before you publish this model")
-    )
-    yield f"- {tr('Chat template')}: " + (tr("yes, with the tokenizer") if model.has_template else tr("none"))
+        said = tr("A LoRA adapter ({task}, {type}). It needs its base.", task=model.task, type=kind)
+    template = tr("yes, with the tokenizer") if model.has_template else tr("none")
+    rows = {tr("Base"): base, tr("License of the base"): license_words, tr("Chat template"): template}
+    return [said, "", *(f"- {label}: {words}" for label, words in rows.items())]
 
 
-Rows = list[tuple[str, str]]
-
-
-def _data(config: RunConfig, plan: dict[str, Any]) -> Rows:
-    rows = [(tr("source"), _source(one.model_dump())) for one in config.data.sources]
+def _data(config: RunConfig, data: Any) -> Rows:
+    rows: Rows = [(tr("source"), _source(one.model_dump())) for one in config.data.sources]
     rows += [(tr("evaluated on"), _source(one.model_dump())) for one in config.data.validation_sources]
-    data = object_in(plan.get("data"))
-    for key, words in (
-        ("rows", tr("rows that train")),
-        ("validation_rows", tr("rows held out")),
-        ("mean_length", tr("mean length")),
-    ):
-        value = number(data.get(key))
-        if value is not None:
-            rows.append(
-                (
-                    words,
-                    f"{value:,.0f} {data.get('length_unit') or ''}".strip()
-                    if key == "mean_length"
-                    else f"{value:,.0f}",
-                )
-            )
-    return rows
+    rows += [(tr("rows that train"), data.get("rows")), (tr("rows held out"), data.get("validation_rows"))]
+    mean = number(data.get("mean_length"))
+    return [*rows, (tr("mean length"), None if mean is None else f"{mean:,.0f} {data.get('length_unit') or ''}")]
 
 
 def _source(source: dict[str, Any]) -> str:
     name = str(source["name"])
-    shown = name if _of_the_hub(name) else Path(name).name
-    more = [str(source[key]) for key in ("subset", "split", "layout") if source.get(key)]
-    return f"{shown} ({', '.join(more)})" if more else shown
+    more = ", ".join(str(source[key]) for key in ("subset", "split", "layout") if source.get(key))
+    return f"{name if _of_the_hub(name) else Path(name).name} ({more})"
 
 
-def _training(config: RunConfig, plan: dict[str, Any], *, adapted: bool) -> Rows:
+def _training(config: RunConfig, plan: dict[str, Any]) -> Rows:
+    keys = (*(ADAPTERS if config.peft.method != "none" else ()), *SETTINGS)
     batch, time = object_in(plan.get("batch")), object_in(plan.get("time"))
-    rows: Rows = []
-    if not adapted:
-        rows.append((tr("method"), tr("full fine-tuning") if config.model.init == "pretrained" else tr("from scratch")))
-    for key, words in (*(ADAPTERS if adapted else ()), *SETTINGS):
-        value = config.value(key)
-        if value is None or (key == "engine.base_precision" and value == "none"):
-            continue
-        rows.append((tr(words), ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
-    for section, key, words in (
-        (batch, "effective_samples", tr("sequences of a step")),
-        (time, "steps", tr("steps planned")),
-        (time, "epochs", tr("epochs planned")),
-    ):
-        value = number(section.get(key))
-        if value is not None:
-            rows.append((words, f"{value:,.4g}" if key == "epochs" else f"{value:,.0f}"))
-    return rows
+    rows: Rows = [(key, config.value(key)) for key in keys]
+    rows += [(tr("sequences of a step"), batch.get("effective_samples")), (tr("steps planned"), time.get("steps"))]
+    return [*rows, (tr("epochs planned"), time.get("epochs"))]
 
 
-def _results(model: FoundModel) -> Rows:
-    assert model.run is not None
-    outcome = read_state(model.run).outcome or read_json(model.run.file(OUTCOME_JSON)) or {}
-    if not outcome:
-        # A run that goes on, or was lost: the last that it wrote.
-        outcome = last_metrics(model.run.metrics_jsonl)
-    rows = [(tr("ended"), str(outcome.get("outcome") or tr("not ended"))), (tr("steps done"), str(outcome.get("step")))]
-    for key, words in RESULTS.items():
-        value = number(outcome.get(key))
-        if value is not None:
-            rows.append((tr(words), f"{value:.4g}"))
-    return rows
-
-
-def _hardware(model: FoundModel, plan: dict[str, Any]) -> Rows:
-    assert model.run is not None
-    state = read_state(model.run)
-    machine = object_in(plan.get("machine"))
+def _hardware(state: RunState, machine: Any) -> Rows:
     engine = state.engine
-    device = engine.get("device_name") or machine.get("cpu_model") or engine.get("device")
-    world = engine.get("world_size")
-    rows = [(tr("device"), f"{world or 1} × {device or tr(UNKNOWN)}")]
+    device = engine.get("device_name") or machine.get("cpu_model") or engine.get("device") or tr(UNKNOWN)
+    rows: Rows = [(tr("device"), f"{engine.get('world_size') or 1} × {device}")]
     if state.started_s is not None and state.ended_s is not None:
         lasted = sum((one.ended_s or one.started_s) - one.started_s for one in state.attempts)
-        rows += [
-            (tr("trained for"), _time(lasted)),
-            (tr("ended on"), moment_words(state.ended_s, "%Y-%m-%d")),
-        ]
+        rows += [(tr("trained for"), f"{lasted / 3600:.1f} h" if lasted >= 3600 else f"{lasted / 60:.1f} min")]
+        rows += [(tr("ended on"), moment_words(state.ended_s, "%Y-%m-%d"))]
     versions = object_in(object_in(machine.get("libraries")).get("versions"))
-    known = [
+    known = (
         f"{name} {versions[name]}" for name in ("torch", "transformers", "peft", "bitsandbytes") if versions.get(name)
-    ]
+    )
     return [*rows, (tr("libraries"), ", ".join(known) or tr(UNKNOWN))]
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _line(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.model.found import CONFIG, FoundModel
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
+from trainwiz.core.text import number, plain_text
 
 Target = Literal["ollama", "vllm", "gguf", "mlx"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -38,7 +38,7 @@ class Exported:
 
     @property
     def text(self) -> str:
-        return "".join(f"# {note}\n" for note in self.notes) + self.body
+        return "".join(f"# {plain_text(note)}\n" for note in self.notes) + self.body
 
 
 # Ollama: the parts of a chat template in Go's template language.
@@ -56,15 +56,17 @@ def go_template(parts: dict[str, Any]) -> str:
     return (
         start + "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}"
         '{{ if eq .Role "user" }}{{ .Content }}{{ if $last }}' + _go(parts["ask"]) + "{{ end }}"
-        '{{ else if eq .Role "assistant" }}' + _go(parts["answer"]) + "{{ .Content }}"
-        "{{ if not $last }}" + _go(parts["user"]) + "{{ end }}{{ end }}{{ end }}"
-    )
+        '{{ else if eq .Role "assistant" }}' + _go(parts["answer"]) + "{{ .Content }}{{ if $last | not }}"
+        + _go(parts["user"]) + "{{ end }}{{ end }}{{ end }}"
+    )  # fmt: skip
 
 
 def _go(text: str) -> str:
-    """As it is; as a literal of Go's where a template or a Modelfile would read it otherwise."""
-    odd = any(mark in text for mark in ("{", "}", '"""', "\r"))
-    return "{{ " + json.dumps(text, ensure_ascii=False) + " }}" if odd else text
+    """As it is; as a literal of Go's where a template, a Modelfile or a terminal would read it otherwise."""
+    if not any(mark in text for mark in ("{", "}", '"""')) and text.replace("\n", "").isprintable():
+        return text
+    shown = (letter if letter.isprintable() and letter not in '"\\' else f"\\U{ord(letter):08x}" for letter in text)
+    return '{{ "' + "".join(shown) + '" }}'
 
 
 def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> Exported:
@@ -72,61 +74,49 @@ def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> 
     model will lie, for an adapter."""
     source = merged or model.path
     notes = [*_merge_first(model, merged), tr("Create it with: ollama create {name} -f Modelfile", name=_slug(model))]
+    gguf = f"trainwiz model export {_quoted(model.path)} --gguf"
     notes.append(
         tr(
-            "Ollama reads safetensors of some families only; if it refuses this one, convert it first: "
-            "trainwiz model export {path} --gguf, and put the file behind FROM.",
-            path=shlex.quote(str(model.path)),
+            "Where Ollama cannot read these safetensors, convert them first and put the file here: {command}",
+            command=gguf,
         )
     )
-    lines = [f"FROM {source.resolve()}"]
+    lines = [f"FROM {plain_text(source.resolve())}"]
     if known["parts"] is not None:
         notes += _template_notes(known)
         lines.append(f'TEMPLATE """{go_template(known["parts"])}"""')
     else:
         notes.append(_no_template(known))
-    lines += [f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in known["stops"]]
+    lines += [f'PARAMETER stop "{stop}"' for stop in known["stops"]]
     own = _sampling(model)
     lines += [f"PARAMETER {OLLAMA_PARAMETERS[name]} {value:g}" for name, value in own.items()]
     if not own:
         notes.append(tr("The model has no sampling settings of its own: those of Ollama hold (temperature 0.8)."))
-    longest = _longest(model)
-    if longest is not None:
-        notes.append(tr("Trained on at most {n} tokens; Ollama's own limit is num_ctx.", n=f"{longest:,}"))
+    if model.config is not None:
+        notes.append(
+            tr("Trained on at most {n} tokens; Ollama's limit is num_ctx.", n=model.config.batch.sequence_length)
+        )
     return Exported(tuple(notes), "\n".join(lines) + "\n")
 
 
 def _template_notes(known: dict[str, Any]) -> list[str]:
-    notes = [
-        trn(
-            "TEMPLATE renders {n} test conversation as the tokenizer does, to the letter.",
-            "TEMPLATE renders {n} test conversations as the tokenizer does, to the letter.",
-            known["chats"],
-        )
-    ]
-    if known["begin"]:
-        notes.append(
-            tr("{token} is not in it: Ollama puts it first itself, as the tokenizer does.", token=known["begin"])
-        )
-    if known["parts"]["system"] is None:
-        notes.append(tr("The model's template takes no system turn; Ollama drops one."))
-    if known["dated"]:
-        notes.append(tr("The model's template writes today's date; TEMPLATE keeps the day of this export."))
-    notes.append(tr("Not in it: tools, images, thoughts, and that some templates strip blanks at the ends of a turn."))
-    return notes
+    begin = known["begin"]
+    said = {
+        tr("TEMPLATE renders {n} test conversations as the tokenizer does, to the letter.", n=known["chats"]): True,
+        tr("{token} is not in it: Ollama puts it first itself, as the tokenizer does.", token=begin): begin,
+        tr("The model's template takes no system turn; Ollama drops one."): known["parts"]["system"] is None,
+        tr("The model's template writes today's date; TEMPLATE keeps the day of this export."): known["dated"],
+        tr("Not in it: tools, images, thoughts, and that some templates strip blanks at the ends of a turn."): True,
+    }
+    return [note for note, holds in said.items() if holds]
 
 
 def _no_template(known: dict[str, Any]) -> str:
-    reasons = {
-        "none": tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on as they are."),
-        "refuses": tr("The model's template refuses a plain conversation, so there is no TEMPLATE."),
-    }
-    return reasons.get(
-        str(known["problem"]),
-        tr(
-            "The model's template does more than put texts around turns, so no TEMPLATE is written: Ollama picks one of "
-            "its own by likeness with the template in the GGUF. Compare its answers with `trainwiz model chat`."
-        ),
+    if known["problem"] == "none":
+        return tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on as they are.")
+    return tr(
+        "The model's template does more than put texts around turns, so no TEMPLATE is written: Ollama picks one of its "
+        "own by likeness with the template in the GGUF. Compare its answers with `trainwiz model chat`."
     )
 
 
@@ -144,16 +134,8 @@ def own_stops(model: FoundModel) -> list[int]:
 
 def _sampling(model: FoundModel) -> dict[str, float]:
     values = generation_settings(model)
-    sampled = values.get("do_sample")
-    return {name: float(values[name]) for name in OLLAMA_PARAMETERS if sampled and _is_number(values.get(name))}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _longest(model: FoundModel) -> int | None:
-    return model.config.batch.sequence_length if model.config is not None else None
+    known = {name: number(values.get(name)) for name in OLLAMA_PARAMETERS if values.get("do_sample")}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 # vLLM, llama.cpp, MLX: commands.
@@ -166,35 +148,26 @@ def command_for(target: Target, model: FoundModel, merged: Path | None, known: d
 
 def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
     adapter = read_json(model.path / ADAPTER_FILE) or {}
+    needs = tr("Needs vLLM: pip install vllm")
+    ends = tr("Answers end with: {stops}", stops=", ".join(known["stops"]))
     if model.kind == "whole" or model.base is None:
-        notes = [tr("Needs vLLM: pip install vllm")]
-        return Exported((*notes, *_stops_note(model, known)), f"vllm serve {_quoted(source)}\n")
+        return Exported((needs, ends), f"vllm serve {_quoted(source)}\n")
     whole = bool(adapter.get("use_dora")) or bool(adapter.get("modules_to_save"))
     rank = adapter.get("r")
     fits = [size for size in LORA_RANKS if isinstance(rank, int) and size >= rank]
     if whole or not fits:
         why = tr("vLLM loads plain LoRA adapters up to rank {n} only; this one must be merged.", n=LORA_RANKS[-1])
         return Exported((why, *_merge_first(model, merged)), f"vllm serve {_quoted(source)}\n")
-    words = ["vllm", "serve", model.base_name if _on_hub(model) else str(model.base.resolve()), "--enable-lora"]
-    words += ["--max-lora-rank", str(fits[0]), "--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
+    on_hub = "snapshots" in model.base.parts and "/" in (model.base_name or "")
+    words = ["vllm", "serve", model.base_name if on_hub else model.base.resolve(), "--enable-lora"]
+    words += ["--max-lora-rank", fits[0], "--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
     template = model.tokenizer / "chat_template.jinja"
     if template.is_file() and model.tokenizer != model.base:
-        words += ["--tokenizer", str(model.tokenizer.resolve()), "--chat-template", str(template.resolve())]
-    notes = [
-        tr("Needs vLLM: pip install vllm"),
-        tr('Ask for the adapter by its name: "model": "{name}".', name=_slug(model)),
-    ]
+        words += ["--tokenizer", model.tokenizer.resolve(), "--chat-template", template.resolve()]
+    notes = [needs, tr('Ask for the adapter by its name: "model": "{name}".', name=_slug(model)), ends]
     if model.bits < 16:
         notes.append(tr("The base was held in {bits} bits while training; vLLM holds it in 16.", bits=model.bits))
-    return Exported((*notes, *_stops_note(model, known)), shlex.join(map(str, words)) + "\n")
-
-
-def _on_hub(model: FoundModel) -> bool:
-    return model.base is not None and "snapshots" in model.base.parts and "/" in (model.base_name or "")
-
-
-def _stops_note(model: FoundModel, known: dict[str, Any]) -> list[str]:
-    return [tr("Answers end with: {stops}", stops=", ".join(known["stops"]))] if known["stops"] else []
+    return Exported(tuple(notes), shlex.join(map(str, words)) + "\n")
 
 
 def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
@@ -205,11 +178,7 @@ def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
         tr("The converter takes template, stop token and token types from the tokenizer of the folder."),
         tr("Afterwards smaller: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
     ]  # fmt: skip
-    if _tied(model):
-        notes.append(
-            tr("Head and token table are one tensor in this model; the converter writes it once, which is right.")
-        )
-    outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(_dtype(model), "auto")
+    outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
     command = (
         f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {_slug(model)}.gguf --outtype {outtype}"
     )
@@ -252,14 +221,6 @@ def check_exportable(model: FoundModel, asked: list[Target]) -> Target:
         )
         raise usage_error("wrong_task", "PATH", message)
     return asked[0]
-
-
-def _tied(model: FoundModel) -> bool:
-    return bool(model.architecture.get("tie_word_embeddings"))
-
-
-def _dtype(model: FoundModel) -> str:
-    return str(model.architecture.get("dtype") or model.architecture.get("torch_dtype") or "")
 
 
 def _quoted(path: Path) -> str:

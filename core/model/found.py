@@ -58,6 +58,11 @@ class FoundModel:
         return has_chat_template(self.tokenizer)
 
     @property
+    def dtype(self) -> str:
+        """Of the weights as they were saved, in torch's word; "" where that is not said."""
+        return str(self.architecture.get("dtype") or self.architecture.get("torch_dtype") or "")
+
+    @property
     def bits(self) -> int:
         """In which the base of the adapter was held while it was trained."""
         precision = self.config.engine.base_precision if self.config is not None and self.kind == "adapter" else None

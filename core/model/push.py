@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.catalog.hub import hub_endpoint, hub_token, is_hub_id, is_offline
+from trainwiz.core.catalog.hub import TOKENIZER_FILES, hub_endpoint, hub_token, is_hub_id, is_offline
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.model.card import is_generated, model_card
-from trainwiz.core.model.found import FoundModel, has_weights
+from trainwiz.core.model.found import FoundModel
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
 
-ENDINGS = (".safetensors", ".safetensors.index.json", ".jinja", ".model", ".spm", ".txt")
-NAMES = frozenset(
-    {"config.json", "generation_config.json", ADAPTER_FILE, "tokenizer.json", "tokenizer_config.json", "vocab.json",
-     "special_tokens_map.json", "added_tokens.json", "chat_template.json", "merges.txt", "LICENSE", "NOTICE"}
-)  # fmt: skip
+WEIGHTS = (".safetensors", ".safetensors.index.json")
+TOKENIZERS = TOKENIZER_FILES | {
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt", "target.spm",
+    "chat_template.jinja", "chat_template.json",
+}  # fmt: skip
+NAMES = frozenset({"config.json", "generation_config.json", ADAPTER_FILE, "LICENSE", "NOTICE"})
 """What a model is made of. All else in the folder stays here: states of optimizers, arguments of trainers, checkpoints."""
 CARD = "README.md"
 
@@ -39,8 +40,8 @@ class Upload:
 
     @property
     def size(self) -> int:
-        return sum(path.stat().st_size for path in self.files) + sum(
-            len(text.encode()) for text in self.written.values()
+        return sum(
+            [path.stat().st_size for path in self.files] + [len(text.encode()) for text in self.written.values()]
         )
 
 
@@ -48,28 +49,25 @@ def plan_upload(model: FoundModel, repo: str, *, public: bool, base: str | None)
     """`base`: the hub id to name as the base of an adapter. Raises UsageError."""
     if not is_hub_id(repo) or "/" not in repo:
         raise usage_error("bad_repo", "REPO", tr("{repo} is not a repository; write OWNER/NAME.", repo=repo))
-    present = sorted(path for path in model.path.iterdir() if path.is_file())
-    files = [path for path in present if path.name in NAMES or path.name.endswith(ENDINGS)]
+    places = dict.fromkeys((model.path, model.tokenizer))
+    files = [path for place in places for path in sorted(place.iterdir()) if _is_of(model, path)]
     if not any(path.name.endswith(".safetensors") for path in files):
-        reason = tr("only .bin files, which may hold code") if has_weights(model.path) else tr("no weights")
-        raise usage_error(
-            "no_model",
-            str(model.path),
-            tr("{path} holds {what}; safetensors are pushed.", path=model.path, what=reason),
-        )
+        message = tr("{path} holds no weights as safetensors, which alone are pushed.", path=model.path)
+        raise usage_error("no_model", str(model.path), message)
     written = {}
-    if model.tokenizer != model.path:
-        beside = sorted(path for path in model.tokenizer.iterdir() if path.is_file())
-        names = {path.name for path in files}
-        # Those of the weights there are of another model.
-        files += [path for path in beside if (path.name in NAMES or path.suffix in (".jinja", ".model", ".txt", ".spm")) and path.name not in names
-                  and path.name not in ("config.json", "generation_config.json", "LICENSE", "NOTICE")]  # fmt: skip
     if model.kind == "adapter":
         written[ADAPTER_FILE] = _adapter_for_others(model, base)
     written[CARD] = _card(model)
     files = [path for path in files if path.name not in written]
     left = tuple(path.name for path in sorted(model.path.iterdir()) if path not in files and path.name not in written)
     return Upload(repo, public, tuple(files), written, left)
+
+
+def _is_of(model: FoundModel, path: Path) -> bool:
+    """Whether it belongs to the model; of a folder that only lends its tokenizer, that alone."""
+    if path.parent != model.path:
+        return path.name in TOKENIZERS and not (model.path / path.name).exists()
+    return path.is_file() and (path.name in NAMES or path.name in TOKENIZERS or path.name.endswith(WEIGHTS))
 
 
 def _adapter_for_others(model: FoundModel, base: str | None) -> str:
@@ -121,15 +119,13 @@ def push(upload: Upload) -> str:
             repo=upload.repo, have=have, want=want,
         )  # fmt: skip
         raise _cannot("other_visibility", message)
-    commit = _asked(
-        lambda api: api.create_commit(upload.repo, operations, commit_message="Model of a trainwiz run"), upload.repo
-    )
+    commit = _asked(lambda api: api.create_commit(upload.repo, operations, commit_message="trainwiz"))
     if upload.public and not existed:
-        _asked(lambda api: api.update_repo_settings(upload.repo, private=False), upload.repo)
+        _asked(lambda api: api.update_repo_settings(upload.repo, private=False))
     return str(getattr(commit, "commit_url", "") or f"{hub_endpoint()}/{upload.repo}")
 
 
-def _asked(call: Any, repo: str = "") -> Any:
+def _asked(call: Any) -> Any:
     """What the hub answers. Raises CannotRunError with one sentence."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -138,31 +134,23 @@ def _asked(call: Any, repo: str = "") -> Any:
         return call(HfApi(endpoint=hub_endpoint(), library_name="trainwiz"))
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
+        reason = str(getattr(error, "server_message", None) or error).splitlines()[0].rstrip(".")
         sentences = {
             401: tr("The hub does not accept your token. Log in again with: hf auth login"),
-            403: tr(
-                "Your account or token may not write there (403). Use a token with write permission, or another OWNER."
-            ),
-            404: tr("The hub does not show {repo} to your account.", repo=repo or tr("this")),
+            403: tr("Your account or token may not write there (403). Use a token that may, or another OWNER."),
         }
-        reason = str(getattr(error, "server_message", None) or error).splitlines()[0]
-        raise _cannot(
-            "hub_refused",
-            sentences.get(
-                status, tr("The hub refused it ({status}): {reason}.", status=status, reason=reason.rstrip("."))
-            ),
-        ) from None
+        message = sentences.get(status, tr("The hub refused it ({status}): {reason}.", status=status, reason=reason))
+        raise _cannot("hub_refused", message) from None
     except (HFValidationError, ValueError) as error:
         raise usage_error("bad_repo", "REPO", str(error).splitlines()[0]) from None
     except Exception as error:
-        name = type(error).__name__
         # The hub's client has changed its library for HTTP before.
         if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "requests")):
             raise
         message = tr(
             "The hub at {address} cannot be reached ({reason}); nothing was published.",
             address=hub_endpoint(),
-            reason=name,
+            reason=type(error).__name__,
         )
         raise _cannot("no_network", message) from None
 

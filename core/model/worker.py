@@ -31,13 +31,12 @@ Json = dict[str, Any]
 
 def order_of(model: FoundModel, bits: int | None = None, *, cpu: bool = False, **more: Any) -> Json:
     """What the child is told of a model: plain values. `bits` of the base of an adapter; as it was trained without."""
-    held = model.architecture.get("dtype") or model.architecture.get("torch_dtype")
     return {
         "path": str(model.path.resolve()),
         "kind": model.kind,
         "task": model.task,
         "model_type": model.architecture.get("model_type"),
-        "dtype": held,
+        "dtype": model.dtype,
         "base": str(model.base.resolve()) if model.base is not None else None,
         "tokenizer": str(model.tokenizer.resolve()),
         "bits": bits or model.bits,

@@ -28,7 +28,7 @@ from trainwiz.core.training.template_parts import render
 from trainwiz.core.training.weights import merged
 from transformers import PreTrainedTokenizerBase
 
-PROMPTS = ("The quick brown fox", "你好，请介绍一下你自己。", "def add(a, b):\n    return", "1, 2, 3, 4,")
+PROMPTS = ("the fox sees", "你好，请介绍一下你自己。", "def add(a, b):\n    return", "1, 2, 3, 4,")
 AGREES = 1e-5
 """Largest difference of a logit, merged against not, as a share of the largest logit (of 1 where all are smaller)."""
 ROUNDED = 0.1
@@ -141,8 +141,6 @@ def write(model: Any, tokenizer: PreTrainedTokenizerBase, place: Path, partial: 
         # The name of the base's folder is nobody's business.
         values = {k: v for k, v in json.loads(config.read_text(encoding="utf-8")).items() if k != "_name_or_path"}
         config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        if os.path.lexists(place):
-            raise FileExistsError(17, "File exists", str(place))
         partial.rename(place)
     except OSError as error:
         message = tr("{path} cannot be written: {reason}.", path=place, reason=os_reason(error))

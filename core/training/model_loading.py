@@ -139,8 +139,7 @@ def with_adapter(base: Any, order: Json) -> Any:
 
 def own_dtype(order: Json, device: str) -> torch.dtype:
     """As the weights were saved; what a CPU has no arithmetic for in fp32."""
-    said = str(order["dtype"]).removeprefix("torch.")
-    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(said, torch.float32)
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(order["dtype"], torch.float32)
     return torch.float32 if dtype == torch.float16 and device == "cpu" else dtype
 
 

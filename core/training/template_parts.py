@@ -83,10 +83,14 @@ def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: list[int] | No
     for chat in chats:
         if put_together(parts, chat) != render(tokenizer, chat):
             return {**known, "problem": "differs", "differs": chat}
-    if begin:
-        if any(parts[key] is not None and not _first(parts, key).startswith(begin) for key in ("start", "system")):
-            begin = None
-        parts = parts if begin is None else _without(parts, begin)
+    starts = [parts["start"], *([] if parts["system"] is None else [parts["system"][0]])]
+    if begin is None or not all(start.startswith(begin) for start in starts):
+        begin = None
+    else:
+        # Whoever reads the text with this tokenizer puts it there again.
+        parts["start"] = parts["start"].removeprefix(begin)
+        if parts["system"] is not None:
+            parts["system"][0] = parts["system"][0].removeprefix(begin)
     dated = "strftime_now" in str(tokenizer.chat_template)
     return {**known, "begin": begin, "problem": None, "parts": parts, "chats": len(chats), "dated": dated}
 
@@ -94,17 +98,6 @@ def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: list[int] | No
 def _adds_begin(tokenizer: PreTrainedTokenizerBase) -> bool:
     tokens = tokenizer("a", verbose=False)["input_ids"]
     return tokenizer.bos_token_id is not None and bool(tokens) and tokens[0] == tokenizer.bos_token_id
-
-
-def _first(parts: dict[str, Any], key: str) -> str:
-    return str(parts["start"] if key == "start" else parts["system"][0])
-
-
-def _without(parts: dict[str, Any], begin: str) -> dict[str, Any]:
-    """The first token goes: whoever reads the text with this tokenizer puts it there."""
-    system = parts["system"]
-    cut = None if system is None else [system[0].removeprefix(begin), system[1]]
-    return {**parts, "start": parts["start"].removeprefix(begin), "system": cut}
 
 
 def _stops(tokenizer: PreTrainedTokenizerBase, own: list[int]) -> list[str]:

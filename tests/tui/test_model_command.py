@@ -110,7 +110,7 @@ def test_the_card_names_no_folder_of_this_machine(folder: Path, capsys: pytest.C
     assert main(["model", "card", "tuned"]) == 0
     card = capsys.readouterr().out
     assert str(folder) not in card and "- Base: base-32" in card and 'license: "mit"' in card
-    assert "| rank | 4 |" in card and "| source | sample-chat (train) |" in card
+    assert "| peft.rank | 4 |" in card and "| source | sample-chat (train) |" in card
 
 
 @pytest.fixture

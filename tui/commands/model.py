@@ -58,31 +58,36 @@ def run_speech(word: str, text: str, options: SpeechOptions) -> int:
 
 
 def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> None:
-    if model.speech is None:
-        message = tr(
-            "{name} is a {task} model: chat, fill and translate do not take it.", name=model.name, task=model.task
-        )
-        raise usage_error("wrong_task", "PATH", message)
-    if model.speech != word:
-        right = f"trainwiz model {model.speech} {text}"
-        message = tr("{name} is a {task} model. Use: {command}", name=model.name, task=model.task, command=right)
-        raise usage_error("wrong_task", "PATH", message)
-    if options.bits is not None and model.kind == "whole":
-        raise usage_error(
-            "bad_choice",
+    names = {"name": model.name, "task": model.task}
+    right = f"trainwiz model {model.speech} {text}"
+    templated = word == "chat" and model.has_template and not options.plain
+    refusals = (
+        (
+            model.speech is None,
+            "PATH",
+            tr("{name} is a {task} model: chat, fill and translate do not take it.", **names),
+        ),
+        (model.speech != word, "PATH", tr("{name} is a {task} model. Use: {command}", command=right, **names)),
+        (options.bits not in (None, 4, 8, 16), "--bits", tr("--bits takes 4, 8 or 16.")),
+        (
+            options.bits is not None and model.kind == "whole",
             "--bits",
             tr("--bits is for the base of an adapter; {path} is a whole model.", path=model.path),
-        )
-    if options.bits not in (None, 4, 8, 16):
-        raise usage_error("bad_choice", "--bits", tr("--bits takes 4, 8 or 16."))
-    if options.system and (word != "chat" or options.plain or not model.has_template):
-        message = tr("--system goes with a chat template, and nothing is asked in one here.")
-        raise usage_error("bad_choice", "--system", message)
-    if options.compare and model.base is None:
-        message = tr(
-            "There is nothing to compare with: the run began from scratch, or its base is not on this machine."
-        )
-        raise usage_error("no_base", "--compare", message)
+        ),
+        (
+            bool(options.system) and not templated,
+            "--system",
+            tr("--system goes with a chat template, and nothing is asked in one here."),
+        ),
+        (
+            options.compare and model.base is None,
+            "--compare",
+            tr("There is nothing to compare with: the run began from scratch, or its base is not on this machine."),
+        ),
+    )
+    for wrong, where, message in refusals:
+        if wrong:
+            raise usage_error("bad_choice", where, message)
 
 
 class Conversation:
@@ -100,18 +105,16 @@ class Conversation:
         self._said = {side: list(first) for side in self._sides}
 
     def introduce(self, known: dict[str, Any]) -> None:
-        """What is loaded, and what is assumed; on stderr in a pipe, where stdout is for answers."""
+        """What is loaded, and what is assumed."""
         if self._options.as_json:
             return
         model, options = self._model, self._options
-        out = sys.stdout if is_terminal(sys.stdout) else sys.stderr
         bits = options.bits or model.bits
         held = tr("{bits} bits", bits=bits) if bits < 16 else known["dtype"]
         lines = [
             tr("{name} on {device}, {dtype}.", name=plain_text(model.name), device=known["device"].upper(), dtype=held)
         ]
-        if model.taken:
-            lines.append(plain_text(model.taken))
+        lines.append(plain_text(model.taken))
         if model.kind == "adapter":
             lines.append(tr("Adapter on {base}.", base=plain_text(model.base_name or "")))
         if self._word == "chat":
@@ -122,6 +125,13 @@ class Conversation:
         if self._asks:
             lines.append(tr("ctrl-c stops an answer, ctrl-d leaves, {new} begins anew.", new=NEW))
         for line in lines:
+            self._note(line)
+
+    @staticmethod
+    def _note(line: str) -> None:
+        """On stderr in a pipe, where stdout is for answers."""
+        out = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+        if line:
             say(paint(line, "quiet", out), out)
 
     def _how_it_is_asked(self) -> list[str]:
@@ -185,7 +195,10 @@ class Conversation:
         for side, answer in answers.items():
             self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
         if self._options.as_json:
-            document = {"prompt": prompt, **{side: self._document(answers[side], results[side]) for side in self._sides}}
+            document = {
+                "prompt": prompt,
+                **{side: self._document(answers[side], results[side]) for side in self._sides},
+            }
             say_json(document, compact=True)
         elif self._word == "fill":
             _say_fills(results)
@@ -201,32 +214,22 @@ class Conversation:
         options, text = self._options, ""
         turns = [*self._said[side], {"role": "user", "content": prompt}]
         asked = {"messages": turns} if self._chats else {"text": prompt}
-        more: dict[str, Any] = {
-            "max_tokens": options.max_tokens,
-            "temperature": options.temperature,
-            "seed": options.seed,
-        }
+        more: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", "temperature", "seed")}
         result: dict[str, Any] = {}
-        for part in worker.ask(
-            "fill" if self._word == "fill" else "answer", stoppable=True, which=side, **asked, **more
-        ):
+        do = "fill" if self._word == "fill" else "answer"
+        for part in worker.ask(do, stoppable=True, which=side, **asked, **more):
             if isinstance(part, dict):
                 result = part
                 continue
             text += part
-            if shows:
-                sys.stdout.write(harmless(part))
-                sys.stdout.flush()
-            elif counts:
-                sys.stdout.write("\r" + tr("{side}: {n} letters…", side=_side(side), n=len(text)))
-                sys.stdout.flush()
+            written = harmless(part) if shows else "\r" + tr("{side}: {n} letters…", side=_side(side), n=len(text))
+            sys.stdout.write(written if shows or counts else "")
+            sys.stdout.flush()
         if counts:
             sys.stdout.write("\r\x1b[K")
         if shows:
             say()
-        if shows and (ended := self._ended(result)):
-            out = sys.stdout if is_terminal(sys.stdout) else sys.stderr
-            say(paint(ended, "quiet", out), out)
+            self._note(self._ended(result))
         return text, result
 
     def _document(self, answer: str, result: dict[str, Any]) -> dict[str, Any]:

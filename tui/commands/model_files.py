@@ -20,7 +20,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labelled
 from trainwiz.tui.text import percent, size
 
-DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 ROOM = 1.3
 """Of the base in fp32: what is read, added and compared beside it."""
@@ -32,7 +32,7 @@ def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_jso
     if model.kind == "whole" or model.base is None:
         message = tr("{path} is a whole model already; there is nothing to merge.", path=model.path)
         raise usage_error("nothing_to_merge", "PATH", message)
-    own = DTYPES.get(str(model.architecture.get("dtype") or model.architecture.get("torch_dtype")), "fp32")
+    own = DTYPES.get(model.dtype, "fp32")
     if dtype is not None and dtype not in BYTES:
         raise usage_error("bad_choice", "--dtype", tr("--dtype takes bf16, fp16 or fp32."))
     place = Path(to)
