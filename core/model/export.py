@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.model.found import CONFIG, FoundModel
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
@@ -159,7 +159,7 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
         why = tr("vLLM loads plain LoRA adapters up to rank {n} only; this one must be merged.", n=LORA_RANKS[-1])
         return Exported((why, *_merge_first(model, merged)), f"vllm serve {_quoted(source)}\n")
     on_hub = "snapshots" in model.base.parts and "/" in (model.base_name or "")
-    words = ["vllm", "serve", model.base_name if on_hub else model.base.resolve(), "--enable-lora"]
+    words: list[object] = ["vllm", "serve", model.base_name if on_hub else model.base.resolve(), "--enable-lora"]
     words += ["--max-lora-rank", fits[0], "--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
     template = model.tokenizer / "chat_template.jinja"
     if template.is_file() and model.tokenizer != model.base:

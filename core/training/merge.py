@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -41,11 +42,22 @@ def merge(order: Json, say: Callable[..., None]) -> Json:
     The base is read anew in its own bits: weights that were packed into 4 are never unpacked. The sum is made in fp32
     where that fits into memory, and rounded once.
     """
-    place = Path(order["to"])
-    if os.path.lexists(place):
-        raise usage_error(
-            "output_not_empty", str(place), tr("{path} is there already; nothing is overwritten.", path=place)
-        )
+    place, partial = Path(order["to"]), Path(order["partial"])
+    try:
+        if os.path.lexists(place):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
+        # Before minutes of reading and adding.
+        partial.mkdir(parents=True)
+        return _merged_into(partial, order, say)
+    except OSError as error:
+        message = tr("{path} cannot be written: {reason}. Nothing is overwritten.", path=place, reason=os_reason(error))
+        raise usage_error("output_not_writable", str(place), message) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:
+    """See `merge`; `partial` is an empty folder, which is renamed at the end."""
     config = config_of(order)
     tokenizer = load_tokenizer(order, config)
     prompts = check_prompts(tokenizer, order)
@@ -78,7 +90,8 @@ def merge(order: Json, say: Callable[..., None]) -> Json:
     found["rounding_difference"] = difference(after, logits_of(whole, prompts))
     found["stops"] = set_stops(whole, tokenizer)
     say(piece=tr("writing"))
-    write(whole, tokenizer, place, Path(order["partial"]))
+    write(whole, tokenizer, partial)
+    partial.rename(order["to"])
     del whole, apart
     gc.collect()
     if order["bits"] < 16:
@@ -131,19 +144,10 @@ def set_stops(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return [str(tokenizer.convert_ids_to_tokens(token)) for token in stops]
 
 
-def write(model: Any, tokenizer: PreTrainedTokenizerBase, place: Path, partial: Path) -> None:
-    """As `partial`, then renamed: complete or not there. Raises UsageError."""
-    try:
-        partial.mkdir(parents=True)
-        model.save_pretrained(str(partial))
-        tokenizer.save_pretrained(str(partial))
-        config = partial / "config.json"
-        # The name of the base's folder is nobody's business.
-        values = {k: v for k, v in json.loads(config.read_text(encoding="utf-8")).items() if k != "_name_or_path"}
-        config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        partial.rename(place)
-    except OSError as error:
-        message = tr("{path} cannot be written: {reason}.", path=place, reason=os_reason(error))
-        raise usage_error("output_not_writable", str(place), message) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def write(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    config = folder / "config.json"
+    # Where the base lies is nobody's business.
+    values = {name: value for name, value in json.loads(config.read_text()).items() if name != "_name_or_path"}
+    config.write_text(json.dumps(values, indent=2) + "\n")

@@ -42,7 +42,7 @@ def test_merged_and_unmerged_agree_and_the_folder_is_whole(changes: dict[str, An
     assert tokenizer.chat_template and whole.generation_config.eos_token_id == 2
     assert sorted(path.name for path in tmp_path.glob("merged*")) == ["merged"]
     assert str(tmp_path) not in (tmp_path / "merged" / "config.json").read_text()
-    with pytest.raises(UsageError, match="nothing is overwritten"):
+    with pytest.raises(UsageError, match="Nothing is overwritten"):
         merged_of(adapter, tmp_path / "merged")
 
 
