@@ -8,7 +8,16 @@ import typer
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.cli import command_as_one, replay_without_speed, resume_without_value
 from trainwiz.tui.options import BENCH_TAKES, OPTIONS, PLAN_OPTIONS, bench_help, plan_help, root_help
-from trainwiz.tui.subcommands import HelpfulCommand, data_app, explained, profiles_app, reading, runs_app, takes_choices
+from trainwiz.tui.subcommands import (
+    HelpfulCommand,
+    data_app,
+    explained,
+    model_app,
+    profiles_app,
+    reading,
+    runs_app,
+    takes_choices,
+)
 
 
 class RootGroup(typer.core.TyperGroup):
@@ -209,5 +218,6 @@ def export(
 
 
 app.add_typer(data_app, name="data")
+app.add_typer(model_app, name="model")
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(runs_app, name="runs")

@@ -311,3 +311,128 @@ def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("
     from trainwiz.tui.commands.runs import run_remove
 
     return run_remove(run, yes=yes)
+
+
+model_app = typer.Typer(
+    help=mark("A finished model: talk to it, merge, describe, export and publish it."), cls=HelpfulGroup, **SETTINGS
+)
+ModelPath = Annotated[str, typer.Argument(metavar="PATH", help=mark("A run, or a folder with a model or an adapter."))]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="FOLDER", help=mark("The base of the adapter, where it is not where it was.")),
+]
+
+
+def _speech(word: str, says: str) -> None:
+    """`trainwiz model chat`, `fill` and `translate`, which take the same options."""
+
+    @model_app.command(word, cls=HelpfulCommand, help=says)
+    def speech(
+        path: ModelPath,
+        prompt: Annotated[
+            list[str] | None,
+            typer.Option("--prompt", metavar="TEXT", help=mark("Ask this and leave; may be repeated, a turn each.")),
+        ] = None,
+        compare: Annotated[bool, typer.Option("--compare", help=mark("Also ask the base, side by side."))] = False,
+        plain: Annotated[bool, typer.Option("--plain", help=mark("Continue the text; no chat template."))] = False,
+        system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help=mark("The system turn."))] = None,
+        max_tokens: Annotated[
+            int, typer.Option("--max-tokens", metavar="N", min=1, help=mark("Longest answer (512)."))
+        ] = 512,
+        temperature: Annotated[
+            float | None,
+            typer.Option("--temperature", metavar="T", min=0, help=mark("0: greedy; none: the model's own settings.")),
+        ] = None,
+        seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=mark("Of sampling."))] = None,
+        bits: Annotated[
+            int | None,
+            typer.Option(
+                "--bits", metavar="N", help=mark("Base of an adapter in 4, 8 or 16; none: as it was trained.")
+            ),
+        ] = None,
+        base: Base = None,
+        source_language: Annotated[
+            str | None, typer.Option("--source-language", metavar="CODE", help=mark("Of a multilingual model."))
+        ] = None,
+        target_language: Annotated[
+            str | None, typer.Option("--target-language", metavar="CODE", help=mark("Of a multilingual model."))
+        ] = None,
+        cpu: Annotated[bool, typer.Option("--cpu", help=mark("Use no GPU."))] = False,
+        as_json: AsJson = False,
+    ) -> int:
+        from trainwiz.tui.commands.model import SpeechOptions, run_speech
+
+        options = SpeechOptions(
+            tuple(prompt or ()), compare, plain, system, max_tokens, temperature, seed, bits, base,
+            source_language, target_language, cpu, as_json,
+        )  # fmt: skip
+        return run_speech(word, path, options)
+
+
+_speech("chat", mark("Talk to a causal language model, in its own chat template."))
+_speech("fill", mark("Let a masked language model fill in masks."))
+_speech("translate", mark("Give a sequence-to-sequence model its source texts."))
+
+
+To = Annotated[str | None, typer.Option("--to", metavar="FILE", help=mark("Write it there; none: on the screen."))]
+
+
+@model_app.command("merge", cls=HelpfulCommand)
+def model_merge(
+    path: ModelPath,
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help=mark("A new folder for the whole model."))],
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="T", help=mark("bf16, fp16 or fp32; none: that of the base."))
+    ] = None,
+    base: Base = None,
+    as_json: AsJson = False,
+) -> int:
+    """Add an adapter to its base, check the sum, and write a whole model."""
+    from trainwiz.tui.commands.model_files import run_merge
+
+    return run_merge(path, to, dtype=dtype, base=base, as_json=as_json)
+
+
+@model_app.command("card", cls=HelpfulCommand)
+def model_card_command(path: ModelPath, to: To = None) -> int:
+    """Print the model card (README.md) from what the run recorded."""
+    from trainwiz.tui.commands.model_files import run_card
+
+    return run_card(path, to)
+
+
+@model_app.command("export", cls=HelpfulCommand)
+def model_export(
+    path: ModelPath,
+    ollama: Annotated[
+        bool, typer.Option("--ollama", help=mark("A Modelfile: template, stop tokens, parameters."))
+    ] = False,
+    vllm: Annotated[bool, typer.Option("--vllm", help=mark("The command that serves it with vLLM."))] = False,
+    gguf: Annotated[bool, typer.Option("--gguf", help=mark("The command that converts it with llama.cpp."))] = False,
+    mlx: Annotated[bool, typer.Option("--mlx", help=mark("The command that converts it for Apple's MLX."))] = False,
+    merged: Annotated[
+        str | None, typer.Option("--merged", metavar="FOLDER", help=mark("Where an adapter is merged, or will be."))
+    ] = None,
+    to: To = None,
+) -> int:
+    """Print what another program needs to run the model, and what must hold first."""
+    from trainwiz.tui.commands.model_files import run_model_export
+
+    targets: dict[Any, bool] = {"ollama": ollama, "vllm": vllm, "gguf": gguf, "mlx": mlx}
+    return run_model_export(path, targets=targets, to=to, merged=merged)
+
+
+@model_app.command("push", cls=HelpfulCommand)
+def model_push(
+    path: ModelPath,
+    repo: Annotated[str, typer.Argument(metavar="REPO", help=mark("OWNER/NAME on the Hugging Face hub."))],
+    public: Annotated[bool, typer.Option("--public", help=mark("For everybody; else private."))] = False,
+    yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="OWNER/NAME", help=mark("The hub id of the base of an adapter."))
+    ] = None,
+) -> int:
+    """Upload a model and its card to the hub in one commit."""
+    from trainwiz.tui.commands.model_files import run_push
+
+    return run_push(path, repo, public=public, yes=yes, base=base)

@@ -1,0 +1,232 @@
+"""What other programs need to run a model: Ollama's Modelfile, and the commands of vLLM, llama.cpp and MLX."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from trainwiz.core.errors import usage_error
+from trainwiz.core.language import tr
+from trainwiz.core.model.found import CONFIG, FoundModel
+from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
+from trainwiz.core.run.folder import read_json
+from trainwiz.core.text import number, plain_text
+
+Target = Literal["ollama", "vllm", "gguf", "mlx"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What --max-lora-rank of vLLM takes."""
+GENERATION = "generation_config.json"
+OLLAMA_PARAMETERS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "repetition_penalty": "repeat_penalty",
+}
+"""Setting of generation_config.json -> PARAMETER of a Modelfile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A text for another program: its notes say what must hold first, as comments above it."""
+
+    notes: tuple[str, ...]
+    body: str
+
+    @property
+    def text(self) -> str:
+        return "".join(f"# {plain_text(note)}\n" for note in self.notes) + self.body
+
+
+# Ollama: the parts of a chat template in Go's template language.
+
+
+def go_template(parts: dict[str, Any]) -> str:
+    """The template in the language of Ollama: the text before the answer to the last turn.
+
+    Ollama joins turns of one speaker that follow each other, and gives the system turns as `.System` as well.
+    """
+    start = _go(parts["start"])
+    if parts["system"] is not None:
+        before, behind = map(_go, parts["system"])
+        start = "{{ if .System }}" + before + "{{ .System }}" + behind + "{{ else }}" + start + "{{ end }}"
+    return (
+        start + "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}"
+        '{{ if eq .Role "user" }}{{ .Content }}{{ if $last }}' + _go(parts["ask"]) + "{{ end }}"
+        '{{ else if eq .Role "assistant" }}' + _go(parts["answer"]) + "{{ .Content }}{{ if $last | not }}"
+        + _go(parts["user"]) + "{{ end }}{{ end }}{{ end }}"
+    )  # fmt: skip
+
+
+def _go(text: str) -> str:
+    """As it is; as a literal of Go's where a template, a Modelfile or a terminal would read it otherwise."""
+    if not any(mark in text for mark in ("{", "}", '"""')) and text.replace("\n", "").isprintable():
+        return text
+    shown = (letter if letter.isprintable() and letter not in '"\\' else f"\\U{ord(letter):08x}" for letter in text)
+    return '{{ "' + "".join(shown) + '" }}'
+
+
+def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> Exported:
+    """`known`: what a child process says of the template (core/training/template_parts.py). `merged`: where the merged
+    model will lie, for an adapter."""
+    source = merged or model.path
+    notes = [*_merge_first(model, merged), tr("Create it with: ollama create {name} -f Modelfile", name=_slug(model))]
+    gguf = f"trainwiz model export {_quoted(model.path)} --gguf"
+    notes.append(
+        tr(
+            "Where Ollama cannot read these safetensors, convert them first and put the file here: {command}",
+            command=gguf,
+        )
+    )
+    lines = [f"FROM {plain_text(source.resolve())}"]
+    if known["parts"] is not None:
+        notes += _template_notes(known)
+        lines.append(f'TEMPLATE """{go_template(known["parts"])}"""')
+    else:
+        notes.append(_no_template(known))
+    lines += [f'PARAMETER stop "{stop}"' for stop in known["stops"]]
+    own = _sampling(model)
+    lines += [f"PARAMETER {OLLAMA_PARAMETERS[name]} {value:g}" for name, value in own.items()]
+    if not own:
+        notes.append(tr("The model has no sampling settings of its own: those of Ollama hold (temperature 0.8)."))
+    if model.config is not None:
+        notes.append(
+            tr("Trained on at most {n} tokens; Ollama's limit is num_ctx.", n=model.config.batch.sequence_length)
+        )
+    return Exported(tuple(notes), "\n".join(lines) + "\n")
+
+
+def _template_notes(known: dict[str, Any]) -> list[str]:
+    begin = known["begin"]
+    said = {
+        tr("TEMPLATE renders {n} test conversations as the tokenizer does, to the letter.", n=known["chats"]): True,
+        tr("{token} is not in it: Ollama puts it first itself, as the tokenizer does.", token=begin): begin,
+        tr("The model's template takes no system turn; Ollama drops one."): known["parts"]["system"] is None,
+        tr("The model's template writes today's date; TEMPLATE keeps the day of this export."): known["dated"],
+        tr("Not in it: tools, images, thoughts, and that some templates strip blanks at the ends of a turn."): True,
+    }
+    return [note for note, holds in said.items() if holds]
+
+
+def _no_template(known: dict[str, Any]) -> str:
+    if known["problem"] == "none":
+        return tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on as they are.")
+    return tr(
+        "The model's template does more than put texts around turns, so no TEMPLATE is written: Ollama picks one of its "
+        "own by likeness with the template in the GGUF. Compare its answers with `trainwiz model chat`."
+    )
+
+
+def generation_settings(model: FoundModel) -> dict[str, Any]:
+    """generation_config.json of the model, else of its base."""
+    found = (read_json(folder / GENERATION) for folder in (model.path, model.base) if folder is not None)
+    return next((values for values in found if values is not None), {})
+
+
+def own_stops(model: FoundModel) -> list[int]:
+    """Tokens that end an answer by the generation config."""
+    said = generation_settings(model).get("eos_token_id")
+    return [token for token in (said if isinstance(said, list) else [said]) if isinstance(token, int)]
+
+
+def _sampling(model: FoundModel) -> dict[str, float]:
+    values = generation_settings(model)
+    known = {name: number(values.get(name)) for name in OLLAMA_PARAMETERS if values.get("do_sample")}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+# vLLM, llama.cpp, MLX: commands.
+
+
+def command_for(target: Target, model: FoundModel, merged: Path | None, known: dict[str, Any]) -> Exported:
+    """`merged`: where the merged model will lie, for an adapter."""
+    return {"vllm": _vllm, "gguf": _gguf, "mlx": _mlx}[target](model, merged or model.path, merged, known)
+
+
+def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
+    adapter = read_json(model.path / ADAPTER_FILE) or {}
+    needs = tr("Needs vLLM: pip install vllm")
+    ends = tr("Answers end with: {stops}", stops=", ".join(known["stops"]))
+    if model.kind == "whole" or model.base is None:
+        return Exported((needs, ends), f"vllm serve {_quoted(source)}\n")
+    whole = bool(adapter.get("use_dora")) or bool(adapter.get("modules_to_save"))
+    rank = adapter.get("r")
+    fits = [size for size in LORA_RANKS if isinstance(rank, int) and size >= rank]
+    if whole or not fits:
+        why = tr("vLLM loads plain LoRA adapters up to rank {n} only; this one must be merged.", n=LORA_RANKS[-1])
+        return Exported((why, *_merge_first(model, merged)), f"vllm serve {_quoted(source)}\n")
+    on_hub = "snapshots" in model.base.parts and "/" in (model.base_name or "")
+    words: list[object] = ["vllm", "serve", model.base_name if on_hub else model.base.resolve(), "--enable-lora"]
+    words += ["--max-lora-rank", fits[0], "--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
+    template = model.tokenizer / "chat_template.jinja"
+    if template.is_file() and model.tokenizer != model.base:
+        words += ["--tokenizer", model.tokenizer.resolve(), "--chat-template", template.resolve()]
+    notes = [needs, tr('Ask for the adapter by its name: "model": "{name}".', name=_slug(model)), ends]
+    if model.bits < 16:
+        notes.append(tr("The base was held in {bits} bits while training; vLLM holds it in 16.", bits=model.bits))
+    return Exported(tuple(notes), shlex.join(map(str, words)) + "\n")
+
+
+def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
+    notes = [
+        *_merge_first(model, merged),
+        tr("Needs llama.cpp and the packages of its requirements.txt, in a version that knows {type} models.",
+           type=model.architecture.get("model_type")),
+        tr("The converter takes template, stop token and token types from the tokenizer of the folder."),
+        tr("Afterwards smaller: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
+    ]  # fmt: skip
+    outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
+    command = (
+        f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {_slug(model)}.gguf --outtype {outtype}"
+    )
+    return Exported(tuple(notes), command + "\n")
+
+
+def _mlx(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
+    notes = [
+        *_merge_first(model, merged),
+        tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
+        tr("-q holds it in 4 bits; leave it out for 16."),
+    ]
+    command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {_slug(model)}-mlx -q"
+    return Exported(tuple(notes), command + "\n")
+
+
+def _merge_first(model: FoundModel, merged: Path | None) -> list[str]:
+    """An adapter is merged first, unless it is already."""
+    if merged is None or (merged / CONFIG).is_file():
+        return []
+    command = f"trainwiz model merge {_quoted(model.path)} --to {_quoted(merged)}"
+    return [tr("This is an adapter. Merge it first: {command}", command=command)]
+
+
+def merged_folder(model: FoundModel) -> Path | None:
+    """Where the commands look for the merged model of an adapter."""
+    return None if model.kind == "whole" else Path(f"{model.name}-merged")
+
+
+def check_exportable(model: FoundModel, asked: list[Target]) -> Target:
+    """Raises UsageError."""
+    if len(asked) != 1:
+        names = ", ".join(f"--{target}" for target in TARGETS)
+        raise usage_error("bad_choice", "--ollama", tr("Say for which program: one of {names}.", names=names))
+    if model.task != "causal-lm":
+        message = tr(
+            "{name} is a {task} model; Ollama, vLLM, llama.cpp and MLX take causal language models.",
+            name=model.name,
+            task=model.task,
+        )
+        raise usage_error("wrong_task", "PATH", message)
+    return asked[0]
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _slug(model: FoundModel) -> str:
+    """A name that every program takes."""
+    return re.sub(r"[^a-z0-9._-]+", "-", model.name.lower()).strip("-.") or "model"

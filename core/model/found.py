@@ -1,0 +1,227 @@
+"""FoundModel: what a run or a folder holds as a model: whole or an adapter, its base, its task, its run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwiz.core.catalog.hub import cached_model_folder, is_hub_id
+from trainwiz.core.catalog.model_config import from_architecture, has_safetensors
+from trainwiz.core.catalog.models import has_chat_template, has_tokenizer, resolve_model
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import UsageError, usage_error
+from trainwiz.core.files import at_home
+from trainwiz.core.language import tr
+from trainwiz.core.launch.start import read_run_config
+from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
+from trainwiz.core.run.checkpoints import complete_checkpoints
+from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
+from trainwiz.core.run.listing import find_run
+
+Speech = Literal["chat", "fill", "translate"]
+SPEECH: dict[str, Speech] = {"causal-lm": "chat", "masked-lm": "fill", "seq2seq": "translate"}
+"""Task -> how such a model is spoken to."""
+BITS = {"nf4": 4, "int8": 8}
+"""engine.base_precision -> bits of a weight."""
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model that can be loaded from this machine."""
+
+    path: Path
+    """Of the weights, or of the adapter."""
+    kind: Literal["whole", "adapter"]
+    task: str
+    architecture: dict[str, Any]
+    tokenizer: Path
+    """The folder whose tokenizer it is spoken to with."""
+    base: Path | None = None
+    """Of an adapter: what it sits on. Of a whole model: the pretrained one that it was trained from, where it is here."""
+    base_name: str | None = None
+    """The base as hub and people call it."""
+    run: RunFolder | None = None
+    config: RunConfig | None = field(default=None, repr=False)
+    taken: str = ""
+    """One sentence, where a choice was made among several."""
+
+    @property
+    def name(self) -> str:
+        return self.run.path.resolve().name if self.run is not None else self.path.resolve().name
+
+    @property
+    def has_template(self) -> bool:
+        return has_chat_template(self.tokenizer)
+
+    @property
+    def dtype(self) -> str:
+        """Of the weights as they were saved, in torch's word; "" where that is not said."""
+        return str(self.architecture.get("dtype") or self.architecture.get("torch_dtype") or "")
+
+    @property
+    def bits(self) -> int:
+        """In which the base of the adapter was held while it was trained."""
+        precision = self.config.engine.base_precision if self.config is not None and self.kind == "adapter" else None
+        return BITS.get(str(precision), 16)
+
+    @property
+    def speech(self) -> Speech | None:
+        return SPEECH.get(self.task)
+
+
+def find_model(text: str, base: str | None = None) -> FoundModel:
+    """The model that `text` means: a run, a folder with a model or an adapter, or a model of the hub that is here.
+    `base` overrides what an adapter says that it sits on. Raises UsageError with one sentence."""
+    folder = at_home(Path(text))
+    run, taken = None, ""
+    if _holds_model(folder):
+        parent = RunFolder(folder.resolve().parent)
+        run = parent if parent.is_run() else None
+    elif os.path.isdir(folder) and not RunFolder(folder).is_run():  # noqa: PTH112
+        message = tr(
+            "{path} holds no model: neither config.json with weights, nor {adapter}, nor the run.yaml of a run.",
+            path=folder,
+            adapter=ADAPTER_FILE,
+        )
+        raise usage_error("no_model", str(folder), message)
+    else:
+        cached = cached_model_folder(text) if is_hub_id(text) and "/" in text else None
+        if cached is not None:
+            folder, taken = cached, tr("The copy of {name} in the Hugging Face cache is used.", name=text)
+        else:
+            run = find_run(text)
+            folder, taken = _model_of_run(run)
+    config = read_run_config(run) if run is not None else None
+    return _read(folder, run, config, taken, base)
+
+
+def _holds_model(folder: Path) -> bool:
+    return (folder / ADAPTER_FILE).is_file() or ((folder / CONFIG).is_file() and has_weights(folder))
+
+
+def has_weights(folder: Path) -> bool:
+    return has_safetensors(folder) or any(folder.glob("pytorch_model*.bin"))
+
+
+def _model_of_run(run: RunFolder) -> tuple[Path, str]:
+    """(its folder, what was chosen): the final model, else the best checkpoint, else the newest."""
+    if _holds_model(run.final_model):
+        return run.final_model, tr("The final model of the run is used.")
+    found = [one for one in complete_checkpoints(run) if _holds_model(one.path)]
+    if not found:
+        message = tr(
+            "{run} has no model yet: no final_model and no complete checkpoint that holds one.", run=run.path.name
+        )
+        raise usage_error("no_model", str(run.path), message)
+    named = (read_json(found[-1].path / "trainer_state.json") or {}).get("best_model_checkpoint")
+    best = [one.path for one in found if isinstance(named, str) and one.path.name == Path(named).name]
+    path = best[0] if best else found[-1].path
+    words = (
+        tr("The run has no final model; its best checkpoint is used: {name}.", name=path.name)
+        if best
+        else tr("The run has no final model; its newest checkpoint is used: {name}.", name=path.name)
+    )
+    return path, words
+
+
+def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: str, base: str | None) -> FoundModel:
+    adapter = read_json(folder / ADAPTER_FILE)
+    if adapter is None and (folder / ADAPTER_FILE).is_file():
+        message = tr("{path} is not valid JSON; it may be cut off.", path=folder / ADAPTER_FILE)
+        raise usage_error("broken_adapter", str(folder), message)
+    if adapter is None:
+        if base is not None:
+            message = tr("{path} is a whole model; --base goes with an adapter.", path=folder)
+            raise usage_error("bad_choice", "--base", message)
+        found = _trained_from(config, run)
+        known = FoundModel(folder, "whole", "", {}, folder, found, config.model.name if config else None, run, config)
+        described = folder
+    else:
+        name = base or str(adapter.get("base_model_name_or_path") or "")
+        described = _base_of(name, folder, run, asked=base is not None)
+        known = FoundModel(folder, "adapter", "", {}, folder, described, name, run, config)
+    document = read_json(described / CONFIG)
+    if document is None:
+        message = tr("{path} is missing or not valid JSON.", path=described / CONFIG)
+        raise usage_error("no_model", str(described), message)
+    spec, findings = from_architecture(document, described.name, "folder", described / CONFIG)
+    if spec is None:
+        raise UsageError(findings)
+    places = [folder, *([run.tokenizer] if run is not None else []), described]
+    tokenizer = next((place for place in places if has_tokenizer(place)), None)
+    if tokenizer is None:
+        message = tr("{path} holds no tokenizer, and neither does its base.", path=folder)
+        raise usage_error("missing_tokenizer", str(folder), message)
+    task = config.task if config is not None else spec.task
+    return replace(known, task=task, architecture=spec.architecture, tokenizer=tokenizer, taken=taken)
+
+
+def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) -> Path:
+    """Where the base of an adapter lies. Raises UsageError, which says how to get it."""
+    if not name:
+        message = tr("The adapter in {path} does not name its base; say it: --base FOLDER.", path=adapter)
+        raise usage_error("missing_base_model", str(adapter), message)
+    own = [] if run is None or asked or Path(name).name != run.base_model.name else [run.base_model]
+    # A relative name is one from where the training was started: the folder of runs is in it, mostly.
+    roots = [Path(), adapter, *([run.path, run.path.parent.parent] if run is not None else [])]
+    for place in [*own, *(root / at_home(Path(name)) for root in roots)]:
+        if (place / CONFIG).is_file() and has_weights(place):
+            return place
+    cached = cached_model_folder(name) if is_hub_id(name) else None
+    if cached is not None and has_weights(cached):
+        return cached
+    if asked:
+        message = tr("{name} is not a folder with a model.", name=name)
+    elif is_hub_id(name) and not at_home(Path(name)).is_absolute():
+        message = tr(
+            "The base of the adapter, {name}, is not on this machine. Get it with `hf download {name}`, or say where it "
+            "is: --base FOLDER.",
+            name=name,
+        )
+    else:
+        message = tr(
+            "The base of the adapter is gone: {name} holds no model. Say where it is now: --base FOLDER.", name=name
+        )
+    raise usage_error("missing_base_model", "--base", message)
+
+
+def _trained_from(config: RunConfig | None, run: RunFolder | None) -> Path | None:
+    """The pretrained model that a run began with, where it is on this machine."""
+    if config is None or run is None or config.model.init != "pretrained":
+        return None
+    for root in (run.path, Path()):
+        place = root / at_home(Path(config.model.name))
+        if (place / CONFIG).is_file() and has_weights(place):
+            return place
+    spec, _ = resolve_model(config.model)
+    cached = cached_model_folder(spec.hub_id) if spec is not None and spec.hub_id is not None else None
+    return cached if cached is not None and has_weights(cached) else None
+
+
+def next_commands(run: RunFolder) -> list[tuple[str, str]]:
+    """(what it does, the command): the two that matter after a finished run. None where it has no model to speak to."""
+    if not _holds_model(run.final_model):
+        return []
+    name = name_for_commands(run.path)
+    try:
+        speech = SPEECH.get(read_run_config(run).task)
+    except UsageError:
+        return []
+    words = {
+        "chat": tr("talk to it"),
+        "fill": tr("let it fill in masks"),
+        "translate": tr("let it translate"),
+    }
+    commands = [] if speech is None else [(words[speech], f"trainwiz model {speech} {name}")]
+    if (run.final_model / ADAPTER_FILE).is_file():
+        target = shlex.quote(f"{run.path.name}-merged")
+        commands.append((tr("merge the adapter into its base"), f"trainwiz model merge {name} --to {target}"))
+    elif speech == "chat":
+        commands.append((tr("take it to Ollama"), f"trainwiz model export {name} --ollama"))
+    else:
+        commands.append((tr("write its model card"), f"trainwiz model card {name}"))
+    return commands

@@ -1,0 +1,169 @@
+"""A finished model, loaded to be used: whole or an adapter on its base, in its own bits or in fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model_state_dict
+from peft.utils import load_peft_weights
+from trainwiz.core.catalog.model_config import has_attention
+from trainwiz.core.config import RunConfig
+from trainwiz.core.errors import CannotRunError, Finding, usage_error
+from trainwiz.core.language import tr
+from trainwiz.core.training.template_parts import end_of_turn
+from trainwiz.core.training.tokenizer import set_languages
+from trainwiz.core.training.weights import load_weights
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+Json = dict[str, Any]
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16-true", torch.float16: "fp16"}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions")
+
+
+@dataclass
+class Speaker:
+    """A tuned model, with the one that it was tuned from where that was asked for."""
+
+    order: Json
+    config: RunConfig
+    tokenizer: PreTrainedTokenizerBase
+    device: str
+    models: dict[str, Any] = field(default_factory=dict)
+    """"tuned", and "base" where it is a model of its own; that of an adapter is in "tuned"."""
+
+    @property
+    def main(self) -> Any:
+        return self.models["tuned"]
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens of prompt and answer together."""
+        text = self.main.config.get_text_config()
+        return next((value for name in LENGTHS if isinstance(value := getattr(text, name, None), int)), None)
+
+    def stops(self) -> list[int]:
+        return stop_tokens(self.main, self.tokenizer)
+
+    @contextmanager
+    def model(self, which: str) -> Iterator[Any]:
+        if which == "base" and "base" not in self.models:
+            with self.main.disable_adapter():
+                yield self.main
+        else:
+            yield self.models[which]
+
+
+def load_tokenizer(order: Json, config: RunConfig) -> PreTrainedTokenizerBase:
+    """Raises UsageError."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            order["tokenizer"], local_files_only=True, trust_remote_code=config.model.trust_remote_code
+        )
+    except Exception as error:  # noqa: BLE001
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        message = tr("the tokenizer in {path} cannot be loaded: {reason}.", path=order["tokenizer"], reason=reason)
+        raise usage_error("missing_tokenizer", order["tokenizer"], message) from None
+    if order["task"] == "seq2seq":
+        set_languages(tokenizer, config)
+    return tokenizer
+
+
+def config_of(order: Json) -> RunConfig:
+    """The run's config where the model comes from one; what is loaded how follows `order`."""
+    config = RunConfig.model_validate(order["config"]) if order.get("config") else RunConfig()
+    values = {"task": order["task"], **order.get("values", {})}
+    return config.with_values(values, "you")
+
+
+def loading(config: RunConfig, dtype: torch.dtype, bits: int, device: str, kind: str) -> RunConfig:
+    """`config` with which `load_weights` gives weights of `dtype` or `bits` on `device`."""
+    sdpa = has_attention(kind, "sdpa")
+    values = {
+        "engine.precision": PRECISIONS[dtype],
+        "engine.device": device,
+        "engine.attention": "sdpa" if sdpa else "eager",
+        "engine.base_precision": {4: "nf4", 8: "int8"}.get(bits, "none"),
+        # With adapters fp16 is what the weights are held in; without, what autocast makes of them.
+        "peft.method": "lora" if bits < 16 or dtype == torch.float16 else "none",
+    }
+    return config.with_values(values, "you")
+
+
+def load_base(order: Json, config: RunConfig, name: str, dtype: torch.dtype, *, bits: int, device: str) -> Any:
+    """A whole model. Raises UsageError."""
+    kind = str(order["model_type"])
+    what = tr("the model")
+    if bits < 16:
+        try:
+            import bitsandbytes  # noqa: F401
+        except ImportError:
+            message = tr(
+                "{bits} bits need bitsandbytes: pip install 'trainwiz[chat]'; or load it in 16: --bits 16.", bits=bits
+            )
+            raise CannotRunError(Finding("missing_package", "error", "--bits", message)) from None
+    whole = order["kind"] == "whole"
+    model: Any = load_weights(name, loading(config, dtype, bits, device, kind), what, whole=whole, quantized=bits < 16)
+    return (model if bits < 16 else model.to(device)).eval()
+
+
+def with_adapter(base: Any, order: Json) -> Any:
+    """`base` with the adapter on it. Raises UsageError for an adapter of another base."""
+    path, name = order["path"], order["base"]
+    try:
+        model = PeftModel.from_pretrained(base, path)
+        held, wanted = load_peft_weights(path, device="cpu").keys(), get_peft_model_state_dict(model).keys()
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = next((line for line in lines if "size mismatch" in line), lines[0] if lines else type(error).__name__)
+        message = tr(
+            "The adapter in {path} does not fit the base {base}: {reason}.",
+            path=path,
+            base=name,
+            reason=reason.rstrip("."),
+        )
+        raise usage_error("adapter_of_another_base", path, message) from None
+    apart = sorted(held ^ wanted)
+    if apart:
+        message = tr(
+            "The adapter in {path} does not fit the base {base}: {n} tensors are only in one of them, for example {example}.",
+            path=path, base=name, n=len(apart), example=apart[0],
+        )  # fmt: skip
+        raise usage_error("adapter_of_another_base", path, message)
+    return model.eval()
+
+
+def own_dtype(order: Json, device: str) -> torch.dtype:
+    """As the weights were saved; what a CPU has no arithmetic for in fp32."""
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(order["dtype"], torch.float32)
+    return torch.float32 if dtype == torch.float16 and device == "cpu" else dtype
+
+
+def load(order: Json) -> Speaker:
+    """Raises TrainwizError."""
+    config = config_of(order)
+    device = "cuda" if torch.cuda.is_available() and not order.get("cpu") else "cpu"
+    speaker = Speaker(order, config, load_tokenizer(order, config), device)
+    dtype, bits = own_dtype(order, device), int(order["bits"])
+    adapter = order["kind"] == "adapter"
+    whole = load_base(order, config, order["base"] if adapter else order["path"], dtype, bits=bits, device=device)
+    speaker.models["tuned"] = with_adapter(whole, order) if adapter else whole
+    if order.get("compare") and not adapter:
+        base = load_base(order, config, order["base"], dtype, bits=16, device=device)
+        if base.get_input_embeddings().weight.shape[0] < len(speaker.tokenizer):
+            message = tr("The base knows fewer tokens than the tuned model's tokenizer has: they cannot be compared.")
+            raise usage_error("another_vocabulary", order["base"], message)
+        speaker.models["base"] = base
+    return speaker
+
+
+def stop_tokens(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """What ends an answer: tokens of the generation config, and the one that ends a turn in the template."""
+    own = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    listed = own if isinstance(own, list) else [own]
+    every = (*listed, tokenizer.eos_token_id, end_of_turn(tokenizer))
+    return sorted({token for token in every if token is not None})

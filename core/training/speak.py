@@ -1,0 +1,230 @@
+"""Entry of the process that holds a finished model: it answers, fills masks, translates, merges, line by line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from trainwiz.core.errors import Finding, TrainwizError, usage_error
+from trainwiz.core.language import chosen_language, tr, use_language
+from trainwiz.core.processes import heavy_imports, wait_briefly
+from trainwiz.core.supervise.ties import hold_to
+
+wait_briefly(os.environ)
+with heavy_imports():
+    import torch
+    from trainwiz.core.training.merge import merge
+    from trainwiz.core.training.model_loading import Json, Speaker, config_of, load, load_tokenizer
+    from trainwiz.core.training.template_parts import as_the_template_takes, template_parts
+    from trainwiz.core.training.tokenizer import forced_first_token
+    from trainwiz.core.training.tokens import CausalEncoder
+    from transformers import StoppingCriteria, TextStreamer
+
+SHOWN_FILLS = 5
+
+
+# The lines to and from the parent.
+
+
+class Parent:
+    """Reads requests in a thread of its own, so that `stop` is heard while an answer is written."""
+
+    def __init__(self, out: Any) -> None:
+        self.stop = threading.Event()
+        self._out = out
+        self._asked: queue.Queue[Json | None] = queue.Queue()
+
+    def listen(self) -> Iterator[Json]:
+        threading.Thread(target=self._read, name="parent", daemon=True).start()
+        while (asked := self._asked.get()) is not None:
+            self.stop.clear()
+            yield asked
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            if asked["do"] == "stop":
+                self.stop.set()
+            else:
+                self._asked.put(asked)
+        self._asked.put(None)
+
+    def say(self, **line: Any) -> None:
+        self._out.write((json.dumps(line) + "\n").encode())
+        self._out.flush()
+
+
+class Pieces(TextStreamer):
+    """What `generate` writes, piece by piece as whole letters."""
+
+    def __init__(self, tokenizer: Any, parent: Parent, *, skip_prompt: bool) -> None:
+        super().__init__(tokenizer, skip_prompt=skip_prompt, skip_special_tokens=True)
+        self._parent = parent
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        if text:
+            self._parent.say(piece=text)
+
+
+class Stopped(StoppingCriteria):
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self._stop.is_set(), device=input_ids.device, dtype=torch.bool)
+
+
+# Answers.
+
+
+def prompt_tokens(speaker: Speaker, asked: Json, limit: int) -> list[int]:
+    """Raises UsageError for a chat that the template does not take."""
+    tokenizer: Any = speaker.tokenizer
+    if asked.get("text") is not None:
+        return CausalEncoder(tokenizer, limit).prompt(asked["text"], limit)
+    try:
+        text = tokenizer.apply_chat_template(
+            as_the_template_takes(tokenizer, asked["messages"]), add_generation_prompt=True, tokenize=False
+        )
+    # A template raises whatever it likes.
+    except Exception as error:  # noqa: BLE001
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        message = tr("The template does not take this chat: {reason}.", reason=reason)
+        raise usage_error("template_refuses", "chat", message) from None
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def search(speaker: Speaker, model: Any, asked: Json, room: int | None) -> Any:
+    """The generation config of an answer: the model's own, with what was asked for."""
+    chosen = copy.deepcopy(model.generation_config)
+    most = int(asked["max_tokens"])
+    chosen.max_length, chosen.max_new_tokens = None, most if room is None else min(most, room)
+    chosen.num_beams, chosen.eos_token_id = 1, speaker.stops()
+    chosen.pad_token_id = speaker.tokenizer.pad_token_id or chosen.eos_token_id[0]
+    if asked.get("temperature") is not None:
+        chosen.do_sample = asked["temperature"] > 0
+        chosen.temperature = asked["temperature"] or None
+    if not chosen.do_sample:
+        chosen.temperature = chosen.top_p = chosen.top_k = None
+    if speaker.order["task"] == "seq2seq":
+        chosen.forced_bos_token_id = forced_first_token(speaker.tokenizer) or chosen.forced_bos_token_id
+    return chosen
+
+
+def answer(speaker: Speaker, asked: Json, parent: Parent) -> None:
+    """Writes it in pieces, then what there is to say of it. Raises UsageError."""
+    follows, limit = speaker.order["task"] == "causal-lm", speaker.limit
+    tokenizer: Any = speaker.tokenizer
+    if follows:
+        ids = prompt_tokens(speaker, asked, (limit or 10**6) - 1)
+    else:
+        ids = list(tokenizer(asked["text"], verbose=False)["input_ids"])
+    if limit is not None and len(ids) >= limit:
+        message = tr("The chat has {n} tokens, and the model reads {limit}. Begin anew: /new.", n=len(ids), limit=limit)
+        raise usage_error("chat_too_long", "chat", message)
+    if asked.get("seed") is not None:
+        torch.manual_seed(asked["seed"])
+    began = time.monotonic()
+    tokens = torch.tensor([ids], device=speaker.device)
+    with speaker.model(asked["which"]) as model, torch.inference_mode():
+        chosen = search(speaker, model, asked, limit - len(ids) if limit is not None and follows else None)
+        written = model.generate(
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
+            generation_config=chosen,
+            streamer=Pieces(tokenizer, parent, skip_prompt=follows),
+            stopping_criteria=[Stopped(parent.stop)],
+        )[0].tolist()
+    new = written[len(ids) :] if follows else written[1:]
+    ended = "end" if new and new[-1] in chosen.eos_token_id else "stopped" if parent.stop.is_set() else "length"
+    parent.say(
+        done={"tokens": len(new), "prompt_tokens": len(ids), "seconds": time.monotonic() - began, "ended": ended}
+    )
+
+
+def fill(speaker: Speaker, asked: Json, parent: Parent) -> None:
+    """The likeliest tokens of each mask. Raises UsageError for a text without one."""
+    tokenizer: Any = speaker.tokenizer
+    mask = str(tokenizer.mask_token)
+    text = asked["text"].replace("[MASK]", mask).replace("<mask>", mask)
+    tokens = torch.tensor([tokenizer(text, verbose=False)["input_ids"]], device=speaker.device)
+    places = (tokens[0] == tokenizer.mask_token_id).nonzero()[:, 0].tolist()
+    if not places:
+        message = tr("The text has no mask. Write {mask} where a token is to be filled in.", mask=mask)
+        raise usage_error("no_mask", "text", message)
+    if speaker.limit is not None and tokens.shape[1] > speaker.limit:
+        message = tr("The text has {n} tokens, and the model reads {limit}.", n=tokens.shape[1], limit=speaker.limit)
+        raise usage_error("chat_too_long", "text", message)
+    with speaker.model(asked["which"]) as model, torch.inference_mode():
+        logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits[0, places].float()
+    likely = logits.softmax(-1).topk(SHOWN_FILLS)
+    best = tokens[0].clone()
+    best[places] = likely.indices[:, 0]
+    masks = [
+        [{"token": tokenizer.decode([token]).strip(), "probability": share} for token, share in zip(row, shares, strict=True)]
+        for row, shares in zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
+    ]  # fmt: skip
+    parent.say(done={"masks": masks, "filled": tokenizer.decode(best, skip_special_tokens=True)})
+
+
+def ready(speaker: Speaker) -> Json:
+    """What is known of the model once it is here."""
+    generation = getattr(speaker.main, "generation_config", None)
+    sampled = bool(getattr(generation, "do_sample", False))
+    names = ("temperature", "top_p", "top_k")
+    return {
+        "device": speaker.device,
+        "dtype": str(speaker.main.dtype).removeprefix("torch."),
+        "sampling": {name: getattr(generation, name, None) for name in names} if sampled else {},
+        "mask": speaker.tokenizer.mask_token,
+    }
+
+
+def serve(parent: Parent) -> None:
+    """Answers until the parent hangs up."""
+    speaker: Speaker | None = None
+    for asked in parent.listen():
+        try:
+            if asked["do"] == "load":
+                speaker = load(asked)
+                parent.say(done=ready(speaker))
+            elif asked["do"] == "template":
+                parent.say(done=template_parts(load_tokenizer(asked, config_of(asked)), asked["stops"]))
+            elif asked["do"] == "merge":
+                parent.say(done=merge(asked, parent.say))
+            elif speaker is not None:
+                (fill if asked["do"] == "fill" else answer)(speaker, asked, parent)
+        except TrainwizError as error:
+            parent.say(failed=[finding.to_json() for finding in error.findings], exit_code=error.exit_code)
+        except torch.OutOfMemoryError:
+            message = tr("The memory of the GPU does not hold it; try --cpu, or fewer bits: --bits 4.")
+            parent.say(failed=[Finding("out_of_memory", "error", "GPU", message).to_json()], exit_code=3)
+        # A failure nobody foresaw is told, and the next request may go well.
+        except Exception as error:  # noqa: BLE001
+            reason = (str(error).strip().splitlines() or [""])[0]
+            message = tr("The model could not do it: {name}: {reason}", name=type(error).__name__, reason=reason)
+            parent.say(failed=[Finding("model_failed", "error", "model", message).to_json()], exit_code=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="trainwiz.core.training.speak")
+    parser.add_argument("--parent", type=int, required=True)
+    hold_to(parser.parse_args().parent)
+    use_language(chosen_language(None, os.environ))
+    # What libraries print goes elsewhere.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(answers, "wb") as out:
+        serve(Parent(out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,291 @@
+"""`trainwiz model chat|fill|translate`: a finished model speaks, in a terminal or in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, TrainwizError, usage_error
+from trainwiz.core.language import tr
+from trainwiz.core.model.found import FoundModel, find_model
+from trainwiz.core.model.worker import ModelWorker, order_of
+from trainwiz.core.text import plain_text
+from trainwiz.tui.output import is_terminal, labelled, paint, say, say_findings, say_json, say_labelled, width_of
+from trainwiz.tui.text import pad, percent, wrap
+
+NEW, LEAVE = "/new", ("/exit", "/quit", "/bye")
+NARROWEST = 60
+"""Columns; base and tuned stand one below the other in fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechOptions:
+    prompts: tuple[str, ...] = ()
+    compare: bool = False
+    plain: bool = False
+    system: str | None = None
+    max_tokens: int = 512
+    temperature: float | None = None
+    seed: int | None = None
+    bits: int | None = None
+    base: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    cpu: bool = False
+    as_json: bool = False
+
+
+def run_speech(word: str, text: str, options: SpeechOptions) -> int:
+    """Raises UsageError for a model that speaks otherwise."""
+    model = find_model(text, options.base)
+    _check(word, text, model, options)
+    talk = Conversation(word, model, options)
+    with ModelWorker() as worker:
+        if not options.as_json and is_terminal(sys.stderr):
+            say(tr("Loading {name}…", name=plain_text(model.name)), sys.stderr)
+        values = {
+            f"model.{side}_language": value
+            for side in ("source", "target")
+            if (value := getattr(options, f"{side}_language"))
+        }
+        order = order_of(model, options.bits, cpu=options.cpu, compare=options.compare, values=values)
+        known = worker.result("load", **order)
+        talk.introduce(known)
+        return talk.run(worker)
+
+
+def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> None:
+    names = {"name": model.name, "task": model.task}
+    right = f"trainwiz model {model.speech} {text}"
+    templated = word == "chat" and model.has_template and not options.plain
+    refusals = (
+        (
+            model.speech is None,
+            "PATH",
+            tr("{name} is a {task} model: chat, fill and translate do not take it.", **names),
+        ),
+        (model.speech != word, "PATH", tr("{name} is a {task} model. Use: {command}", command=right, **names)),
+        (options.bits not in (None, 4, 8, 16), "--bits", tr("--bits takes 4, 8 or 16.")),
+        (
+            options.bits is not None and model.kind == "whole",
+            "--bits",
+            tr("--bits is for the base of an adapter; {path} is a whole model.", path=model.path),
+        ),
+        (
+            bool(options.system) and not templated,
+            "--system",
+            tr("--system goes with a chat template, and nothing is asked in one here."),
+        ),
+        (
+            options.compare and model.base is None,
+            "--compare",
+            tr("There is nothing to compare with: the run began from scratch, or its base is not on this machine."),
+        ),
+    )
+    for wrong, where, message in refusals:
+        if wrong:
+            raise usage_error("bad_choice", where, message)
+
+
+class Conversation:
+    """Turns of one user and one or two models."""
+
+    def __init__(self, word: str, model: FoundModel, options: SpeechOptions) -> None:
+        self._word, self._model, self._options = word, model, options
+        self._chats = word == "chat" and model.has_template and not options.plain
+        self._sides = ("base", "tuned") if options.compare else ("tuned",)
+        self._said: dict[str, list[dict[str, str]]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        first = [{"role": "system", "content": self._options.system}] if self._options.system else []
+        self._said = {side: list(first) for side in self._sides}
+
+    def introduce(self, known: dict[str, Any]) -> None:
+        """What is loaded, and what is assumed."""
+        if self._options.as_json:
+            return
+        model, options = self._model, self._options
+        bits = options.bits or model.bits
+        held = tr("{bits} bits", bits=bits) if bits < 16 else known["dtype"]
+        lines = [
+            tr("{name} on {device}, {dtype}.", name=plain_text(model.name), device=known["device"].upper(), dtype=held)
+        ]
+        lines.append(plain_text(model.taken))
+        if model.kind == "adapter":
+            lines.append(tr("Adapter on {base}.", base=plain_text(model.base_name or "")))
+        if self._word == "chat":
+            lines += self._how_it_is_asked()
+            lines.append(_sampling(known["sampling"], options.temperature))
+        if self._word == "fill":
+            lines.append(tr("Write {mask} where a token is to be filled in.", mask=known["mask"]))
+        if self._asks:
+            lines.append(tr("ctrl-c stops an answer, ctrl-d leaves, {new} begins anew.", new=NEW))
+        for line in lines:
+            self._note(line)
+
+    @staticmethod
+    def _note(line: str) -> None:
+        """On stderr in a pipe, where stdout is for answers."""
+        out = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+        if line:
+            say(paint(line, "quiet", out), out)
+
+    def _how_it_is_asked(self) -> list[str]:
+        if not self._chats:
+            why = tr("as asked for") if self._options.plain else tr("the model has no chat template")
+            return [tr("Plain completion ({why}): each line is continued, earlier ones are forgotten.", why=why)]
+        lines = [tr("Both get the template of the tuned model.")] if self._options.compare else []
+        if self._model.config is not None and not _trained_on_chats(self._model):
+            lines.append(tr("The run trained on plain texts, not on chats: --plain asks as it was trained."))
+        return lines
+
+    @property
+    def _asks(self) -> bool:
+        return not self._options.prompts and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+
+    def run(self, worker: ModelWorker) -> int:
+        for prompt in self._prompts():
+            if prompt.strip() == NEW and self._asks:
+                self._begin()
+                say(paint(tr("A new chat."), "quiet", sys.stdout))
+                continue
+            try:
+                if not self._turn(worker, prompt) and not self._asks:
+                    return EXIT_STOPPED
+            except TrainwizError as error:
+                if not self._asks or any(finding.code == "model_process_ended" for finding in error.findings):
+                    raise
+                # Of one turn: it is taken back, and the next one may be right.
+                say_findings(error.findings, sys.stderr)
+        return EXIT_FINISHED
+
+    def _prompts(self) -> Iterator[str]:
+        if self._options.prompts or not self._asks:
+            lines = iter(self._options.prompts or sys.stdin)
+            yield from (text for line in lines if (text := line.rstrip("\r\n")).strip())
+            return
+        with contextlib.suppress(ImportError):
+            # Editing, history and letters of two cells in the line that is typed.
+            import readline  # noqa: F401
+        while True:
+            try:
+                text = input("> ")
+            except (EOFError, KeyboardInterrupt):
+                say()
+                return
+            if text.strip() in LEAVE:
+                return
+            if text.strip():
+                yield text
+
+    def _turn(self, worker: ModelWorker, prompt: str) -> bool:
+        """Whether all answers came to their end, and none was stopped."""
+        answers: dict[str, str] = {}
+        results: dict[str, dict[str, Any]] = {}
+        beside = len(self._sides) == 2 and (width_of(sys.stdout) or 0) >= NARROWEST and self._word != "fill"
+        shows = not self._options.as_json and not beside and self._word != "fill"
+        for side in self._sides:
+            if shows and len(self._sides) == 2:
+                say(paint(f"{_side(side)}:", "strong", sys.stdout))
+            answers[side], results[side] = self._asked(worker, side, prompt, shows=shows, counts=beside)
+        for side, answer in answers.items():
+            self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+        if self._options.as_json:
+            document = {
+                "prompt": prompt,
+                **{side: self._document(answers[side], results[side]) for side in self._sides},
+            }
+            say_json(document, compact=True)
+        elif self._word == "fill":
+            _say_fills(results)
+        elif beside:
+            for line in _columns({side: f"{answers[side]}\n{self._ended(results[side])}" for side in self._sides}):
+                say(line)
+        return all(result.get("ended") != "stopped" for result in results.values())
+
+    def _asked(
+        self, worker: ModelWorker, side: str, prompt: str, *, shows: bool, counts: bool
+    ) -> tuple[str, dict[str, Any]]:
+        """(the answer, what is to be said of it); `shows` it while it is written, or `counts` its letters."""
+        options, text = self._options, ""
+        turns = [*self._said[side], {"role": "user", "content": prompt}]
+        asked = {"messages": turns} if self._chats else {"text": prompt}
+        more: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", "temperature", "seed")}
+        result: dict[str, Any] = {}
+        do = "fill" if self._word == "fill" else "answer"
+        for part in worker.ask(do, stoppable=True, which=side, **asked, **more):
+            if isinstance(part, dict):
+                result = part
+                continue
+            text += part
+            written = harmless(part) if shows else "\r" + tr("{side}: {n} letters…", side=_side(side), n=len(text))
+            sys.stdout.write(written if shows or counts else "")
+            sys.stdout.flush()
+        if counts:
+            sys.stdout.write("\r\x1b[K")
+        if shows:
+            say()
+            self._note(self._ended(result))
+        return text, result
+
+    def _document(self, answer: str, result: dict[str, Any]) -> dict[str, Any]:
+        return result if self._word == "fill" else {"text": answer, **result}
+
+    @staticmethod
+    def _ended(result: dict[str, Any]) -> str:
+        """What is to be said where the model did not come to an end of its own."""
+        words = {
+            "stopped": tr("(stopped)"),
+            "length": tr("(cut off after {n} tokens: --max-tokens)", n=result.get("tokens")),
+        }
+        return words.get(str(result.get("ended")), "")
+
+
+def _trained_on_chats(model: FoundModel) -> bool:
+    from trainwiz.core.data.lengths import trains_on_chats
+
+    return model.config is None or trains_on_chats(model.config)
+
+
+def _sampling(own: dict[str, Any], temperature: float | None) -> str:
+    if temperature is not None:
+        return tr("Sampled at temperature {t}.", t=f"{temperature:g}") if temperature > 0 else tr("Greedy.")
+    if not own:
+        return tr("Greedy: the likeliest token each time (--temperature samples).")
+    values = ", ".join(f"{name} {value:g}" for name, value in own.items() if value is not None)
+    return tr("Sampled as the model's own settings say: {values} (--temperature 0: greedy).", values=values)
+
+
+def harmless(text: str) -> str:
+    """What a model wrote as lines without control characters."""
+    return "\n".join(map(plain_text, text.split("\n")))
+
+
+def _side(side: str) -> str:
+    return tr("base") if side == "base" else tr("tuned")
+
+
+def _columns(answers: dict[str, str]) -> list[str]:
+    """Two answers side by side."""
+    width = ((width_of(sys.stdout) or 80) - 3) // 2
+    sides = []
+    for side, answer in answers.items():
+        lines = [part for line in harmless(answer).rstrip("\n").split("\n") for part in wrap(line, width) or [""]]
+        sides.append([_side(side), "─" * width, *lines])
+    height = max(map(len, sides))
+    left, right = ([*lines, *[""] * (height - len(lines))] for lines in sides)
+    return [f"{pad(one, width)} │ {other}".rstrip() for one, other in zip(left, right, strict=True)]
+
+
+def _say_fills(results: dict[str, dict[str, Any]]) -> None:
+    for side, result in results.items():
+        if len(results) == 2:
+            say(paint(f"{_side(side)}:", "strong", sys.stdout))
+        say(harmless(result["filled"]))
+        for number, row in enumerate(result["masks"], start=1):
+            tokens = "   ".join(f"{plain_text(one['token'])} {percent(one['probability'])}" for one in row)
+            say_labelled(labelled(tr("Mask {n}", n=number), tokens))

@@ -1,0 +1,174 @@
+"""`trainwiz model merge|card|push|export`: what becomes of a finished model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
+from trainwiz.core.language import tr, trn
+from trainwiz.core.model.card import model_card
+from trainwiz.core.model.export import Target, check_exportable, command_for, merged_folder, modelfile, own_stops
+from trainwiz.core.model.found import FoundModel, find_model
+from trainwiz.core.model.push import check_account, plan_upload, push
+from trainwiz.core.model.worker import ModelWorker, order_of
+from trainwiz.core.run.folder import PARTIAL, write_atomic
+from trainwiz.core.text import plain_text
+from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labelled
+from trainwiz.tui.text import percent, size
+
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+ROOM = 1.3
+"""Of the base in fp32: what is read, added and compared beside it."""
+
+
+def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_json: bool) -> int:
+    """Raises UsageError; nothing is overwritten."""
+    model = find_model(text, base)
+    if model.kind == "whole" or model.base is None:
+        message = tr("{path} is a whole model already; there is nothing to merge.", path=model.path)
+        raise usage_error("nothing_to_merge", "PATH", message)
+    own = DTYPES.get(model.dtype, "fp32")
+    if dtype is not None and dtype not in BYTES:
+        raise usage_error("bad_choice", "--dtype", tr("--dtype takes bf16, fp16 or fp32."))
+    place = Path(to)
+    _check_free(place)
+    held = sum(path.stat().st_size for pattern in ("*.safetensors", "*.bin") for path in model.base.glob(pattern))
+    partial = place.absolute().with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
+    order = order_of(
+        model,
+        partial=str(partial),
+        to=str(place.absolute()),
+        to_dtype=dtype or own,
+        parameters_bytes=held / BYTES[own] * 4 * ROOM,
+    )
+    found: dict[str, Any] = {}
+    try:
+        with ModelWorker() as worker:
+            for part in worker.ask("merge", **order):
+                if isinstance(part, dict):
+                    found = part
+                elif not as_json and is_terminal(sys.stderr):
+                    say(f"{plain_text(part)}…", sys.stderr)
+    finally:
+        # Of a child that was killed; another one leaves nothing.
+        shutil.rmtree(partial, ignore_errors=True)
+    if as_json:
+        say_json({"path": str(place), "base": str(model.base), **found})
+        return EXIT_FINISHED
+    _say_merged(model, place, found)
+    return EXIT_FINISHED
+
+
+def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
+    say_labelled(labelled(tr("Merged"), f"{plain_text(place)} ({found['dtype']})"))
+    say_labelled(labelled(tr("Base"), plain_text(model.base_name or "")))
+    checked = tr(
+        "merged and unmerged logits differ by at most {difference} on {n} prompts, of up to {largest} (in {kind})",
+        difference=f"{found['merged_difference']:.2g}",
+        n=found["prompts"],
+        largest=f"{found['largest_logit']:.3g}",
+        kind=found["summed_in"],
+    )
+    say_labelled(labelled(tr("Checked"), checked))
+    if found["rounding_difference"] > 0:
+        words = tr(
+            "rounding to {dtype} changes them by at most {n}",
+            dtype=found["dtype"],
+            n=f"{found['rounding_difference']:.2g}",
+        )
+        say_labelled(labelled("", words))
+    if "trained" in found:
+        say_labelled(labelled(tr("{bits} bits", bits=model.bits), _against_trained(found["trained"])))
+    say_labelled(labelled(tr("Stops at"), plain_text(" ".join(found["stops"]))))
+
+
+def _against_trained(trained: dict[str, Any] | None) -> str:
+    """What the base in few bits, on which the adapter was trained, makes of the difference."""
+    if trained is None:
+        return tr("the adapter was trained on such a base; the difference could not be measured here (no bitsandbytes)")
+    return tr(
+        "the adapter was trained on such a base: against that, logits differ by at most {difference}, and the likeliest "
+        "next token is the same for {share}",
+        difference=f"{trained['difference']:.2g}",
+        share=percent(trained["same_next_token"]),
+    )
+
+
+def _check_free(place: Path) -> None:
+    if os.path.lexists(place):
+        message = tr("{path} is there already; nothing is overwritten. Name another place.", path=plain_text(place))
+        raise usage_error("output_not_empty", str(place), message)
+
+
+def _out(text: str, to: str | None) -> int:
+    """On stdout, or into a new file. Raises UsageError."""
+    if to is None:
+        sys.stdout.write("\n".join(map(plain_text, text.split("\n"))))
+        return EXIT_FINISHED
+    place = Path(to)
+    _check_free(place)
+    try:
+        write_atomic(place, text)
+    except OSError as error:
+        message = tr("{path} cannot be written: {reason}.", path=plain_text(place), reason=os_reason(error))
+        raise usage_error("output_not_writable", str(place), message) from None
+    say(trn("{path} written, {n} line.", "{path} written, {n} lines.", text.count("\n"), path=plain_text(place)))
+    return EXIT_FINISHED
+
+
+def run_card(text: str, to: str | None) -> int:
+    return _out(model_card(find_model(text)), to)
+
+
+def run_model_export(text: str, *, targets: dict[Target, bool], to: str | None, merged: str | None) -> int:
+    """Raises UsageError for a model or a choice that does not go together."""
+    model = find_model(text)
+    target = check_exportable(model, [name for name, chosen in targets.items() if chosen])
+    place = Path(merged) if merged is not None else merged_folder(model)
+    with ModelWorker() as worker:
+        known = worker.result("template", **order_of(model, stops=own_stops(model)))
+    made = modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known)
+    return _out(made.text, to)
+
+
+def run_push(text: str, repo: str, *, public: bool, yes: bool, base: str | None) -> int:
+    """Lists what goes, asks, uploads in one commit. Raises UsageError and CannotRunError."""
+    model = find_model(text)
+    upload = plan_upload(model, repo, public=public, base=base)
+    account = check_account()
+    say_labelled(
+        labelled(
+            tr("To"),
+            f"{plain_text(repo)} · {tr('public') if public else tr('private')} · {tr('as {name}', name=plain_text(account))}",
+        )
+    )
+    for path in upload.files:
+        say_labelled(labelled("", f"{plain_text(path.name)}   {size(path.stat().st_size)}"))
+    for name, content in upload.written.items():
+        say_labelled(
+            labelled("", tr("{name}   {size}, written for the upload", name=name, size=size(len(content.encode()))))
+        )
+    if upload.left:
+        say_labelled(labelled(tr("Stays"), plain_text(", ".join(upload.left))))
+    if not yes and not _agreed(upload.repo, size(upload.size)):
+        say(tr("Nothing was uploaded."))
+        return EXIT_FINISHED
+    say(tr("Uploaded: {address}", address=plain_text(push(upload))))
+    return EXIT_FINISHED
+
+
+def _agreed(repo: str, amount: str) -> bool:
+    """Raises UsageError where nobody can be asked."""
+    question = tr("Upload {amount} to {repo}? [y/N] ", amount=amount, repo=plain_text(repo))
+    if not is_terminal(sys.stdin):
+        raise usage_error("needs_answer", "--yes", tr("Uploading needs an answer; add --yes."))
+    try:
+        return input(question).strip().lower() in ("y", "yes", "是")
+    except (EOFError, KeyboardInterrupt):
+        say()
+        return False
