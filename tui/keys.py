@@ -15,7 +15,7 @@ ScreenName = Literal[
     "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "gpu", "log", "command", "dialog", "document",
     "confirm", "list", "browse", "columns", "picker", "import",
 ]  # fmt: skip
-Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
+Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "model", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
 
 
@@ -230,6 +230,15 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         mark("Go on from the newest complete checkpoint; asks first."),
         rank=0,
         needs="resume",
+    ),
+    key(
+        "monitor.model",
+        "t",
+        "talk",
+        mark("try the model"),
+        mark("Leave this screen to talk to the model, and come back; c has the commands to merge and export it."),
+        rank=0,
+        needs="model",
     ),
     key("monitor.log", "l", "show_log", mark("log"), mark("Show the whole log.")),
     *_panel_keys(),

@@ -250,7 +250,9 @@ def allowed(state: RunState) -> frozenset[Action]:
     always: set[Action] = {"plan", "command"}
     if state.is_active:
         return frozenset({*always, "stop_now"} | ({"stop"} if state.status != "stopping" else set()))
-    if state.status in ENDED and state.status != "finished":
+    if state.status == "finished":
+        return frozenset({*always, "model"})
+    if state.status in ENDED:
         return frozenset({*always, "resume"})
     return frozenset(always)
 
@@ -324,7 +326,15 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
     if "stop" in actions:
         commands[tr("stop it")] = f"trainwiz runs stop {name}"
     commands[tr("watch it")] = f"trainwiz monitor {name}"
-    return commands
+    return {**commands, **(after_commands(folder) if "model" in actions else {})}
+
+
+def after_commands(folder: RunFolder) -> dict[str, str]:
+    """What can be done with the model of a finished run, the first to speak with it."""
+    # It reads run.yaml, which the monitor of a run that goes on need not.
+    from trainwiz.core.model.found import next_commands
+
+    return dict(next_commands(folder))
 
 
 def launch_line(folder: RunFolder) -> str | None:

@@ -17,7 +17,7 @@ from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.launch.start import read_run_config
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
-from trainwiz.core.run.checkpoints import complete_checkpoints
+from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.listing import find_run
 
@@ -117,8 +117,8 @@ def _model_of_run(run: RunFolder) -> tuple[Path, str]:
             "{run} has no model yet: no final_model and no complete checkpoint that holds one.", run=run.path.name
         )
         raise usage_error("no_model", str(run.path), message)
-    named = (read_json(found[-1].path / "trainer_state.json") or {}).get("best_model_checkpoint")
-    best = [one.path for one in found if isinstance(named, str) and one.path.name == Path(named).name]
+    step = (read_json(found[-1].path / PROGRESS_JSON) or {}).get("best_step")
+    best = [one.path for one in found if one.step == step]
     path = best[0] if best else found[-1].path
     words = (
         tr("The run has no final model; its best checkpoint is used: {name}.", name=path.name)

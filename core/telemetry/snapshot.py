@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
-Action = Literal["stop", "stop_now", "resume", "plan", "command"]
+Action = Literal["stop", "stop_now", "resume", "plan", "command", "model"]
 
 
 BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")

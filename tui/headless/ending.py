@@ -11,6 +11,7 @@ from typing import Any
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.history.run import Benchmark, benchmark_of, is_benchmark
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.model.found import next_commands
 from trainwiz.core.run.attempts import attempt_words, recovered_attempts
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
@@ -102,6 +103,8 @@ class Ending:
     """What trainwiz started by itself since somebody last started the run, one phrase each, and why no more followed."""
     results: tuple[str, ...] = ()
     """Why the training ended early, and which weights final_model has, where they are not those of the last step."""
+    next: tuple[tuple[str, str], ...] = ()
+    """(what it does, command): what to do with the model."""
 
     def to_json(self) -> dict[str, Any]:
         document = {name: getattr(self, name) for name in self.__slots__}
@@ -137,6 +140,7 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
         attempts=attempts_of(folder, state),
         results=tuple(result_sentences(outcome)),
+        next=tuple(next_commands(folder)) if model is not None else (),
     )
 
 
@@ -185,6 +189,10 @@ def ending_rows(ending: Ending) -> list[tuple[str, str]]:
         rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Held out"), evaluation)] if evaluation else [])]
         problems = [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(ending.engine)]
         results = [("", sentence) for sentence in ending.results]
+        results += [
+            (tr("Next") if not place else "", f"{command}   {words}")
+            for place, (words, command) in enumerate(ending.next)
+        ]
         return [*rows, *results, *benchmark_rows(ending.benchmark), *problems, *attempts]
     if ending.status == "stopped":
         return [(tr("Stopped"), stopped_text(ending, run)), *benchmark_rows(ending.benchmark), *attempts]
