@@ -150,6 +150,11 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
     adapter = read_json(model.path / ADAPTER_FILE) or {}
     needs = tr("Needs vLLM: pip install vllm")
     ends = tr("Answers end with: {stops}", stops=", ".join(known["stops"]))
+    if known["unheard"]:
+        ends = tr(
+            'Say "stop": ["{token}"] with each request: no setting of the model ends an answer there.',
+            token=known["unheard"],
+        )
     if model.kind == "whole" or model.base is None:
         return Exported((needs, ends), f"vllm serve {_quoted(source)}\n")
     whole = bool(adapter.get("use_dora")) or bool(adapter.get("modules_to_save"))

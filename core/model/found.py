@@ -51,7 +51,11 @@ class FoundModel:
 
     @property
     def name(self) -> str:
-        return self.run.path.resolve().name if self.run is not None else self.path.resolve().name
+        folder = self.run.path if self.run is not None else self.path
+        if folder.parent.name == "snapshots":
+            # models--OWNER--NAME/snapshots/REVISION, of the hub's cache.
+            return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
+        return folder.resolve().name
 
     @property
     def has_template(self) -> bool:
@@ -168,12 +172,9 @@ def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) ->
     own = [] if run is None or asked or Path(name).name != run.base_model.name else [run.base_model]
     # A relative name is one from where the training was started: the folder of runs is in it, mostly.
     roots = [Path(), adapter, *([run.path, run.path.parent.parent] if run is not None else [])]
-    for place in [*own, *(root / at_home(Path(name)) for root in roots)]:
-        if (place / CONFIG).is_file() and has_weights(place):
-            return place
-    cached = cached_model_folder(name) if is_hub_id(name) else None
-    if cached is not None and has_weights(cached):
-        return cached
+    found = _whole_model([*own, *(root / at_home(Path(name)) for root in roots)], name)
+    if found is not None:
+        return found
     if asked:
         message = tr("{name} is not a folder with a model.", name=name)
     elif is_hub_id(name) and not at_home(Path(name)).is_absolute():
@@ -193,13 +194,16 @@ def _trained_from(config: RunConfig | None, run: RunFolder | None) -> Path | Non
     """The pretrained model that a run began with, where it is on this machine."""
     if config is None or run is None or config.model.init != "pretrained":
         return None
-    for root in (run.path, Path()):
-        place = root / at_home(Path(config.model.name))
-        if (place / CONFIG).is_file() and has_weights(place):
-            return place
     spec, _ = resolve_model(config.model)
-    cached = cached_model_folder(spec.hub_id) if spec is not None and spec.hub_id is not None else None
-    return cached if cached is not None and has_weights(cached) else None
+    name = at_home(Path(config.model.name))
+    return _whole_model([run.path / name, name], spec.hub_id if spec is not None else None)
+
+
+def _whole_model(places: list[Path], hub_id: str | None) -> Path | None:
+    """The first of `places` with a whole model, else that of the hub's cache."""
+    cached = cached_model_folder(hub_id) if hub_id is not None and is_hub_id(hub_id) else None
+    every = [*places, *([cached] if cached is not None else [])]
+    return next((place for place in every if (place / CONFIG).is_file() and has_weights(place)), None)
 
 
 def next_commands(run: RunFolder) -> list[tuple[str, str]]:
@@ -211,11 +215,7 @@ def next_commands(run: RunFolder) -> list[tuple[str, str]]:
         speech = SPEECH.get(read_run_config(run).task)
     except UsageError:
         return []
-    words = {
-        "chat": tr("talk to it"),
-        "fill": tr("let it fill in masks"),
-        "translate": tr("let it translate"),
-    }
+    words = {"chat": tr("talk to it"), "fill": tr("let it fill in masks"), "translate": tr("let it translate")}
     commands = [] if speech is None else [(words[speech], f"trainwiz model {speech} {name}")]
     if (run.final_model / ADAPTER_FILE).is_file():
         target = shlex.quote(f"{run.path.name}-merged")

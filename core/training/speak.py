@@ -107,8 +107,9 @@ def search(speaker: Speaker, model: Any, asked: Json, room: int | None) -> Any:
     chosen = copy.deepcopy(model.generation_config)
     most = int(asked["max_tokens"])
     chosen.max_length, chosen.max_new_tokens = None, most if room is None else min(most, room)
-    chosen.num_beams, chosen.eos_token_id = 1, speaker.stops()
-    chosen.pad_token_id = speaker.tokenizer.pad_token_id or chosen.eos_token_id[0]
+    stops, pad = speaker.stops(), speaker.tokenizer.pad_token_id
+    chosen.num_beams, chosen.eos_token_id = 1, stops or None
+    chosen.pad_token_id = pad if pad is not None else next(iter(stops), None)
     if asked.get("temperature") is not None:
         chosen.do_sample = asked["temperature"] > 0
         chosen.temperature = asked["temperature"] or None
@@ -127,9 +128,7 @@ def answer(speaker: Speaker, asked: Json, parent: Parent) -> None:
         ids = prompt_tokens(speaker, asked, (limit or 10**6) - 1)
     else:
         ids = list(tokenizer(asked["text"], verbose=False)["input_ids"])
-    if limit is not None and len(ids) >= limit:
-        message = tr("The chat has {n} tokens, and the model reads {limit}. Begin anew: /new.", n=len(ids), limit=limit)
-        raise usage_error("chat_too_long", "chat", message)
+    check_length(len(ids) + 1, limit)
     if asked.get("seed") is not None:
         torch.manual_seed(asked["seed"])
     began = time.monotonic()
@@ -144,10 +143,17 @@ def answer(speaker: Speaker, asked: Json, parent: Parent) -> None:
             stopping_criteria=[Stopped(parent.stop)],
         )[0].tolist()
     new = written[len(ids) :] if follows else written[1:]
-    ended = "end" if new and new[-1] in chosen.eos_token_id else "stopped" if parent.stop.is_set() else "length"
+    ended = "end" if new and new[-1] in speaker.stops() else "stopped" if parent.stop.is_set() else "length"
     parent.say(
         done={"tokens": len(new), "prompt_tokens": len(ids), "seconds": time.monotonic() - began, "ended": ended}
     )
+
+
+def check_length(tokens: int, limit: int | None) -> None:
+    """Raises UsageError for more than the model reads."""
+    if limit is not None and tokens > limit:
+        message = tr("This is {n} tokens long, and the model reads {limit}. /new begins anew.", n=tokens, limit=limit)
+        raise usage_error("chat_too_long", "chat", message)
 
 
 def fill(speaker: Speaker, asked: Json, parent: Parent) -> None:
@@ -160,9 +166,7 @@ def fill(speaker: Speaker, asked: Json, parent: Parent) -> None:
     if not places:
         message = tr("The text has no mask. Write {mask} where a token is to be filled in.", mask=mask)
         raise usage_error("no_mask", "text", message)
-    if speaker.limit is not None and tokens.shape[1] > speaker.limit:
-        message = tr("The text has {n} tokens, and the model reads {limit}.", n=tokens.shape[1], limit=speaker.limit)
-        raise usage_error("chat_too_long", "text", message)
+    check_length(tokens.shape[1], speaker.limit)
     with speaker.model(asked["which"]) as model, torch.inference_mode():
         logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits[0, places].float()
     likely = logits.softmax(-1).topk(SHOWN_FILLS)

@@ -69,7 +69,7 @@ def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: list[int] | No
     `none`, `refuses`, or `differs` with the conversation that the parts render otherwise. `own_stops`: tokens of the
     generation config."""
     begin = tokenizer.bos_token if _adds_begin(tokenizer) else None
-    known = {"begin": begin, "stops": _stops(tokenizer, own_stops or []), "chats": 0, "parts": None, "differs": None}
+    known = {"begin": begin, **_stops(tokenizer, own_stops or []), "chats": 0, "parts": None, "differs": None}
     if not tokenizer.chat_template:
         return {**known, "problem": "none"}
     try:
@@ -100,10 +100,12 @@ def _adds_begin(tokenizer: PreTrainedTokenizerBase) -> bool:
     return tokenizer.bos_token_id is not None and bool(tokens) and tokens[0] == tokenizer.bos_token_id
 
 
-def _stops(tokenizer: PreTrainedTokenizerBase, own: list[int]) -> list[str]:
-    ids = [end_of_turn(tokenizer), tokenizer.eos_token_id, *own]
-    texts = [str(tokenizer.convert_ids_to_tokens(one)) for one in ids if one is not None]
-    return list(dict.fromkeys(texts))
+def _stops(tokenizer: PreTrainedTokenizerBase, own: list[int]) -> dict[str, Any]:
+    """`stops`: all tokens that end an answer, as texts. `unheard`: the end of a turn, where programs that know the end
+    token and the generation config alone would write on behind it."""
+    turn, end = end_of_turn(tokenizer), tokenizer.eos_token_id
+    texts = [str(tokenizer.convert_ids_to_tokens(one)) for one in (turn, end, *own) if one is not None]
+    return {"stops": list(dict.fromkeys(texts)), "unheard": texts[0] if turn not in (None, end, *own) else None}
 
 
 def taken_apart(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:

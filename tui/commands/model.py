@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import TextIOWrapper
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, TrainwizError, usage_error
@@ -165,8 +166,11 @@ class Conversation:
 
     def _prompts(self) -> Iterator[str]:
         if self._options.prompts or not self._asks:
+            if isinstance(sys.stdin, TextIOWrapper):
+                sys.stdin.reconfigure(errors="replace")
             lines = iter(self._options.prompts or sys.stdin)
-            yield from (text for line in lines if (text := line.rstrip("\r\n")).strip())
+            texts = (line.rstrip("\r\n").encode(errors="replace").decode() for line in lines)
+            yield from (text for text in texts if text.strip())
             return
         with contextlib.suppress(ImportError):
             # Editing, history and letters of two cells in the line that is typed.
