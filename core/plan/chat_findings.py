@@ -184,4 +184,6 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
             **counted(length=length),
         )
         drop = tr("leave them out"), {TOO_LONG: "drop"}
-        yield plan.finding("answers_cut", "note" if cut <= NOTABLE_CUT else "warning", LENGTH, message, *longer_ones, drop)
+        yield plan.finding(
+            "answers_cut", "note" if cut <= NOTABLE_CUT else "warning", LENGTH, message, *longer_ones, drop
+        )
