@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
@@ -22,14 +23,6 @@ from trainwiz.core.plan.words import counted, duration_range, gib, percent
 # Whether a run may lay its rows end to end (data.packing), and what it says then.
 
 KEY = "data.packing"
-_TRIED = """
-    apertus arcee cohere ernie4_5 exaone4 gemma gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite helium
-    llama ministral mistral olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 starcoder2
-"""
-TRIED = frozenset(_TRIED.split())
-"""Types of models whose packed rows gave the logits and gradients of the same rows apart, with eager attention, sdpa and
-by the ends of rows (transformers 5.23, a test goes through them). Others make their masks without positions (opt,
-biogpt), carry a state from row to row (mamba), or round a row by what its neighbours choose (mixtures of experts)."""
 
 
 def packing_findings(plan: Plan) -> Iterator[Finding]:

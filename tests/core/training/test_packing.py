@@ -21,6 +21,8 @@ from trainwiz.core.training.batches import (
     first_rows,
     for_attention,
 )
+from trainwiz.core.training.chunked_logits import let_logits_be_read
+from trainwiz.core.training.evaluation import StepLoss
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -131,6 +133,24 @@ def test_packed_rows_learn_what_the_same_rows_learn_apart(kind: str, attention: 
         pytest.skip(f"{kind}: {error}"[:100])
     losses, gradients = apart(model)
     assert losses < 1e-5 and gradients < 1e-4
+
+
+@pytest.mark.all
+def test_the_same_types_learn_in_slices_of_the_logits_what_they_learn_of_whole_ones() -> None:
+    """The plan chooses slices for them by itself."""
+    for kind in sorted(TRIED):
+        model: Any = tiny_model(kind, "sdpa")
+        tokens, losses, gradients = torch.randint(4, VOCABULARY, (3, 11)), [], []
+        for chunk in (None, 4):
+            let_logits_be_read(model, chunk)
+            model.zero_grad()
+            loss = StepLoss(0.0, chunk)
+            outputs = model(input_ids=tokens, **loss.keywords(tokens))
+            losses.append(loss(outputs, tokens, torch.tensor(33)))
+            losses[-1].backward()
+            gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
+        assert torch.allclose(*losses, rtol=1e-5), kind
+        assert float((gradients[0] - gradients[1]).norm() / gradients[0].norm()) < 1e-5, kind
 
 
 def test_a_window_counts_from_the_beginning_of_its_own_row_and_a_model_that_looks_both_ways_may_not_pack() -> None:
