@@ -251,6 +251,13 @@ TRIED = frozenset(_TRIED.split())
 by the ends of rows (transformers 5.23, tests go through them). Others make their masks without positions (opt,
 biogpt), carry a state from row to row (mamba), or round a row by what its neighbours choose (mixtures of experts)."""
 
+_LIGER = """
+    exaone4 gemma gemma2 gemma3_text gemma4_text glm4 gpt_oss granite llama ministral mistral mixtral nemotron olmo2 olmo3
+    phi3 qwen2 qwen3 qwen3_5_text qwen3_moe qwen3_next smollm3
+"""
+LIGER = frozenset(_LIGER.split())
+"""Types whose norms, rotary positions and gated layers Liger replaces (liger_kernel 0.8.5, MODEL_TYPE_TO_APPLY_LIGER_FN)."""
+
 NO_LABEL_COUNT = frozenset({"esm", "gemma3n", "gemma4", "gemma4_unified"})
 """Their classes take no `num_items_in_batch`: the Trainer of transformers lets each micro-batch average its own loss."""
 

@@ -301,6 +301,13 @@ class EngineSection(Section):
         label="torch.compile", group="Devices and processes", rare=True,
         trainer="torch_compile",
     )
+    liger: bool = setting(
+        False, "Compute norms, rotary positions and gated layers by the kernels of liger-kernel, where it is installed.",
+        "They keep fewer activations, and are often quicker.",
+        "off.",
+        "Losses differ in the last digits. The logits are not theirs: training.loss_chunk has them in slices.",
+        trainer="use_liger_kernel", learnt=True,
+    )
     cpu_threads: int | None = setting(
         None, "Threads of each training process.",
         "More threads than cores slow each other down.",
