@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from trainwiz.core.plan.data_findings import TRIED
 from trainwiz.core.training.batches import (
@@ -23,6 +24,7 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import StepLoss
+from trainwiz.core.training.quantized import quantize
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -151,6 +153,17 @@ def test_the_same_types_learn_in_slices_of_the_logits_what_they_learn_of_whole_o
             gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
         assert torch.allclose(*losses, rtol=1e-5), kind
         assert float((gradients[0] - gradients[1]).norm() / gradients[0].norm()) < 1e-5, kind
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "by_the_ends_of_rows"])
+def test_adapters_on_a_base_in_4_bits_learn_of_packed_rows_what_they_learn_of_rows_apart(attention: str) -> None:
+    base = tiny_model("qwen3", attention)
+    quantize(base, text_config("qwen2-tiny", peft__method="lora", engine__base_precision="nf4"))
+    assert {weight.dtype for weight in base.model.layers.parameters()} == {torch.uint8, torch.float32}
+    settings = LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear", init_lora_weights=False)
+    model: Any = get_peft_model(base, settings)
+    losses, gradients = apart(model.eval())
+    assert losses < 1e-5 and gradients < 1e-4
 
 
 def test_a_window_counts_from_the_beginning_of_its_own_row_and_a_model_that_looks_both_ways_may_not_pack() -> None:
