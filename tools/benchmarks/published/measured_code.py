@@ -207,9 +207,10 @@ def _trace(values: dict[str, Any]) -> TraceResult:
         packed = [module for module in base.modules() if type(module).__name__ == "Linear4bit"]
         for module in packed if "kept inputs in 4 bits" in changes else ():
             module.register_forward_hook(lambda module, args, output: Keep.apply(output, args[0].detach()))
-        for module in packed if "single quantisation" in changes and not kept else ():
-            # Three bytes more for 64 weights, of which two lie in a byte.
-            kept.append(torch.empty(3 * 2 * module.weight.numel() // 64, dtype=torch.uint8, device=base.device))
+        fp32 = packed if "single quantisation" in changes and not kept else []
+        # Three bytes more for 64 weights, of which two lie in a byte.
+        sizes = [3 * 2 * module.weight.numel() // 64 for module in fp32]
+        kept.extend(torch.empty(size, dtype=torch.uint8, device=base.device) for size in sizes)
 
     def loss_litgpt(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
         inputs = training_step.model_inputs(request, request.micro_batch, model)
