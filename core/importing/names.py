@@ -316,6 +316,10 @@ DEFAULTS: Mapping[str, tuple[str, int | float]] = {
 something else."""
 RATES: Mapping[str, float] = {"SFTConfig": 2e-5, "DPOConfig": 1e-6}
 """Learning rates that TRL's own classes take instead (0.12 to 1.16)."""
+TRL_LENGTH = "max_length", ("batch.sequence_length", 1024)
+"""SFTConfig's own default (0.20 to 1.16)."""
+TRL_LORA: Mapping[str, int | float] = {"peft.rank": 16, "peft.alpha": 32.0, "peft.dropout": 0.05}
+"""ModelConfig of TRL, which its scripts and its command take."""
 LORA_DEFAULTS: Mapping[str, int | float] = {"peft.rank": 8, "peft.alpha": 8.0, "peft.dropout": 0.0}
 """LoraConfig of peft 0.21."""
 SCHEDULES: Mapping[str, str] = {
