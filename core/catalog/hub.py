@@ -8,8 +8,9 @@ import re
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -104,27 +105,66 @@ def ask(path: str, environment: Mapping[str, str] | None = None) -> HubReply:
     known = _remembered.get(key)
     if known is not None and time.monotonic() - known[0] <= REMEMBERED_S:
         return known[1]
-    reply = _in_time(f"{endpoint}{path}", token)
+    replies: list[HubReply] = []
+    _in_time(lambda: replies.append(_ask(f"{endpoint}{path}", token)))
+    reply = replies[0] if replies else (0, None)
     _remembered[key] = (time.monotonic(), reply)
     return reply
 
 
-def _in_time(url: str, token: str) -> HubReply:
-    """What the hub answers within LONGEST_S: each wait has its own end, and a slow line makes any number of them."""
-    replies: list[HubReply] = []
-    thread = threading.Thread(target=lambda: replies.append(_ask(url, token)), daemon=True)
+_pieces: dict[tuple[str, str, str], tuple[float, tuple[bytes, bool]]] = {}
+
+
+def ask_for_piece(path: str, size: int, *, at_the_end: bool) -> tuple[bytes, bool]:
+    """(the first or last `size` bytes of a file of the hub, whether that is all of it); as short as `ask`, and empty where
+    there is no answer."""
+    if is_offline():
+        return b"", False
+    endpoint, token = hub_endpoint(), hub_token() or ""
+    span = f"bytes=-{size}" if at_the_end else f"bytes=0-{size - 1}"
+    key = (f"{endpoint}{path}", token, span)
+    known = _pieces.get(key)
+    if known is not None and time.monotonic() - known[0] <= REMEMBERED_S:
+        return known[1]
+    url = f"{endpoint}{urllib.parse.quote(path)}"
+    found: list[tuple[bytes, bool]] = []
+    _in_time(lambda: found.append(_piece(_request(url, token, span), size)))
+    reply = found[0] if found else (b"", False)
+    _pieces[key] = (time.monotonic(), reply)
+    return reply
+
+
+def _piece(request: urllib.request.Request, size: int) -> tuple[bytes, bool]:
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            data = response.read(size)
+            # "bytes 0-99/100"; a server that knows no ranges sends the file from its beginning.
+            whole = response.headers.get("Content-Range", "").rpartition("/")[2] or response.headers.get(
+                "Content-Length"
+            )
+            return data, whole == str(len(data))
+    except (OSError, ValueError, http.client.HTTPException):
+        return b"", False
+
+
+def _in_time(question: Callable[[], None]) -> None:
+    """Waits for an answer no longer than LONGEST_S: each wait has its own end, and a slow line makes any number of them."""
+    thread = threading.Thread(target=question, daemon=True)
     thread.start()
     thread.join(LONGEST_S)
-    return replies[0] if replies else (0, None)
+
+
+def _request(url: str, token: str, span: str = "") -> urllib.request.Request:
+    request = urllib.request.Request(url, headers={"Range": span} if span else {})
+    if token:
+        # Not sent along when the hub redirects to a store of files elsewhere.
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    return request
 
 
 def _ask(url: str, token: str) -> HubReply:
     try:
-        request = urllib.request.Request(url)
-        if token:
-            # Not sent along when the hub redirects to a store of files elsewhere.
-            request.add_unredirected_header("Authorization", f"Bearer {token}")
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+        with urllib.request.urlopen(_request(url, token), timeout=TIMEOUT_S) as response:
             document = parse_json(response.read(LONGEST_ANSWER))
             return response.status, document if isinstance(document, dict) else None
     except urllib.error.HTTPError as error:

@@ -242,6 +242,22 @@ _NO_CHECKPOINTING = """
 NO_CHECKPOINTING = frozenset(_NO_CHECKPOINTING.split())
 """No class of theirs says `supports_gradient_checkpointing`."""
 
+_TRIED = """
+    apertus arcee cohere ernie4_5 exaone4 gemma gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite helium
+    llama ministral mistral olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 starcoder2
+"""
+TRIED = frozenset(_TRIED.split())
+"""Types of decoders whose losses in slices gave the numbers of whole logits, and whose packed rows gave the logits and gradients of the same rows apart, with eager attention, sdpa and
+by the ends of rows (transformers 5.23, tests go through them). Others make their masks without positions (opt,
+biogpt), carry a state from row to row (mamba), or round a row by what its neighbours choose (mixtures of experts)."""
+
+_LIGER = """
+    exaone4 gemma gemma2 gemma3_text gemma4_text glm4 gpt_oss granite llama ministral mistral mixtral nemotron olmo2 olmo3
+    phi3 qwen2 qwen3 qwen3_5_text qwen3_moe qwen3_next smollm3
+"""
+LIGER = frozenset(_LIGER.split())
+"""Types whose norms, rotary positions and gated layers Liger replaces (liger_kernel 0.8.5, MODEL_TYPE_TO_APPLY_LIGER_FN)."""
+
 NO_LABEL_COUNT = frozenset({"esm", "gemma3n", "gemma4", "gemma4_unified"})
 """Their classes take no `num_items_in_batch`: the Trainer of transformers lets each micro-batch average its own loss."""
 

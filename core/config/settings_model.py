@@ -139,6 +139,11 @@ class DataSource(Section):
         "An instruction without its input is another task.",
         "Those that were found by their names.",
     )
+    json_turns: bool | None = setting(
+        None, "Whether the cells of the prompt and the answer are lists of turns, written as JSON (a CSV file of chats).",
+        "Else the model would learn to write JSON.",
+        "Empty: yes where the first 32 rows are all such lists.",
+    )
     format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta"] | None = setting(
         None, "How the file is read, where its name does not tell or tells it wrongly.",
         "A folder with several formats needs one of them named.",

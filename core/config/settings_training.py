@@ -150,8 +150,9 @@ class TrainingSection(Section):
     loss_chunk: int | None = setting(
         None, "Compute the loss of so many tokens at a time.",
         "The logits of a large vocabulary can take more memory than the model.",
-        "Empty: all tokens at once; 1,024 where the logits do not fit.",
-        "A little time.",
+        "Empty: 512 where the logits fill the card and slices cost no time (few tokens are learnt, or more fits), else all "
+        "at once.",
+        "Up to a quarter more time where the vocabulary is most of a small model and every token is learnt.",
         ge=1, label="Loss in slices of", group="Optimizer and loss", rare=True, unit="tokens", empty="off",
         option="--loss-chunk N", says="Compute the loss in slices of N tokens.", option_group="how",
     )
@@ -299,6 +300,13 @@ class EngineSection(Section):
         "Minutes at the start, and again for each new shape.",
         label="torch.compile", group="Devices and processes", rare=True,
         trainer="torch_compile",
+    )
+    liger: bool = setting(
+        False, "Compute norms, rotary positions and gated layers by the kernels of liger-kernel, where it is installed.",
+        "They keep fewer activations, and are often quicker.",
+        "off.",
+        "Losses differ in the last digits. The logits are not theirs: training.loss_chunk has them in slices.",
+        trainer="use_liger_kernel", learnt=True,
     )
     cpu_threads: int | None = setting(
         None, "Threads of each training process.",

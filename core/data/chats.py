@@ -51,6 +51,8 @@ class ChatColumns:
     """Places whose column holds lists: a text that looks like a list is a text."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """CHAT_PARTS -> place."""
+    json_turns: bool = False
+    """The prompt and its answer are lists of turns, written as JSON into columns of text."""
 
     def texts(self, values: Sequence[pa.Array]) -> pa.Array:
         """The cells of n rows, a LargeStringArray (n,) for each -> (n,) chats as JSON; null for a row without an answer.
@@ -88,6 +90,10 @@ class ChatColumns:
 
     def _turns_in(self, place: int, cell: str) -> list[dict[str, Any]]:
         """The turns of a cell; none where it is a text."""
+        if self.json_turns:
+            if not (turns := turns_of(_list_in(cell))):
+                raise ValueError(tr("holds an empty list where turns are expected."))
+            return turns
         return turns_of(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
 
 
@@ -113,11 +119,23 @@ def _list_in(text: str) -> list[Any]:
     """A list cell, which readers give as JSON."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except ValueError as error:
+        if text.lstrip().startswith("["):
+            # What str() or pandas makes of a list.
+            problem = tr("holds a list that is not JSON ({detail}); write it with json.dumps.", detail=error)
+            raise ValueError(problem) from None
         raise ValueError(tr("holds a text where a list is expected.")) from None
     if not isinstance(value, list):
         raise ValueError(tr("holds something else where a list is expected."))
     return value
+
+
+def is_list_of_turns(cell: str) -> bool:
+    """Whether a cell is a list of turns, each with a role and what is said, written as JSON."""
+    try:
+        return cell.lstrip().startswith("[") and bool(turns_of(_list_in(cell)))
+    except ValueError:
+        return False
 
 
 def turns_of(values: Sequence[Any]) -> list[dict[str, Any]]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.chats import ChatColumns
-from trainwiz.core.data.reader import Column, Reader
-from trainwiz.core.errors import Finding, Remedy, TrainwizError, UsageError, usage_error
+from trainwiz.core.data.reader import Column
+from trainwiz.core.errors import Finding, Remedy, UsageError, usage_error
 from trainwiz.core.language import mark, tr
 
 # Which columns of a file hold the text and the target.
@@ -93,7 +92,7 @@ def find_layout(
     first = 1 if target is None else 2
     places = {part: first + number for number, part in enumerate(parts)}
     lists = frozenset(place for place, position in enumerate(wanted) if columns[position].is_list)
-    return Layout(tuple(wanted), ChatColumns(0, target, lists, places))
+    return Layout(tuple(wanted), ChatColumns(0, target, lists, places, bool(source.json_turns)))
 
 
 def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dict[str, Any] | None:
@@ -362,127 +361,3 @@ def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> Us
         file=file, problem=problem, columns=described(columns) or tr("none"), key=key,
     )  # fmt: skip
     return usage_error("missing_column", key, message)
-
-
-# Columns that nobody named, found by the names that a file has, so that the plan shows them and run.yaml keeps them.
-
-
-def detect_columns(
-    config: RunConfig, folder: Path | None = None, has_template: Callable[[], bool] = lambda: False
-) -> RunConfig:
-    """A copy with the columns and the layout of each source filled in where the file leaves no doubt.
-
-    A causal-lm source with a prompt and a response column learns the responses: as a chat in the template of the
-    model where it `has_template`. Nothing is asked of the hub. What cannot be read or decided stays open:
-    summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
-    """
-    if config.task == "masked-lm":
-        return config
-    values: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    for part in ("sources", "validation_sources"):
-        for number, source in enumerate(getattr(config.data, part)):
-            key = f"data.{part}.{number}"
-            found = _detected(config, source, key, folder or Path.cwd(), has_template)
-            for column, (name, reason) in found.items():
-                values[f"{key}.{column}"], reasons[f"{key}.{column}"] = name, reason
-    return config.with_values(values, "detected", reasons) if values else config
-
-
-def _detected(
-    config: RunConfig, source: DataSource, key: str, folder: Path, has_template: Callable[[], bool]
-) -> dict[str, tuple[Any, str]]:
-    """Key of a source -> (value, reason) of what is open and without doubt."""
-    named = source.text_column is not None
-    is_settled = source.layout is not None or config.task != "causal-lm"
-    if named and is_settled and (source.target_column is not None or config.task == "causal-lm"):
-        return {}
-    # pyarrow is not worth loading for a plan that names its columns.
-    from trainwiz.core.data.formats import open_reader
-    from trainwiz.core.data.sources import find_files
-
-    try:
-        files = find_files(source, key, folder, ask=False)
-        path = files.files[0]
-        reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-        columns = reader.columns
-        chat = _detected_chat(_with_written_lists(reader), source, has_template) if config.task == "causal-lm" else {}
-        if chat or len(columns) < 2 or (named and config.task == "causal-lm"):
-            return chat
-        pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
-        has_target = config.task == "seq2seq" or source.target_column is not None or pair is not None
-        positions = find_columns(columns, source, str(path), key, config.task, has_target)
-    except TrainwizError:
-        return {}
-    taken = [columns[index].name for index in positions]
-    left = [column.name for column in columns if column.name not in taken]
-    return {
-        side: (name, _reason(path.name, name, left, config.task))
-        for side, name in zip(("text_column", "target_column"), taken, strict=False)
-        if getattr(source, side) is None
-    }
-
-
-def _with_written_lists(reader: Reader) -> Sequence[Column]:
-    """The columns of a file, those as lists that hold a list written as text (chats in a CSV file)."""
-    names = {*CHAT_NAMES, *PARTS_OF_A_CHAT["history"], *PARTS_OF_A_CHAT["tools"]}
-    if not any(column.is_text and column.name.lower() in names for column in reader.columns):
-        return reader.columns
-    first = next(iter(reader.head(1)), (None,) * len(reader.columns))
-    return [
-        replace(column, is_list=True)
-        if column.name.lower() in names and (cell or "").lstrip().startswith(("[{", "[["))
-        else column
-        for column, cell in zip(reader.columns, first, strict=True)
-    ]
-
-
-def _detected_chat(
-    columns: Sequence[Column], source: DataSource, has_template: Callable[[], bool]
-) -> dict[str, tuple[Any, str]]:
-    """What makes the rows of a source chats, each with its reason; empty where they are none."""
-    if source.layout == "plain":
-        return {}
-    found: dict[str, Any] | None
-    if source.text_column is None and source.target_column is None:
-        found = chat_columns(columns)
-    else:
-        named = {name: getattr(source, name) for name in ("text_column", "target_column")}
-        of_lists = [column for column in columns if column.is_list and column.name == source.text_column]
-        others = chat_columns(of_lists + [column for column in columns if not column.is_list], instructions=False) or {}
-        found = named if of_lists or source.target_column is not None else None
-        found = found and {**found, "chat_columns": source.chat_columns or others.get("chat_columns", {})}
-    if found is None:
-        return {}
-    lists = {column.name for column in columns if column.is_list}
-    text, target, parts = found["text_column"], found.get("target_column"), found.get("chat_columns", {})
-    if text in lists:
-        kind = tr(CHAT_NAMES.get(str(text).lower(), "turns")) if target is None else "TRL"
-        why = tr("{column} is a list of chat turns ({kind})", column=repr(text), kind=kind)
-    elif parts:
-        why = tr("an instruction with what belongs to it: {columns}", columns=", ".join(map(repr, parts.values())))
-    elif source.layout == "chat" or has_template():
-        why = tr(
-            "the model has a chat template: {text} is the user's turn, {target} the assistant's",
-            text=repr(text),
-            target=repr(target),
-        )
-    else:
-        return {}
-    left = [column.name for column in columns if column.name not in (text, target, *parts.values())]
-    by_name = tr("by its name; not used: {columns}", columns=", ".join(left)) if left else tr("by its name")
-    values = {
-        "layout": ("chat", why),
-        "text_column": (text, by_name),
-        "target_column": (target, by_name),
-        "chat_columns": (parts, by_name),
-    }
-    return {name: value for name, value in values.items() if value[0] and not getattr(source, name)}
-
-
-def _reason(file: str, name: str, left: list[str], task: Task) -> str:
-    if not is_usual(name, task):
-        return tr("the only other text column of {file}", file=file)
-    if left:
-        return tr("by its name in {file}; not used: {columns}", file=file, columns=", ".join(left))
-    return tr("by its name in {file}", file=file)

@@ -165,7 +165,7 @@ comes with trainwiz."""
 
 _LIBRARIES = """
     torch transformers accelerate datasets tokenizers safetensors peft deepspeed flash_attn bitsandbytes triton sacrebleu
-    ninja
+    ninja liger_kernel
 """
 DISTRIBUTIONS: dict[str, str] = {
     **{name: name.replace("_", "-") for name in _LIBRARIES.split()},

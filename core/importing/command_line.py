@@ -18,7 +18,8 @@ from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
-SFT_SCRIPTS = frozenset({"sft", "run_sft", "train_sft", "sft_trainer"})
+SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
+"""TRL's scripts: sft, sft_gpt_oss. Those with vlm in their names train models of images."""
 LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
 """They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 SURELY_THE_TRAINERS = 4
@@ -272,7 +273,8 @@ def _place_script(imported: Imported, launch: Launch) -> None:
         imported.refer("script", script.text, script.line)
     settings = list(_arguments(imported, launch.arguments))
     name = launch.script_name()
-    fill(imported, settings, [Setting("script", name, script.line)], _defaults_of(launch, name, settings))
+    hint = "sft" if SFT_SCRIPT.fullmatch(name) else name
+    fill(imported, settings, [Setting("script", hint, script.line)], _defaults_of(launch, name, settings))
     if any(reference.role == "deepspeed" for reference in imported.references):
         # That file says how the processes share the work, not the launcher.
         imported.setup.pop("distributed_type", None)
@@ -280,8 +282,9 @@ def _place_script(imported: Imported, launch: Launch) -> None:
 
 def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
-    if launch.program == "trl" or script in SFT_SCRIPTS:
-        return "SFTConfig" if script in SFT_SCRIPTS and settings else None
+    is_sft = SFT_SCRIPT.fullmatch(script) is not None
+    if launch.program == "trl" or is_sft:
+        return "SFTConfig" if is_sft and settings else None
     if launch.program == "framework" and script not in LLAMA_FACTORY:
         return None
     names = {setting.name for setting in settings}

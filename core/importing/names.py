@@ -88,8 +88,9 @@ TRAINER: Mapping[str, Rule] = {
             ): "parallelism_config",
             mark("The logs of a run stay in its folder."): "logging_dir",
             mark(
-                "trainwiz does not replace kernels of the model; training.loss_chunk saves the memory of the logits."
-            ): "use_liger_kernel liger_kernel_config enable_liger_kernel liger_rope liger_rms_norm "
+                "Which kernels replace which layers is not chosen one by one (engine.liger); training.loss_chunk saves the "
+                "memory of the logits."
+            ): "liger_kernel_config liger_rope liger_rms_norm "
             "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
             "lora_o_kernel",
             mark("A training has no use for the cache of generated tokens."): "use_cache",
@@ -282,6 +283,7 @@ _SAME: Mapping[str, str] = {
     "logging_steps": "log_interval",
     "label_smoothing_factor": "label_smoothing",
     "neftune_noise_alpha": "neftune_alpha noisy_embedding_alpha",
+    "use_liger_kernel": "enable_liger_kernel",
     "output_dir": "save_dir",
 }
 CANONICAL: Mapping[str, str] = {alias: name for name, aliases in _SAME.items() for alias in aliases.split()}
@@ -315,6 +317,10 @@ DEFAULTS: Mapping[str, tuple[str, int | float]] = {
 something else."""
 RATES: Mapping[str, float] = {"SFTConfig": 2e-5, "DPOConfig": 1e-6}
 """Learning rates that TRL's own classes take instead (0.12 to 1.16)."""
+TRL_LENGTH = "max_length", ("batch.sequence_length", 1024)
+"""SFTConfig's own default (0.20 to 1.16)."""
+TRL_LORA: Mapping[str, int | float] = {"peft.rank": 16, "peft.alpha": 32.0, "peft.dropout": 0.05}
+"""ModelConfig of TRL, which its scripts and its command take."""
 LORA_DEFAULTS: Mapping[str, int | float] = {"peft.rank": 8, "peft.alpha": 8.0, "peft.dropout": 0.0}
 """LoraConfig of peft 0.21."""
 SCHEDULES: Mapping[str, str] = {

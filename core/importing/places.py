@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -77,14 +78,19 @@ def _schedule(imported: Imported, setting: Setting) -> None:
 
 def _schedule_options(imported: Imported, setting: Setting) -> None:
     """The learning rate of the last step, where the options say it."""
-    if not isinstance(setting.value, Mapping):
+    options = setting.value
+    with suppress(ValueError):
+        # A command has it as JSON.
+        options = parse_json(options) if isinstance(options, str) else options
+    if not isinstance(options, Mapping):
         raise WrongValue(setting.value)
-    kind, options = imported.read("lr_scheduler_type", text_value), setting.value
+    kind = imported.read("lr_scheduler_type", text_value)
     final = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}.get(kind or "", "")
     if options.get(final) is not None:
         rate = decimal_number(options[final])
     elif final == "min_lr" and options.get("min_lr_rate") is not None:
-        peak = imported.read("learning_rate", decimal_number) or DEFAULT_LEARNING_RATE
+        usual = table.RATES.get(imported.program, DEFAULT_LEARNING_RATE)
+        peak = imported.read("learning_rate", decimal_number) or usual
         rate = float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")
     elif final == "lr_end":
         rate = POLYNOMIAL_END

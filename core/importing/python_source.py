@@ -44,6 +44,11 @@ FROM_COMMAND = mark(
     "{file} takes its arguments from the command line (line {line}); import the command that starts it."
 )
 NOTHING = mark("{file} calls neither TrainingArguments nor anything else that says how it trains.")
+CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
+ROWS_CHANGED = mark(
+    "The script changes its rows before it trains (line {line}), which only a run could follow: the data is read as it is. "
+    "`trainwiz data show` shows what is learnt."
+)
 CHANGED_LATER = mark(
     "{name} is changed after it was given, which only a run could follow; it is left out, so set the value that is meant."
 )
@@ -220,9 +225,15 @@ def read(text: str, file: str) -> Imported:
     if not programs and not settings:
         where = f"{file}:{parsers[0]}" if parsers else file
         raise refusal(where, tr(FROM_COMMAND if parsers else NOTHING, file=file, line=parsers[0] if parsers else 0))
-    fill(imported, settings.values(), hints, programs[0].value if programs else None)
+    trl = [call for call in script.calls if _names(call)[0] == "SFTTrainer"]
+    # SFTTrainer without arguments makes an SFTConfig of its own.
+    alone = trl and len(trl[0].args) < 2 and "args" not in _given(trl[0])
+    fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
+    changes = [call for call in script.calls if _names(call)[0] in CHANGES_ROWS or "formatting_func" in _given(call)]
+    if changes and (trl or imported.program == "SFTConfig"):
+        imported.say(changes[0].lineno, "rows_changed", ROWS_CHANGED, line=changes[0].lineno)
     visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         setting = Setting("CUDA_VISIBLE_DEVICES", script.value(visible), visible.lineno)
@@ -261,6 +272,10 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
                 yield setting.called(KEYWORDS["lora"].get(setting.name, setting.name))
         return
     if name == "from_pretrained":
+        if owner.startswith("AutoPeftModel") and first is not None:
+            yield Setting("use_peft", True, call.lineno, owner)
+            yield Setting("adapter_name_or_path", script.value(first), call.lineno, f"{owner}.from_pretrained")
+            return
         node = first or given.get("pretrained_model_name_or_path") or given.get("model_name")
         is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
         if node is not None and "Config" not in owner:
@@ -278,6 +293,9 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
         yield Setting("dataset_name", value, call.lineno, "load_dataset")
         if len(call.args) > 1:
             yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
+    elif name == "SFTTrainer" and (node := first or given.get("model")) is not None:
+        if isinstance(value := script.value(node), str):
+            yield Setting("model_name_or_path", value, call.lineno, "model")
     elif name == "tokenizer":
         given = given if "truncation" in given else {}
     for keyword, node in given.items():

@@ -160,6 +160,8 @@ class Imported:
     values: dict[str, Any] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
+    program: str = ""
+    """The class whose defaults hold for what is left out; empty where that is not known."""
     mapped: list[Mapped] = field(default_factory=list)
     renamed: list[Renamed] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)

@@ -38,6 +38,10 @@ ASSUMED = mark(
     "batch.micro_batch_size."
 )
 LIBRARY_DEFAULTS = mark("What is left out has the defaults of {program}: {said}.")
+OTHER_TARGETS = mark(
+    "lora_target_modules is left out: peft adapts those of its own table then, q_proj and v_proj of most models; a plan adapts "
+    "all linear layers (peft.targets)."
+)
 TWO_VALUES = mark("{first} and {second} are the same setting with two values; {counts} counts. Keep one.")
 
 
@@ -49,6 +53,7 @@ def fill(
     `hints` are the classes and scripts that the text names. `program` is the class whose defaults hold for what is
     left out ("TrainingArguments", "SFTConfig", ...); None where that is not known.
     """
+    imported.program = program or ""
     for setting in settings:
         _take(imported, _todays(imported, setting))
     for setting in imported.settings.values():
@@ -185,6 +190,8 @@ def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
 def _set_defaults(imported: Imported, program: str) -> None:
     """Defaults of the class for what the text says nothing of; what it says and nobody can know has none."""
     defaults = {name: place for name, place in table.DEFAULTS.items() if name not in imported.settings}
+    if program == "SFTConfig" and "max_length" not in imported.settings:
+        defaults |= dict([table.TRL_LENGTH])
     if "training.max_steps" in imported.values:
         defaults.pop("num_train_epochs", None)
     if "learning_rate" in defaults:
@@ -194,6 +201,12 @@ def _set_defaults(imported: Imported, program: str) -> None:
     if not _half_is_open(imported, program) and "engine.precision" not in imported.values:
         imported.defaults["engine.precision"] = "fp32"
         said["fp16"] = "off"
+    # An adapter that is gone on from has its own.
+    new = imported.values.get("peft.method") == "lora" and "peft.adapter" not in imported.values
+    if new and program == "SFTConfig":
+        imported.defaults |= {key: value for key, value in table.TRL_LORA.items() if key not in imported.values}
+        if "peft.targets" not in imported.values:
+            imported.say(None, "other_targets", OTHER_TARGETS)
     if said:
         words = ", ".join(f"{name} {value}" for name, value in said.items())
         imported.say(None, "library_defaults", LIBRARY_DEFAULTS, program=program, said=words)

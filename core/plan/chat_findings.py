@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ TEMPLATE, TRAIN_ON, TOO_LONG, LENGTH = (
     "batch.sequence_length",
 )
 SOURCE = "data.sources.0"
-NOTABLE = 0.02
-ROUND_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+NOTABLE_CUT = 0.02
+ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,12 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
     yield from _cut(plan, look)
 
 
+def length_that_holds(share_above: Callable[[int], float], plan: Plan) -> int:
+    """The shortest round length that cuts hardly a row, or the longest that the model knows."""
+    enough = next((most for most in ROUND_LENGTHS if share_above(most) <= NOTABLE_CUT), ROUND_LENGTHS[-1])
+    return min(enough, plan.most_positions or enough)
+
+
 def learnt_words(plan: Plan, look: ChatLook) -> str:
     """What is learnt of the chats, and in which template."""
     tokens, learnt = (sum(map(sum, part)) for part in (look.lengths, look.learnt))
@@ -167,10 +173,7 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
     longer = sum(size > length for part in look.lengths for size in part) / max(len(ends), 1)
     if not longer or plan.config.data.too_long == "drop":
         return
-    enough = next(
-        (most for most in ROUND_LENGTHS if sum(end > most for end in ends) <= NOTABLE * len(ends)), ROUND_LENGTHS[-1]
-    )
-    wanted = min(enough, plan.most_positions or enough)
+    wanted = length_that_holds(lambda most: sum(end > most for end in ends) / len(ends), plan)
     longer_ones: list[WayOut] = []
     if wanted > length:
         longer_ones.append((tr("up to {length} tokens", **counted(length=wanted)), {LENGTH: wanted}))
@@ -181,4 +184,6 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
             **counted(length=length),
         )
         drop = tr("leave them out"), {TOO_LONG: "drop"}
-        yield plan.finding("answers_cut", "note" if cut <= NOTABLE else "warning", LENGTH, message, *longer_ones, drop)
+        yield plan.finding(
+            "answers_cut", "note" if cut <= NOTABLE_CUT else "warning", LENGTH, message, *longer_ones, drop
+        )

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.chat_findings import chat_findings
+from trainwiz.core.plan.chat_findings import NOTABLE_CUT, chat_findings, length_that_holds
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.refusals import ATTENTION, COMPILE, can_compile
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
@@ -22,14 +23,6 @@ from trainwiz.core.plan.words import counted, duration_range, gib, percent
 # Whether a run may lay its rows end to end (data.packing), and what it says then.
 
 KEY = "data.packing"
-_TRIED = """
-    apertus arcee cohere ernie4_5 exaone4 gemma gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite helium
-    llama ministral mistral olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 starcoder2
-"""
-TRIED = frozenset(_TRIED.split())
-"""Types of models whose packed rows gave the logits and gradients of the same rows apart, with eager attention, sdpa and
-by the ends of rows (transformers 5.23, a test goes through them). Others make their masks without positions (opt,
-biogpt), carry a state from row to row (mamba), or round a row by what its neighbours choose (mixtures of experts)."""
 
 
 def packing_findings(plan: Plan) -> Iterator[Finding]:
@@ -89,10 +82,8 @@ def _problems(plan: Plan) -> Iterator[tuple[str, tuple[WayOut, ...]]]:
 
 # What the rows mean for the run: how many, how long, and who loads them.
 
-NOTABLE_CUT = 0.02
 MOSTLY_CUT = 0.5
 """Of the rows: more than so many cut is hardly meant, and a longer input is offered."""
-ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 WORKERS_SHARE = 0.25
 """Of host RAM: loader workers that take more are worth a word."""
 
@@ -170,9 +161,7 @@ def _cut(plan: Plan) -> Iterator[Finding]:
             longer=percent(longer),
             **counted(length=length),
         )
-        # The shortest round length that cuts hardly a row, or the longest that the model knows.
-        enough = next((most for most in ROUND_LENGTHS if lengths.share_above(most) <= NOTABLE_CUT), ROUND_LENGTHS[-1])
-        wanted = min(enough, plan.most_positions or enough)
+        wanted = length_that_holds(lengths.share_above, plan)
         share = percent(lengths.share_above(wanted))
         words = tr("up to {length} tokens: {longer} of the rows are cut", longer=share, **counted(length=wanted))
         offered = [(words, {LENGTH: wanted})] if longer > MOSTLY_CUT and wanted > length else []

@@ -20,7 +20,7 @@ from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
 from trainwiz.core.plan.quantized import ALONE, BASE
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, smaller_than, try_fix
 from trainwiz.core.plan.result import Fix, Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, GPU_CEILING, MICRO
+from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, CHUNK, GPU_CEILING, LOSS_CHUNK, MICRO
 from trainwiz.core.plan.words import counted, listed
 
 # What makes it fit.
@@ -30,7 +30,6 @@ MOST = 4
 ENOUGH, AT_MOST = 6, 16
 """Of combinations that fit when they are planned whole, and of those that are so planned. Formulas judge all the others, each
 in some hundredths of a millisecond."""
-LOSS_CHUNK = 512
 LARGE_SHARE = 0.25
 """Logits that are more of the peak than this are worth a loss in slices."""
 SHORTEST = 64
@@ -40,7 +39,6 @@ LEAST_SHARE = 0.25
 MODELS = 2
 """Smaller models that are named."""
 ATTENTION, PRECISION, PROCESSES = "engine.attention", "engine.precision", "engine.processes"
-CHUNK = "training.loss_chunk"
 MORE = 1.25
 """Each setting that is changed counts as so much more time."""
 NOT_AT_ALL, PERHAPS, SAFELY = 0, 1, 2

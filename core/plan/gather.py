@@ -16,7 +16,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.lengths import packs_rows, trains_on_chats
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
+from trainwiz.core.errors import Finding, Remedy, TrainwizError, after, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.read import catalogue_machine
@@ -214,7 +214,29 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
     try:
         return summarize_data(config, look=partial(look_at_chats, show=show)), ()
     except TrainwizError as error:
-        return None, tuple(_with_choice(finding, config) for finding in error.findings)
+        return None, tuple(_with_assumed(_with_choice(finding, config), config) for finding in error.findings)
+
+
+def _with_assumed(finding: Finding, config: RunConfig) -> Finding:
+    """Of data that is not here yet: what its rows are taken for."""
+    if finding.code != "data_to_download" or config.task != "causal-lm":
+        return finding
+    number = int(finding.where.rpartition(".")[2])
+    sources = config.data.validation_sources if "validation" in finding.where else config.data.sources
+    source = sources[number]
+    if source.text_column is None:
+        message = tr(
+            "The hub does not tell its columns: which of them is learnt is decided after the download, and a start with chats "
+            "or a prompt and an answer ends there. Download it before, or name {key}.text_column.",
+            key=finding.where,
+        )
+    elif config.origin(f"{finding.where}.text_column").origin != "detected":
+        return finding
+    elif source.layout == "chat":
+        message = tr("Its rows are read as chats, by the columns that the hub names.")
+    else:
+        message = tr("Its rows are read as texts, by the columns that the hub names.")
+    return replace(finding, message=finding.message + after(message))
 
 
 def _with_choice(finding: Finding, config: RunConfig) -> Finding:
@@ -249,7 +271,7 @@ def gather_config(
     from trainwiz.core.catalog.models import resolve_model
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
-    from trainwiz.core.data.columns import detect_columns
+    from trainwiz.core.data.detect import detect_columns
     from trainwiz.core.export.deepspeed import settled_by_file
 
     config, of_adapter = with_adapter(build_config(profile, request.overrides, request.name))

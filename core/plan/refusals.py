@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
-from trainwiz.core.catalog.model_config import has_attention, has_checkpointing, known_targets, unknown_targets
+from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.data.lengths import longest_generation, trains_on_chats
@@ -37,9 +37,20 @@ PRECISION, ATTENTION, GPUS, COMPILE = "engine.precision", "engine.attention", "e
 
 def refusals(plan: Plan) -> Iterator[Finding]:
     """What a change of a plan must not meet anew."""
-    for table in (_scope, _sharing, _reporters, _task, _generation, _best, _libraries, _of_the_model, base_refusals):
+    for table in (
+        _scope,
+        _sharing,
+        _reporters,
+        _task,
+        _generation,
+        _best,
+        _libraries,
+        _of_the_model,
+        _liger,
+        base_refusals,
+    ):
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
-    for judge in (_warnings, _compile, _precision, _attention, _rate, base_findings):
+    for judge in (_warnings, _liger_note, _compile, _precision, _attention, _rate, base_findings):
         yield from judge(plan)
 
 
@@ -409,6 +420,36 @@ def _of_the_model(plan: Plan) -> Iterator[Refusal]:
     message = tr("transformers has no checkpointing for {kind} models (engine.checkpointing).", kind=kind)
     lacks = engine.checkpointing and not has_checkpointing(kind)
     yield lacks, "checkpointing_unsupported", key, message, ((tr("leave it off"), {key: False}),)
+
+
+def _liger(plan: Plan) -> Iterator[Refusal]:
+    engine, key = plan.config.engine, "engine.liger"
+    if not engine.liger:
+        return
+    off = tr("leave it off"), {key: False}
+    message = tr("Liger kernels need an NVIDIA GPU ({key}).", key=key)
+    yield plan.devices.device != "cuda", "liger_unsupported", key, message, (off,)
+    message = tr("liger-kernel has no kernels for {kind} models ({key}).", kind=plan.model_type, key=key)
+    yield plan.model_type is not None and plan.model_type not in LIGER, "liger_unsupported", key, message, (off,)
+    message = tr(
+        "Liger kernels were not tried with {strategy} or torch.compile ({key}).", strategy=engine.strategy, key=key
+    )
+    yield engine.strategy not in ("single", "ddp") or engine.compile, "liger_untried", key, message, (off,)
+    install, missing = (
+        Remedy(tr("install it"), "pip install liger-kernel"),
+        not plan.machine.libraries.has("liger_kernel"),
+    )
+    message = tr("{key} needs liger-kernel, which is not installed here.", key=key)
+    yield missing and not plan.machine.hypothetical, "liger_missing", key, message, (install, off)
+
+
+def _liger_note(plan: Plan) -> Iterator[Finding]:
+    if plan.config.engine.liger:
+        message = tr(
+            "Norms, rotary positions and gated layers are computed by liger-kernel. What that saves is not in the memory and "
+            "the time shown here, and its numbers were not compared on a GPU by trainwiz."
+        )
+        yield plan.note("liger", "engine.liger", message)
 
 
 def _libraries(plan: Plan) -> Iterator[Refusal]:

@@ -214,7 +214,7 @@ OF_MODEL = ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "pef
 OF_TOKENIZER = ("model.source_language", "model.target_language", "model.chat_template")
 OF_SOURCE = (
     "format", "split", "subset", "text_column", "target_column", "max_rows", "min_characters", "max_characters",
-    "layout", "chat_columns",
+    "layout", "chat_columns", "json_turns",
 )  # fmt: skip
 
 

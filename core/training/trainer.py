@@ -31,6 +31,7 @@ from trainwiz.core.training.process import phases
 from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
+from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_utils import EvalLoopOutput
 
 
@@ -49,6 +50,12 @@ class RunTrainer(Trainer):
         self, args: TrainingArguments, parts: TaskParts, meter: StepMeter, weights_from: Path | None = None
     ) -> None:
         uses_cache = getattr(parts.model.config, "use_cache", True)
+        if args.use_liger_kernel:
+            # Here, and not by the Trainer: its own would take the forward pass of the model over from the reader of the
+            # logits, and leave them out of what is evaluated.
+            args.use_liger_kernel = False
+            kernels = {"fused_linear_cross_entropy": False, "cross_entropy": False}
+            apply_liger_kernel(parts.model, kernels)  # type: ignore[no-untyped-call]
         let_logits_be_read(parts.model, parts.loss.chunk)
         super().__init__(
             model=parts.model,

@@ -56,7 +56,12 @@ def hub_server(stand_in: HubStandIn) -> Iterator[HubStandIn]:
             path = unquote(urlsplit(self.path).path)
             stand_in.asked.append(f"{self.command} {path}")
             body, headers = self._found(path)
-            self.send_response(404 if body is None else 200)
+            first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
+            whole, cut = len(body or b""), bool(last) and body is not None
+            if body is not None and cut:
+                body = body[int(first) : int(last) + 1] if first else body[-int(last) :]
+                headers = headers | {"Content-Range": f"bytes {first or 0}-{last}/{whole}"}
+            self.send_response(404 if body is None else 206 if cut else 200)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body or b"")))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
-from trainwiz.core.data.columns import detect_columns
+from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
@@ -141,6 +141,49 @@ def test_a_chat_that_a_csv_file_holds_as_text(tmp_path: Path) -> None:
     config = found(write(tmp_path / "a.csv", f'id,messages\n1,"{cell}"\n2,"{cell}"\n'))
     assert config.data.sources[0].layout == "chat" and config.data.sources[0].text_column == "messages"
     assert [messages_of(chat) for chat in load_text_rows(config, tmp_path).texts] == [(MESSAGES, None)] * 2
+
+
+def csv_of(path: Path, *rows: tuple[str, ...]) -> Path:
+    lines = (",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows)
+    return write(path, "\n".join(lines) + "\n")
+
+
+ASKED, ANSWERED = json.dumps(MESSAGES[:2]), json.dumps(MESSAGES[2:])
+
+
+@each("form", ["csv", "parquet"])
+def test_a_prompt_and_its_answer_are_turns_where_all_rows_are(tmp_path: Path, form: str) -> None:
+    rows = [(ASKED, ANSWERED)] * 3
+    path = csv_of(tmp_path / "a.csv", ("prompt", "completion"), *rows)
+    if form == "parquet":
+        path = written(tmp_path, "a", form, [dict(zip(("prompt", "completion"), row, strict=True)) for row in rows])
+    config = found(path)
+    assert config.data.sources[0].json_turns and config.data.sources[0].layout == "chat"
+    assert (
+        "in the first 3 rows 'prompt' and 'completion' are lists of turns"
+        in config.origin("data.sources.0.layout").reason
+    )
+    for streaming in (False, True):
+        texts = load_text_rows(found(path, streaming=streaming), tmp_path).texts
+        assert [messages_of(chat) for chat in texts] == [(MESSAGES, None)] * 3
+    refused = csv_of(tmp_path / "b.csv", ("prompt", "completion"), *[(ASKED, ANSWERED)] * 40, ("Hello", ANSWERED))
+    with pytest.raises(UsageError, match=r"b\.csv, line 42 holds a text where a list is expected"):
+        summarize_data(found(refused))
+
+
+def test_cells_that_are_not_all_turns_are_text_and_that_is_said(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "a.csv", ("prompt", "completion"), (ASKED, ANSWERED), ("List them", '[{"name": "fox"}]'))
+    source = found(path).data.sources[0]
+    assert source.layout is None and source.target_column == "completion"
+    assert "1 of the first 2 rows are lists of turns as JSON: all are taken for text" in (
+        found(path).origin("data.sources.0.target_column").reason
+    )
+
+
+def test_turns_that_are_not_json_are_never_learnt_as_text(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "a.csv", ("messages",), (str(MESSAGES),), (json.dumps(MESSAGES),))
+    with pytest.raises(UsageError, match=r"line 2 holds a list that is not JSON .*; write it with json\.dumps"):
+        summarize_data(found(path))
 
 
 def test_a_run_has_chats_or_other_rows(tmp_path: Path) -> None:

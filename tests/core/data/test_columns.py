@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.data.columns import detect_columns
+from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.summary import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at, summarize_data
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError

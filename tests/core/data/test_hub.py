@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -13,11 +15,15 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.chats import messages_of
+from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.hub import HubSplit, SplitError, card_of, hub_files, split_files
 from trainwiz.core.data.summary import summarize_data
+from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.plan.gather import gather_data
 
-from tests.core.data.builders import parquet
+from tests.core.data.builders import config_of, parquet
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
 from tests.each import each
 
@@ -196,6 +202,66 @@ def test_two_processes_download_when_the_run_starts(hub: HubStandIn, tmp_path: P
     offline = environment | {"HF_HUB_OFFLINE": "1"}
     again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=600)
     assert again.stdout.strip() == outputs[0]
+
+
+TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
+LISTED = {"name": "messages", "list": [{"name": "role", "dtype": "string"}, {"name": "content", "dtype": "string"}]}
+
+
+def planned(name: str) -> tuple[RunConfig, str]:
+    """What is found out of a data set before it is here, and what the plan says of it."""
+    config = detect_columns(config_of("causal-lm", {"name": name}, validation_rows=0))
+    (finding,) = gather_data(config)[1]
+    assert finding.code == "data_to_download"
+    return config, finding.message
+
+
+def test_chats_are_known_before_the_download_and_read_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = json.dumps({"id": "1", "messages": TURNS}) + "\n"
+    cells = json.dumps(TURNS[:1]).replace('"', '""'), json.dumps(TURNS[1:]).replace('"', '""')
+    table = parquet(tmp_path / "a.parquet", 1000, id=[str(n) * 40 for n in range(20_000)], messages=[TURNS] * 20_000)
+    chats = {
+        "some/table": {"data/train.parquet": table.read_bytes()},
+        "some/lines": {"train.jsonl": row.encode() * 9_000},
+        "some/csv": {"train.csv": f'prompt,completion\n"{cells[0]}","{cells[1]}"\n'.encode()},
+        "some/card": {"train.parquet": parquet(tmp_path / "b.parquet", messages=[TURNS]).read_bytes()},
+    }
+    card = {"some/card": {"dataset_info": {"features": [{"name": "id", "dtype": "string"}, LISTED]}}}
+    with hub_server(HubStandIn(files=chats, cards=card)) as stand_in:
+        for variable, value in _environment(stand_in, tmp_path / "cache").items():
+            monkeypatch.setenv(variable, value)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        for name in chats:
+            config, message = planned(name)
+            source = config.data.sources[0]
+            assert source.layout == "chat" and source.json_turns == (True if name == "some/csv" else None)
+            assert "as the hub has it" in config.origin("data.sources.0.layout").reason
+            assert "Its rows are read as chats, by the columns that the hub names." in message
+            rows = load_text_rows(config, tmp_path)
+            assert messages_of(rows.texts[0]) == (TURNS, None)
+        assert stand_in.asked.count("GET /datasets/some/table/resolve/main/data/train.parquet") == 1
+        assert "GET /datasets/some/card/resolve/main/train.parquet" not in stand_in.asked, "its card says it"
+
+
+def test_where_the_hub_does_not_tell_the_plan_says_so_and_the_second_start_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = json.dumps({"id": "1", "messages": TURNS}) + "\n"
+    noise = "".join(f"{n * 7919 % 1_000_003:x}" for n in range(300_000))
+    packed = gzip.compress((json.dumps({"messages": TURNS, "noise": noise}) + "\n" + row).encode())
+    with hub_server(HubStandIn(files={"some/packed": {"train.jsonl.gz": packed}})) as stand_in:
+        for variable, value in _environment(stand_in, tmp_path / "cache").items():
+            monkeypatch.setenv(variable, value)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        config, message = planned("some/packed")
+        assert config.data.sources[0].layout is None and "does not tell its columns" in message
+        with pytest.raises(UsageError, match=r"messages' is a list of chat turns.*Set data.sources.0.layout to chat"):
+            load_text_rows(config, tmp_path)
+        again = detect_columns(config_of("causal-lm", {"name": "some/packed"}, validation_rows=0))
+        assert again.data.sources[0].layout == "chat"
+        assert [messages_of(text) for text in load_text_rows(again, tmp_path).texts] == [(TURNS, None)] * 2
 
 
 PARTS = [f"zh-en/train-{n:05d}-of-00003.parquet" for n in range(3)]

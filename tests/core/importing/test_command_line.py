@@ -235,3 +235,15 @@ def test_the_header_of_a_job_says_what_its_variables_are() -> None:
     imported = read(header + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
     decided = engine_values(imported.setup)
     assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
+
+
+def test_a_command_of_a_script_of_trl_has_its_defaults_and_options_as_json() -> None:
+    command = "accelerate launch examples/sft_gpt_oss.py --model_name_or_path o/m --dataset_name o/d --use_peft "
+    schedule = "--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs '{\"min_lr_rate\": 0.1}'"
+    imported = read(command + schedule)
+    found = {**imported.defaults, **imported.values}
+    assert found["task"] == "causal-lm" and found["training.final_learning_rate"] == 2e-6
+    assert found["training.learning_rate"] == 2e-5 and found["batch.sequence_length"] == 1024
+    assert (found["peft.rank"], found["peft.alpha"], found["peft.dropout"]) == (16, 32, 0.05)
+    images = read(command.replace("sft_gpt_oss", "sft_vlm"))
+    assert "task" not in images.values

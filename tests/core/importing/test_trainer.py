@@ -268,6 +268,28 @@ def test_trl_learns_all_of_a_chat_where_nothing_is_said() -> None:
     assert ("trl_learns_more" in codes(silent), "trl_learns_more" in codes(spoken)) == (True, False)
 
 
+DOCUMENTED = """
+from datasets import load_dataset
+from trl import SFTTrainer
+from peft import LoraConfig, AutoPeftModelForCausalLM
+rows = load_dataset("o/d", split="train")
+"""
+
+
+@each(("call", "expected", "said"), [
+    ("SFTTrainer(model='o/m', train_dataset=rows)", {"model.name": "o/m", "batch.sequence_length": 1024}, {"trl_learns_more"}),
+    ("SFTTrainer('o/m', train_dataset=rows, peft_config=LoraConfig())", {"model.name": "o/m", "peft.rank": 8, "peft.alpha": 8}, {"other_targets"}),
+    ("SFTTrainer(model=AutoPeftModelForCausalLM.from_pretrained('o/a'))", {"peft.method": "lora", "peft.adapter": "o/a"}, set()),
+    ("SFTTrainer(model='o/m', train_dataset=rows.map(make))", {}, {"rows_changed"}),
+    ("SFTTrainer(model='o/m', formatting_func=make)", {}, {"rows_changed"}),
+])  # fmt: skip
+def test_the_examples_of_trls_pages(call: str, expected: dict[str, Any], said: set[str]) -> None:
+    imported = gather.read(f"{DOCUMENTED}\ntrainer = {call}\n", "a.py")
+    assert expected.items() <= {**imported.defaults, **imported.values}.items()
+    found = set(codes(imported))
+    assert said <= found and not ({"other_targets", "rows_changed"} - said) & found
+
+
 @each(("given", "expected"), [
     ({"use_peft": True, "load_in_4bit": True, "use_rslora": True}, {"engine.base_precision": "nf4", "peft.rslora": True}),
     ({"finetuning_type": "lora", "quantization_bit": 8, "use_dora": True}, {"engine.base_precision": "int8", "peft.dora": True}),

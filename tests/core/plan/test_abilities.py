@@ -7,10 +7,11 @@ from typing import Any
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
+from trainwiz.core.importing.names import CANONICAL, TRAINER
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import codes, finding, machine, real
+from tests.core.plan.machines import codes, config, finding, machine, plan, real
 from tests.each import each
 
 DECODER = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -85,3 +86,17 @@ def test_sdpa_is_no_advice_for_a_model_without_it() -> None:
         plan = made(kind, request_for(kind, engine__attention="eager", engine__checkpointing=False, **crowded))
         found = finding(plan, "does_not_fit")
         assert any(one.changes.get("engine.attention") == "sdpa" for one in found.remedies) is advised
+
+
+def test_liger_kernels_are_asked_for_and_refused_where_they_cannot_run() -> None:
+    asked = config("qwen2.5-0.5b", task="causal-lm", engine__liger=True)
+    there, lacks = real(machine("RTX 3090"), liger_kernel="0.8.5"), real(machine("RTX 3090"))
+    found = plan(there, asked)
+    assert "liger" in codes(found) and not {"liger_missing", "liger_unsupported"} & codes(found)
+    assert "pip install liger-kernel" in [one.command for one in finding(plan(lacks, asked), "liger_missing").remedies]
+    assert "need an NVIDIA GPU" in finding(plan(machine(None), asked), "liger_unsupported").message
+    other = config("gpt2-medium", task="causal-lm", engine__liger=True)
+    assert "no kernels for gpt2 models" in finding(plan(there, other), "liger_unsupported").message
+    sharded = asked.with_values({"engine.strategy": "zero3"}, "you", {})
+    assert "zero3" in finding(plan(there, sharded), "liger_untried").message
+    assert TRAINER[CANONICAL["enable_liger_kernel"]] == ("engine.liger", "yes")

@@ -10,6 +10,7 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import plan_run
@@ -18,6 +19,7 @@ from trainwiz.core.plan.resolve import assumed_rows
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration_range, gib
 from trainwiz.core.profile.store import load_profile
+from trainwiz.core.tracing.chats import ChatLook
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
 from tests.each import each
@@ -35,7 +37,7 @@ CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
     ),
     "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
     "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
-    "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 32, "task": "causal-lm", "peft__method": "lora"}),
+    "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 96, "task": "causal-lm", "peft__method": "lora"}),
 }
 SHORT = {
     "micro": "batch__micro_batch_size", "target": "batch__target_samples", "tokens": "batch__target_tokens",
@@ -287,11 +289,30 @@ def test_a_remedy_brings_no_other_evil(name: str, gpu: str, count: int, ram_gib:
         assert not codes(cured) & evil, remedy.text
 
 
-def test_a_loss_in_slices() -> None:
-    """Offered where logits are most."""
+def test_a_loss_in_slices_is_chosen_where_it_makes_a_run_fit_and_offered_where_it_was_refused() -> None:
     crowded = asked("qwen2.5-0.5b", task="causal-lm", micro=32, target=512, engine__checkpointing=True)
-    remedies = finding(plan(machine("RTX 3090"), crowded), "does_not_fit").remedies
+    made = plan(machine("RTX 3090"), crowded)
+    assert made.memory.verdict == "fits" and made.config.training.loss_chunk == 512
+    origin = made.config.origin("training.loss_chunk")
+    assert origin.origin == "solved" and origin.reason.endswith("the run fits with slices, and not without")
+    at_once = crowded.with_values({"training.loss_chunk": None}, "you", {})
+    remedies = finding(plan(machine("RTX 3090"), at_once), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)
+
+
+def test_a_loss_in_slices_is_chosen_only_where_it_costs_no_time() -> None:
+    roomy = asked("qwen2.5-0.5b", task="causal-lm", micro=4, target=64, length=1024, engine__checkpointing=True)
+    look = ChatLook("generation", "", ((1024,) * 9,), ((1000,) * 9,), ((1024,) * 9,), ())
+
+    def chunk(card: str, config: RunConfig, data: DataSummary | None = None) -> int | None:
+        return plan(machine(card), config, data).config.training.loss_chunk
+
+    few = replace(look, learnt=((300,) * 9,))
+    data = rows(length=1024)
+    assert chunk("RTX 3090", roomy) is None
+    assert chunk("RTX 3090", roomy, replace(data, chats=look)) is None
+    assert chunk("RTX 3090", roomy, replace(data, chats=few)) == 512
+    assert chunk("RTX 3090", roomy.with_values({"engine.compile": True}, "you", {}), replace(data, chats=few)) is None
 
 
 def _offered(made: Plan) -> list[tuple[Finding, Remedy]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.data.columns import detect_columns
+from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing import chats as client
@@ -154,7 +154,7 @@ def test_what_a_plan_says(tmp_path: Path) -> None:
     assert found["roles_repeat"].message.startswith("In 1 of 3 chats") and "line 3" in found["roles_repeat"].message
     cut = found["answers_cut"]
     assert cut.severity == "warning" and cut.message.startswith("33 % of the chats exceed 40 tokens")
-    assert [remedy.changes for remedy in cut.remedies] == [{"batch.sequence_length": 512}, {"data.too_long": "drop"}]
+    assert [remedy.changes for remedy in cut.remedies] == [{"batch.sequence_length": 128}, {"data.too_long": "drop"}]
     dropped = planned(tmp_path, PLAIN, CHAT, long, **{"batch.sequence_length": 40, "data.too_long": "drop"})
     assert dropped.data is not None and dropped.data.rows == 1
     assert {"rows_left_out"} <= {finding.code for finding in dropped.findings}

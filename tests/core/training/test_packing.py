@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from trainwiz.core.plan.data_findings import TRIED
 from trainwiz.core.training.batches import (
@@ -21,6 +22,9 @@ from trainwiz.core.training.batches import (
     first_rows,
     for_attention,
 )
+from trainwiz.core.training.chunked_logits import let_logits_be_read
+from trainwiz.core.training.evaluation import StepLoss
+from trainwiz.core.training.quantized import quantize
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -130,6 +134,35 @@ def test_packed_rows_learn_what_the_same_rows_learn_apart(kind: str, attention: 
     except ValueError as error:
         pytest.skip(f"{kind}: {error}"[:100])
     losses, gradients = apart(model)
+    assert losses < 1e-5 and gradients < 1e-4
+
+
+@pytest.mark.all
+def test_the_same_types_learn_in_slices_of_the_logits_what_they_learn_of_whole_ones() -> None:
+    """The plan chooses slices for them by itself."""
+    for kind in sorted(TRIED):
+        model: Any = tiny_model(kind, "sdpa")
+        tokens, losses, gradients = torch.randint(4, VOCABULARY, (3, 11)), [], []
+        for chunk in (None, 4):
+            let_logits_be_read(model, chunk)
+            model.zero_grad()
+            loss = StepLoss(0.0, chunk)
+            outputs = model(input_ids=tokens, **loss.keywords(tokens))
+            losses.append(loss(outputs, tokens, torch.tensor(33)))
+            losses[-1].backward()
+            gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
+        assert torch.allclose(*losses, rtol=1e-5), kind
+        assert float((gradients[0] - gradients[1]).norm() / gradients[0].norm()) < 1e-5, kind
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "by_the_ends_of_rows"])
+def test_adapters_on_a_base_in_4_bits_learn_of_packed_rows_what_they_learn_of_rows_apart(attention: str) -> None:
+    base = tiny_model("qwen3", attention)
+    quantize(base, text_config("qwen2-tiny", peft__method="lora", engine__base_precision="nf4"))
+    assert {weight.dtype for weight in base.model.layers.parameters()} == {torch.uint8, torch.float32}
+    settings = LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear", init_lora_weights=False)
+    model: Any = get_peft_model(base, settings)
+    losses, gradients = apart(model.eval())
     assert losses < 1e-5 and gradients < 1e-4
 
 

@@ -76,6 +76,15 @@ CHANGES = {
             "litgpt 0.5.12, model.py GptNeoxMLP: torch.nn.functional.gelu(approximate='tanh'), where transformers runs "
             "gelu_new of phi as eight operations",
         ),
+        Change(
+            "kept inputs in 4 bits",
+            "bitsandbytes 0.41.1, autograd/_functions.py MatMul4Bit.forward: ctx.tensors = (A, B), so that each packed layer keeps "
+            "its input, which no gradient needs; later versions keep None",
+        ),
+        Change(
+            "single quantisation",
+            "litgpt of October 2023 (8641822), finetune/lora.py setup: bnb.nf4, not bnb.nf4-dq, so that the scales are in fp32",
+        ),
     )
 }  # fmt: skip
 PAGE_CONTEXT_MIB = 1343
@@ -87,6 +96,8 @@ OF_ROWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("T8", "T10"), LITGPT),
     **dict.fromkeys(("T14a", "T14b"), (*LITGPT, "fused gelu")),
     **dict.fromkeys(("M001", "M002", "M003", "M004"), ("loss in bf16", "kept cache")),
+    "M005": ("loss in bf16", "kept cache"),
+    "M079": ("head in chunks", "adapters' dropout", "kept inputs in 4 bits", "single quantisation"),
 }
 
 
@@ -192,11 +203,21 @@ def _trace(values: dict[str, Any]) -> TraceResult:
             if name.endswith(("q_proj", "k_proj", "v_proj")):
                 module.register_forward_hook(partial(after, last=name.endswith("v_proj")))
 
+    def old_bitsandbytes(base: Any) -> None:
+        packed = [module for module in base.modules() if type(module).__name__ == "Linear4bit"]
+        for module in packed if "kept inputs in 4 bits" in changes else ():
+            module.register_forward_hook(lambda module, args, output: Keep.apply(output, args[0].detach()))
+        fp32 = packed if "single quantisation" in changes and not kept else []
+        # Three bytes more for 64 weights, of which two lie in a byte.
+        sizes = [3 * 2 * module.weight.numel() // 64 for module in fp32]
+        kept.extend(torch.empty(size, dtype=torch.uint8, device=base.device) for size in sizes)
+
     def loss_litgpt(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
         inputs = training_step.model_inputs(request, request.micro_batch, model)
         targets = inputs.pop("labels")[..., 1:]
         base = model.get_base_model()
         join_products(base)
+        old_bitsandbytes(base)
         hidden = base.get_decoder()(**inputs).last_hidden_state
         logits = [base.lm_head(part) for part in hidden.split(128, dim=1)]
         between()

@@ -1,0 +1,296 @@
+"""Columns that nobody named, found by the names and first rows of a file, so that the plan shows them and run.yaml keeps them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.config import DataSource, RunConfig
+from trainwiz.core.config.values import Task
+from trainwiz.core.data.chats import is_list_of_turns
+from trainwiz.core.data.columns import (
+    CHAT_NAMES,
+    PARTS_OF_A_CHAT,
+    chat_columns,
+    chooses_by_position,
+    find_columns,
+    is_usual,
+    pair_of,
+)
+from trainwiz.core.data.reader import Column, Reader
+from trainwiz.core.errors import TrainwizError
+from trainwiz.core.language import tr
+
+LOOKED_AT = 32
+"""First rows of a file that say whether texts are lists of turns written as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The beginning of the first file of a source, here or on the hub."""
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | None]] | None
+    """None where only the columns are known."""
+    of_the_hub: bool = False
+
+    def cells(self, name: str) -> list[str]:
+        """What the looked-at rows hold in a column; not the empty cells."""
+        place = [column.name for column in self.columns].index(name)
+        return [cell for row in self.rows or () if (cell := row[place]) and cell.strip()]
+
+    def with_written_lists(self) -> Sequence[Column]:
+        """The columns, those as lists that hold lists written as text (chats in a CSV file).
+
+        By the names that chats have, and any cell that begins as a list: one that is none is then named when it is read,
+        rather than learnt as text. Where no row is known such a name is enough.
+        """
+        chats, parts = set(CHAT_NAMES), {*PARTS_OF_A_CHAT["history"], *PARTS_OF_A_CHAT["tools"]}
+
+        def is_written(column: Column) -> bool:
+            if not column.is_text or column.name.lower() not in chats | parts:
+                return False
+            if self.rows is None:
+                return column.name.lower() in chats
+            return any(cell.lstrip().startswith(("[{", "[[")) for cell in self.cells(column.name))
+
+        return [replace(column, is_list=True) if is_written(column) else column for column in self.columns]
+
+    def turns_in(self, pair: Sequence[str]) -> tuple[int, int]:
+        """(looked-at rows whose cells of both columns are lists of turns as JSON, rows that have both)."""
+        names = [column.name for column in self.columns]
+        cells = [[row[names.index(name)] or "" for name in pair] for row in self.rows or ()]
+        full = [row for row in cells if all(cell.strip() for cell in row)]
+        return sum(all(map(is_list_of_turns, row)) for row in full), len(full)
+
+
+def detect_columns(
+    config: RunConfig, folder: Path | None = None, has_template: Callable[[], bool] = lambda: False
+) -> RunConfig:
+    """A copy with the columns and the layout of each source filled in where the file leaves no doubt.
+
+    A causal-lm source with a prompt and a response column learns the responses: as a chat in the template of the
+    model where it `has_template`. Of a data set of the hub that is not here its columns are asked for.
+    What cannot be read or decided stays open: summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
+    """
+    if config.task == "masked-lm":
+        return config
+    values: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    for part in ("sources", "validation_sources"):
+        for number, source in enumerate(getattr(config.data, part)):
+            key = f"data.{part}.{number}"
+            found = _detected(config, source, key, folder or Path.cwd(), has_template)
+            for column, (name, reason) in found.items():
+                values[f"{key}.{column}"], reasons[f"{key}.{column}"] = name, reason
+    return config.with_values(values, "detected", reasons) if values else config
+
+
+def _detected(
+    config: RunConfig, source: DataSource, key: str, folder: Path, has_template: Callable[[], bool]
+) -> dict[str, tuple[Any, str]]:
+    """Key of a source -> (value, reason) of what is open and without doubt."""
+    named, is_causal = source.text_column is not None, config.task == "causal-lm"
+    as_text = source.layout == "chat" and source.target_column is not None and source.json_turns is None
+    is_settled = not is_causal or (source.layout is not None and not as_text)
+    if named and is_settled and (is_causal or source.target_column is not None):
+        return {}
+    try:
+        look = _look(source, key, folder)
+        if look is None:
+            return {}
+        columns = look.columns
+        chat = _detected_chat(look, source, has_template) if is_causal else {}
+        if chat or len(columns) < 2 or (named and is_causal):
+            return chat
+        pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
+        has_target = config.task == "seq2seq" or source.target_column is not None or pair is not None
+        positions = find_columns(columns, source, look.name, key, config.task, has_target)
+    except TrainwizError:
+        return {}
+    taken = [columns[index].name for index in positions]
+    left = [column.name for column in columns if column.name not in taken]
+    return {
+        side: (name, _reason(look, name, left, config.task) + _taken_for_text(look, taken))
+        for side, name in zip(("text_column", "target_column"), taken, strict=False)
+        if getattr(source, side) is None
+    }
+
+
+def _look(source: DataSource, key: str, folder: Path) -> _Look | None:
+    # pyarrow is not worth loading for a plan that names its columns.
+    from trainwiz.core.data.formats import open_reader
+    from trainwiz.core.data.sources import find_files, is_of_the_hub
+
+    try:
+        files = find_files(source, key, folder, ask=False)
+    except TrainwizError:
+        return _look_at_the_hub(source) if is_of_the_hub(source.name, folder) else None
+    path = files.files[0]
+    reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
+    return _Look(path.name, reader.columns, _first_rows(reader))
+
+
+def _first_rows(reader: Reader) -> Sequence[Sequence[str | None]]:
+    with suppress(TrainwizError):
+        return reader.head(LOOKED_AT)
+    return ()
+
+
+# The columns of a data set of the hub that is not here: by the beginning or the end of its first file, or by its card.
+
+PIECE_BYTES = 256 << 10
+
+
+def _look_at_the_hub(source: DataSource) -> _Look | None:
+    """At most two questions of three seconds, which are remembered for a minute; none when HF_HUB_OFFLINE is set."""
+    from trainwiz.core.catalog.hub import ask_for_piece
+    from trainwiz.core.data.formats import format_of, open_reader
+    from trainwiz.core.data.hub import SplitError, ask_hub, split_files
+
+    answer = ask_hub(source.name, os.environ)
+    if answer.state != "there" or answer.gated:
+        return None
+    try:
+        name = split_files(source.name, list(answer.sizes), answer.card, source.split, source.subset)[0]
+    except SplitError:
+        return None
+    kind = source.format or format_of(Path(name))
+    columns = _columns_of_card(answer.card, source.subset)
+    if kind == "parquet" and columns:
+        return _Look(Path(name).name, columns, None, of_the_hub=True)
+    piece, is_whole = ask_for_piece(
+        f"/datasets/{source.name}/resolve/main/{name}", PIECE_BYTES, at_the_end=kind == "parquet"
+    )
+    if kind in ("jsonl", "csv", "tsv") and not name.endswith(".gz") and not is_whole:
+        # The last line is not whole.
+        piece = piece[: piece.rfind(b"\n") + 1]
+    with tempfile.TemporaryDirectory() as folder, suppress(TrainwizError):
+        path = Path(folder) / Path(name).name
+        path.write_bytes(piece)
+        reader = open_reader(path, kind, by_position=chooses_by_position(source))
+        # The end of a parquet file holds no rows.
+        rows = _first_rows(reader) if is_whole or kind != "parquet" else None
+        return _Look(path.name, reader.columns, rows, of_the_hub=True)
+    return _Look(Path(name).name, columns, None, of_the_hub=True) if columns else None
+
+
+def _columns_of_card(card: Mapping[str, Any], subset: str | None) -> list[Column]:
+    """By the features that the card of a data set lists; empty where it does not."""
+    info = card.get("dataset_info")
+    entries = [entry for entry in (info if isinstance(info, list) else [info]) if isinstance(entry, Mapping)]
+    named = [entry for entry in entries if str(entry.get("config_name", "default")) == (subset or "default")]
+    chosen = named or (entries if len(entries) == 1 and subset is None else [])
+    features = chosen[0].get("features") if chosen else None
+    return [column for feature in features for column in _of_feature(feature)] if isinstance(features, list) else []
+
+
+def _of_feature(feature: Any, outer: str = "") -> Iterator[Column]:
+    """The columns of a feature as readers name them: a field of a struct is one."""
+    if not isinstance(feature, Mapping) or "name" not in feature:
+        return
+    name, kind = f"{outer}{feature['name']}", feature.get("dtype")
+    if isinstance(feature.get("struct"), list):
+        for inner in feature["struct"]:
+            yield from _of_feature(inner, f"{name}.")
+    elif isinstance(kind, Mapping) and isinstance(kind.get("translation"), Mapping):
+        for language in kind["translation"].get("languages") or ():
+            yield Column(f"{name}.{language}")
+    elif "list" in feature or "sequence" in feature:
+        yield Column(name, is_text=False, type_name="list", is_list=True)
+    else:
+        yield Column(name, is_text=kind in ("string", "large_string"), type_name=str(kind))
+
+
+# What is said of what was found.
+
+
+def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], bool]) -> dict[str, tuple[Any, str]]:
+    """What makes the rows of a source chats, each with its reason; empty where they are none."""
+    columns = look.with_written_lists()
+    found = None if source.layout == "plain" else _chat_columns(columns, source)
+    if found is None:
+        return {}
+    lists = {column.name for column in columns if column.is_list}
+    text, target, parts = found["text_column"], found.get("target_column"), found.get("chat_columns", {})
+    is_pair = target is not None and not lists & {text, target}
+    turns, looked = look.turns_in((text, str(target))) if is_pair else (0, 0)
+    as_json = is_pair and 0 < turns == looked and source.json_turns is not False
+    if as_json:
+        parts = {name: column for name, column in parts.items() if name in ("system", "tools")}
+        why = tr(
+            "in the first {n} rows {text} and {target} are lists of turns, written as JSON",
+            n=looked, text=repr(text), target=repr(target),
+        )  # fmt: skip
+    elif text in lists:
+        kind = tr(CHAT_NAMES.get(str(text).lower(), "turns")) if target is None else "TRL"
+        why = tr("{column} is a list of chat turns ({kind})", column=repr(text), kind=kind)
+    elif parts:
+        why = tr("an instruction with what belongs to it: {columns}", columns=", ".join(map(repr, parts.values())))
+    elif source.layout == "chat" or has_template():
+        why = tr(
+            "the model has a chat template: {text} is the user's turn, {target} the assistant's",
+            text=repr(text),
+            target=repr(target),
+        )
+    else:
+        return {}
+    why += _of_the_hub(look) + (_taken_for_text(look, (text, str(target))) if is_pair and not as_json else "")
+    left = [column.name for column in columns if column.name not in (text, target, *parts.values())]
+    by_name = tr("by its name; not used: {columns}", columns=", ".join(left)) if left else tr("by its name")
+    values = {
+        "layout": ("chat", why),
+        "text_column": (text, by_name),
+        "target_column": (target, by_name),
+        "chat_columns": (parts, by_name),
+        "json_turns": (as_json, why),
+    }
+    return {name: value for name, value in values.items() if value[0] and not getattr(source, name)}
+
+
+def _chat_columns(columns: Sequence[Column], source: DataSource) -> dict[str, Any] | None:
+    """Of a source whose columns are named: the named ones, and what else belongs to the chat."""
+    if source.text_column is None and source.target_column is None:
+        return chat_columns(columns)
+    of_lists = [column for column in columns if column.is_list and column.name == source.text_column]
+    if not of_lists and source.target_column is None:
+        return None
+    others = chat_columns(of_lists + [column for column in columns if not column.is_list], instructions=False) or {}
+    named = {name: getattr(source, name) for name in ("text_column", "target_column")}
+    return {**named, "chat_columns": source.chat_columns or others.get("chat_columns", {})}
+
+
+def _reason(look: _Look, name: str, left: list[str], task: Task) -> str:
+    if not is_usual(name, task):
+        reason = tr("the only other text column of {file}", file=look.name)
+    elif left:
+        reason = tr("by its name in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
+    else:
+        reason = tr("by its name in {file}", file=look.name)
+    return reason + _of_the_hub(look)
+
+
+def _of_the_hub(look: _Look) -> str:
+    return tr("; as the hub has it, not downloaded yet") if look.of_the_hub else ""
+
+
+def _taken_for_text(look: _Look, taken: Sequence[str]) -> str:
+    """What is said where some cells of a prompt and its answer are lists of turns, and some are not."""
+    if len(taken) < 2:
+        return ""
+    turns, looked = look.turns_in(taken)
+    if look.rows is None:
+        return tr("; both are taken for text")
+    if not turns or turns == looked:
+        return ""
+    return tr(
+        "; {turns} of the first {looked} rows are lists of turns as JSON: all are taken for text",
+        turns=turns,
+        looked=looked,
+    )
