@@ -163,8 +163,7 @@ class RunSource(Source):
         ended, gone = state.status in ENDED, bool(self._gone)
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         max_steps = state.max_steps or planned.steps or None
-        step = metrics.step if metrics.step is not None else whole_in((state.outcome or {}).get("step"))
-        step = None if step is None else int(step)
+        step = whole_in(metrics.step if metrics.step is not None else (state.outcome or {}).get("step"))
         summaries, host, setup = metrics.summaries(), machine.host(), setup_of(state.engine)
         if ended or not summaries:
             # Nothing is used up any more; or a start loads model and data, which ends.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from trainwiz.core.config import RunConfig
@@ -172,6 +172,15 @@ class _Masked:
 # The callback that asks, and what it keeps.
 
 
+class Asked(Protocol):
+    """What it needs of the Trainer."""
+
+    eval_dataset: Any
+
+    def generation_request(self) -> GenerationRequest:
+        """With the model as it is now wrapped."""
+
+
 class AnswersCallback(RunCallback):
     """Asks before the first step and after every evaluation; where nothing is held out, at every save.
 
@@ -184,18 +193,15 @@ class AnswersCallback(RunCallback):
         questions: Questions,
         folder: RunFolder,
         meter: StepMeter,
-        request: Callable[[], GenerationRequest],
-        *,
-        evaluates: bool,
+        trainer: Asked,
         resumed_from: int | None,
     ) -> None:
-        """`request` is made anew each time, with the model as it is then wrapped."""
         self._questions = questions
         self._lines = LastingLines(folder.generations_jsonl)
         self._written_before = folder.generations_jsonl.exists()
         self._meter = meter
-        self._request = request
-        self._evaluates = evaluates
+        self._trainer = trainer
+        self._evaluates = trainer.eval_dataset is not None
         self._resumed_from = resumed_from
         self._asked_at: int | None = resumed_from
 
@@ -214,7 +220,7 @@ class AnswersCallback(RunCallback):
             self._ask(now.state.global_step)
 
     def _ask(self, step: int) -> None:
-        request = self._request()
+        request = self._trainer.generation_request()
         together = forward_needs_all(request.model)
         if self._asked_at == step or (request.stopped() and not together):
             return

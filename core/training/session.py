@@ -65,8 +65,6 @@ class TrainingSession:
         self.checkpoint = checkpoint
         self.stop = stop
         self.place = FolderPlace(folder)
-        self._results: dict[str, Any] = {}
-        """What outcome.json says beside the figures: which weights final_model has, and why the run ended early."""
 
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
@@ -136,17 +134,10 @@ class TrainingSession:
         else:
             metrics.start_over()
         if parts.questions is not None:
-            asked = AnswersCallback(
-                parts.questions,
-                self.folder,
-                meter,
-                trainer.generation_request,
-                evaluates=parts.evaluation is not None,
-                resumed_from=None if self.checkpoint is None else max(trainer.saved_steps, default=0),
-            )
-            trainer.add_callback(asked)
+            begun = None if self.checkpoint is None else max(trainer.saved_steps, default=0)
+            trainer.add_callback(AnswersCallback(parts.questions, self.folder, meter, trainer, begun))
         if stopping.agreed():
-            self._write_outcome(trainer, metrics, "stopped")
+            self._write_outcome(trainer, metrics, "stopped", {})
             return
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
@@ -154,19 +145,24 @@ class TrainingSession:
             raise self._unsafe(error) from error
         finally:
             trainer.shield.over()
-        if not stopping.stopped:
-            phases.enter("finishing")
-            guard.refuse_final(trainer.model, trainer.state.global_step)
-            if config.engine.nodes > 1:
-                compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
-            place.check()
-            if config.mode.saves:
-                final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
-                save_final_model(trainer, self.folder, config, final)
-                self._results |= final.to_json()
-            self._results |= patience.outcome() if patience is not None else {}
+        results = {} if stopping.stopped else self._finish(config, trainer, guard, place)
+        if patience is not None and not stopping.stopped:
+            results |= patience.outcome()
         place.check()
-        self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished")
+        self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished", results)
+
+    def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard, place: PlaceCallback) -> dict[str, Any]:
+        """Leave final_model, where the run saves; which weights it has, for outcome.json."""
+        phases.enter("finishing")
+        guard.refuse_final(trainer.model, trainer.state.global_step)
+        if config.engine.nodes > 1:
+            compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
+        place.check()
+        if not config.mode.saves:
+            return {}
+        final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
+        save_final_model(trainer, self.folder, config, final)
+        return final.to_json()
 
     def _unsafe(self, error: Exception) -> UsageError:
         """A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours."""
@@ -179,7 +175,9 @@ class TrainingSession:
         )
         return usage_error("unsafe_checkpoint", str(self.checkpoint), message)
 
-    def _write_outcome(self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str) -> None:
+    def _write_outcome(
+        self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str, results: dict[str, Any]
+    ) -> None:
         if not trainer.is_world_process_zero():
             return
         step = trainer.state.global_step
@@ -193,7 +191,7 @@ class TrainingSession:
             "first_loss": metrics.first_loss,
             "last_loss": metrics.last_loss,
             **metrics.last_evaluation,
-            **self._results,
+            **results,
         }
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
         later = "" if outcome == "finished" or step == 0 or not trainer.saves else "; it can be resumed"
