@@ -165,9 +165,7 @@ COMMANDS: dict[str, str] = {
     "import": mark("Make a profile of files that you have: TrainingArguments, accelerate, DeepSpeed, launch commands."),
     "export": mark("Print what starts a run on several machines, or the sbatch file of a Slurm cluster."),
     "data": mark("data show: a row as tokens, and which of them are learnt."),
-    "model": mark(
-        "chat, fill, translate, merge, card, export, push: what a finished model says, and what becomes of it."
-    ),
+    "model": "chat, fill, translate, merge, card, export, push.",
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),

@@ -56,7 +56,7 @@ def go_template(parts: dict[str, Any]) -> str:
     return (
         start + "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}"
         '{{ if eq .Role "user" }}{{ .Content }}{{ if $last }}' + _go(parts["ask"]) + "{{ end }}"
-        '{{ else if eq .Role "assistant" }}' + _go(parts["answer"]) + "{{ .Content }}{{ if $last | not }}"
+        '{{ else if eq .Role "assistant" }}' + _go(parts["answer"]) + "{{ .Content }}" + "{{ if not $last }}"
         + _go(parts["user"]) + "{{ end }}{{ end }}{{ end }}"
     )  # fmt: skip
 

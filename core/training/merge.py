@@ -29,7 +29,7 @@ from trainwiz.core.training.template_parts import render
 from trainwiz.core.training.weights import merged
 from transformers import PreTrainedTokenizerBase
 
-PROMPTS = ("the fox sees", "你好，请介绍一下你自己。", "def add(a, b):\n    return", "1, 2, 3, 4,")
+PROMPTS = ("foxes see", "你好，请介绍一下你自己。", "def add(a, b):\n    return", "1, 2, 3, 4,")
 AGREES = 1e-5
 """Largest difference of a logit, merged against not, as a share of the largest logit (of 1 where all are smaller)."""
 ROUNDED = 0.1

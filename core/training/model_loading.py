@@ -83,6 +83,9 @@ def config_of(order: Json) -> RunConfig:
 def loading(config: RunConfig, dtype: torch.dtype, bits: int, device: str, kind: str) -> RunConfig:
     """`config` with which `load_weights` gives weights of `dtype` or `bits` on `device`."""
     sdpa = has_attention(kind, "sdpa")
+    if bits < 16 and dtype == torch.float16:
+        # fp16 is for autocast there, with norms in fp32.
+        dtype = torch.float32
     values = {
         "engine.precision": PRECISIONS[dtype],
         "engine.device": device,

@@ -45,7 +45,7 @@ def run_export(
     if output is None:
         sys.stdout.write(text)
     else:
-        _write(Path(output), text)
+        write_new(Path(output), text)
     return EXIT_FINISHED
 
 
@@ -85,10 +85,16 @@ def _number(section: object, key: str) -> float | None:
     return value if value is not None and value > 0 else None
 
 
-def _write(path: Path, text: str) -> None:
+def check_free(path: Path) -> None:
+    """Raises UsageError where there is something already."""
     if os.path.lexists(path):
         message = tr("{path} is there already; nothing is overwritten. Name another file.", path=plain_text(path))
         raise usage_error("output_not_empty", str(path), message)
+
+
+def write_new(path: Path, text: str) -> None:
+    """A new file, and says so. Raises UsageError."""
+    check_free(path)
     try:
         write_atomic(path, text)
     except OSError as error:

@@ -8,15 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
-from trainwiz.core.language import tr, trn
+from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.language import tr
 from trainwiz.core.model.card import model_card
 from trainwiz.core.model.export import Target, check_exportable, command_for, merged_folder, modelfile, own_stops
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.push import check_account, plan_upload, push
 from trainwiz.core.model.worker import ModelWorker, order_of
-from trainwiz.core.run.folder import PARTIAL, write_atomic
+from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text
+from trainwiz.tui.commands.export import check_free, write_new
 from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labelled
 from trainwiz.tui.text import percent, size
 
@@ -36,7 +37,7 @@ def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_jso
     if dtype is not None and dtype not in BYTES:
         raise usage_error("bad_choice", "--dtype", tr("--dtype takes bf16, fp16 or fp32."))
     place = Path(to)
-    _check_free(place)
+    check_free(place)
     held = sum(path.stat().st_size for pattern in ("*.safetensors", "*.bin") for path in model.base.glob(pattern))
     partial = place.absolute().with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
     order = order_of(
@@ -67,20 +68,14 @@ def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_jso
 def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
     say_labelled(labelled(tr("Merged"), f"{plain_text(place)} ({found['dtype']})"))
     say_labelled(labelled(tr("Base"), plain_text(model.base_name or "")))
+    figures = {name: f"{found[name]:.2g}" for name in ("merged_difference", "largest_logit", "rounding_difference")}
     checked = tr(
-        "merged and unmerged logits differ by at most {difference} on {n} prompts, of up to {largest} (in {kind})",
-        difference=f"{found['merged_difference']:.2g}",
-        n=found["prompts"],
-        largest=f"{found['largest_logit']:.3g}",
-        kind=found["summed_in"],
-    )
+        "merged and unmerged logits differ by at most {merged_difference} on {n} prompts, of up to {largest_logit} (in {kind})",
+        n=found["prompts"], kind=found["summed_in"], **figures,
+    )  # fmt: skip
     say_labelled(labelled(tr("Checked"), checked))
     if found["rounding_difference"] > 0:
-        words = tr(
-            "rounding to {dtype} changes them by at most {n}",
-            dtype=found["dtype"],
-            n=f"{found['rounding_difference']:.2g}",
-        )
+        words = tr("rounding to {dtype} changes them by at most {rounding_difference}", dtype=found["dtype"], **figures)
         say_labelled(labelled("", words))
     if "trained" in found:
         say_labelled(labelled(tr("{bits} bits", bits=model.bits), _against_trained(found["trained"])))
@@ -99,25 +94,12 @@ def _against_trained(trained: dict[str, Any] | None) -> str:
     )
 
 
-def _check_free(place: Path) -> None:
-    if os.path.lexists(place):
-        message = tr("{path} is there already; nothing is overwritten. Name another place.", path=plain_text(place))
-        raise usage_error("output_not_empty", str(place), message)
-
-
 def _out(text: str, to: str | None) -> int:
     """On stdout, or into a new file. Raises UsageError."""
     if to is None:
         sys.stdout.write("\n".join(map(plain_text, text.split("\n"))))
-        return EXIT_FINISHED
-    place = Path(to)
-    _check_free(place)
-    try:
-        write_atomic(place, text)
-    except OSError as error:
-        message = tr("{path} cannot be written: {reason}.", path=plain_text(place), reason=os_reason(error))
-        raise usage_error("output_not_writable", str(place), message) from None
-    say(trn("{path} written, {n} line.", "{path} written, {n} lines.", text.count("\n"), path=plain_text(place)))
+    else:
+        write_new(Path(to), text)
     return EXIT_FINISHED
 
 
