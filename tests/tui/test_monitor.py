@@ -151,6 +151,22 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
             assert shown[-1].strip() == (command if fits else "trainwiz diagnose one")
 
 
+async def test_a_finished_run_offers_its_model(tmp_path: Path) -> None:
+    """Where the terminal cannot be lent to the command, the command is told."""
+    folder = write_run(tmp_path / "runs" / "done", status="finished")
+    app = monitor_app(folder)
+    async with app.run_test(size=WIDE) as pilot:
+        screen = await looked(pilot)
+        assert "monitor.model" in {row.id for row in screen.key_rows()}
+        await pilot.press("t")
+        for name in ("config.json", "model.safetensors"):
+            (folder / "final_model" / name).write_text("{}")
+        await pilot.press("t")
+        await pilot.pause(0.1)
+        said = [notice.message for notice in app._notifications]
+        assert "no model" in said[0] and said[1].startswith("trainwiz model fill ") and len(said) == 2
+
+
 async def test_every_size_shows_status_and_keys_and_hostile_names_stay_text(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", log="[red]\x1b]0;owned\x07[/red] [@click=app.quit]x[/]\n")
     rows = [{**row, "[bold]\x1b[31mloss": 1.0} for row in metric_rows(5, 4, 1.0)]

@@ -465,8 +465,11 @@ class MonitorScreen(PanelScreen):
 
     def action_talk(self) -> None:
         """The command has the terminal until it ends."""
-        commands = list(actions.after_commands(self.folder).values()) if self._may("model") else []
+        if not self._may("model"):
+            return
+        commands = list(actions.after_commands(self.folder).values())
         if not commands:
+            self.notify(tr("This run has left no model to talk to."), markup=False)
             return
         words = shlex.split(commands[0])
         from trainwiz.tui.app import interrupts_for_another
