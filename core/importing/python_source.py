@@ -45,9 +45,10 @@ FROM_COMMAND = mark(
 )
 NOTHING = mark("{file} calls neither TrainingArguments nor anything else that says how it trains.")
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
+OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
 ROWS_CHANGED = mark(
-    "The script changes its rows before it trains (line {line}), which only a run could follow: the data is read as it is. "
-    "`trainwiz data show` shows what is learnt."
+    "The script changes its rows or its loss by code of its own (line {line}), which only a run could follow: the data is read "
+    "as it is. `trainwiz data show` shows what is learnt."
 )
 CHANGED_LATER = mark(
     "{name} is changed after it was given, which only a run could follow; it is left out, so set the value that is meant."
@@ -231,7 +232,7 @@ def read(text: str, file: str) -> Imported:
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    changes = [call for call in script.calls if _names(call)[0] in CHANGES_ROWS or "formatting_func" in _given(call)]
+    changes = [call for call in script.calls if _names(call)[0] in CHANGES_ROWS or OWN_CODE & set(_given(call))]
     if changes and (trl or imported.program == "SFTConfig"):
         imported.say(changes[0].lineno, "rows_changed", ROWS_CHANGED, line=changes[0].lineno)
     visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")

@@ -38,6 +38,9 @@ ASSUMED = mark(
     "batch.micro_batch_size."
 )
 LIBRARY_DEFAULTS = mark("What is left out has the defaults of {program}: {said}.")
+CUTS_NOTHING = mark(
+    "{name}: no row is cut off there; this run cuts at batch.sequence_length, so set how long rows may be."
+)
 OTHER_TARGETS = mark(
     "lora_target_modules is left out: peft adapts those of its own table then, q_proj and v_proj of most models; a plan adapts "
     "all linear layers (peft.targets)."
@@ -190,8 +193,11 @@ def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
 def _set_defaults(imported: Imported, program: str) -> None:
     """Defaults of the class for what the text says nothing of; what it says and nobody can know has none."""
     defaults = {name: place for name, place in table.DEFAULTS.items() if name not in imported.settings}
-    if program == "SFTConfig" and "max_length" not in imported.settings:
+    length = imported.settings.get("max_seq_length")
+    if program == "SFTConfig" and length is None:
         defaults |= dict([table.TRL_LENGTH])
+    elif program == "SFTConfig" and length is not None and is_nothing(length.value):
+        imported.say(length, "cuts_nothing", CUTS_NOTHING)
     if "training.max_steps" in imported.values:
         defaults.pop("num_train_epochs", None)
     if "learning_rate" in defaults:

@@ -250,7 +250,7 @@ STEPS: tuple[Step, ...] = (
          "engine.base_precision"),
     Step("batch", sizes.resolve_sizes,
          "architecture data devices evidence engine method adapters rounding strategy base target reopen counted mean_length "
-         "model.architecture",
+         "model.architecture based_on",
          "solution batch.micro_batch_size batch.gradient_accumulation_steps engine.checkpointing training.loss_chunk"),
     Step("mean", engine.resolve_loss_mean, "model.architecture", "training.loss_mean"),
     Step("order", rows.resolve_arrangement, "data devices adapters rounding batch mean", "data.arrange_by_length"),

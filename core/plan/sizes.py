@@ -137,7 +137,8 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
     `was_open`: nobody chose checkpointing, which is decided anew.
     """
     share, kind = plan.share_bytes, plan.model_type
-    chosen = not plan.is_open(CHUNK) or plan.config.origin(CHUNK).origin in ("you", "profile")
+    # A profile is a recipe, which says so where its loss is in slices.
+    chosen = not plan.is_open(CHUNK) or plan.config.origin(CHUNK).origin == "you" or plan.based_on is not None
     if chosen or work is None or share is None or plan.devices.device != "cuda" or kind not in TRIED:
         return largest
     known = plan.get("task") == "causal-lm" and plan.get("engine.strategy") in ("single", "ddp")

@@ -282,6 +282,7 @@ rows = load_dataset("o/d", split="train")
     ("SFTTrainer(model=AutoPeftModelForCausalLM.from_pretrained('o/a'))", {"peft.method": "lora", "peft.adapter": "o/a"}, set()),
     ("SFTTrainer(model='o/m', train_dataset=rows.map(make))", {}, {"rows_changed"}),
     ("SFTTrainer(model='o/m', formatting_func=make)", {}, {"rows_changed"}),
+    ("SFTTrainer('o/m', SFTConfig(max_length=None), compute_loss_func=loss)", {}, {"rows_changed", "cuts_nothing"}),
 ])  # fmt: skip
 def test_the_examples_of_trls_pages(call: str, expected: dict[str, Any], said: set[str]) -> None:
     imported = gather.read(f"{DOCUMENTED}\ntrainer = {call}\n", "a.py")

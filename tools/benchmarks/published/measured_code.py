@@ -78,7 +78,7 @@ CHANGES = {
         ),
         Change(
             "kept inputs in 4 bits",
-            "bitsandbytes 0.41.1, autograd/_functions.py MatMul4Bit.forward: ctx.tensors = (A, B), so that each packed layer keeps "
+            "bitsandbytes 0.41.0 to 0.43.1, autograd/_functions.py MatMul4Bit.forward: ctx.tensors = (A, B), so that each packed layer keeps "
             "its input, which no gradient needs; later versions keep None",
         ),
         Change(
