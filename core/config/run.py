@@ -20,6 +20,7 @@ from trainwiz.core.config.sections import (
     RunSection,
     TrainingSection,
 )
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.language import tr
 
 OriginKind = Literal["detected", "profile", "you", "solved"]
@@ -68,6 +69,12 @@ class RunConfig(RunSection):
                 )
             )
         return value
+
+    @property
+    def row_kind(self) -> RowKind:
+        """A masked language model whose architecture is not known yet is taken for ESM-2."""
+        kind = (self.model.architecture or {}).get("model_type", "esm")
+        return "proteins" if self.task == "masked-lm" and kind == "esm" else self.task
 
     def value(self, key: str) -> Any:
         """The value at a key path such as "engine.precision"; KeyError when there is none."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import ChatColumns
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, UsageError, usage_error
@@ -41,6 +41,15 @@ PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {
 """Part of a chat -> names of the column that holds it beside the turns, or beside an instruction."""
 TREE_NAMES = frozenset({"message_id", "parent_id", "role", "text"})
 """Columns of OpenAssistant's messages: each row is one turn of a tree of chats."""
+LABEL_NAMES = (
+    "label", "labels", "class", "category", "sentiment", "intent", "topic", "emotion", "target", "stars", "rating",
+)  # fmt: skip
+TAG_NAMES = ("ner_tags", "tags", "labels", "ner", "pos_tags", "label")
+USUAL_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "sequence-classification": ((*TEXT_NAMES, *SEQUENCE_NAMES, *SOURCE_NAMES), LABEL_NAMES),
+    "token-classification": (("tokens", "words", *TEXT_NAMES), TAG_NAMES),
+}
+"""Task -> names of the columns with the texts and with their classes; other tasks have SOURCE_NAMES and TARGET_NAMES."""
 OF_THE_PROMPT = ("input", "context", "system", "history", "passage", "background")
 """Text columns that stand beside an instruction or a question and belong to it (Alpaca, Dolly, SQuAD)."""
 NO_CONTENT = frozenset({
@@ -51,6 +60,10 @@ NO_CONTENT = frozenset({
 CONVERT = "docs/data.md#rows-that-need-converting"
 SHOWN_COLUMNS, LONGEST_NAME = 20, 40
 """A file without a header has sentences for names."""
+
+
+ALWAYS_ANSWERED = ("seq2seq", *CLASSIFIES)
+"""Tasks whose rows all have a target: a text, a class, or a class for each word."""
 
 
 def chooses_by_position(source: DataSource) -> bool:
@@ -70,7 +83,7 @@ class Layout:
 
 
 def find_layout(
-    columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
+    columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind, has_target: bool
 ) -> Layout:
     """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
     if source.layout != "chat":
@@ -122,7 +135,7 @@ def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dic
 
 
 def find_columns(
-    columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
+    columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind, has_target: bool
 ) -> list[int]:
     """Positions of the text column and, with `has_target`, of the target column.
 
@@ -133,24 +146,30 @@ def find_columns(
     if not columns:
         raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
     open_column = source.text_column is None or (has_target and source.target_column is None)
-    if open_column and task != "masked-lm":
+    if open_column and task not in ("proteins", "token-classification"):
         _refuse_structured(columns, source, file, key, task)
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
-    of_task = {"masked-lm": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
+    of_task = {"proteins": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
     usual = of_task.get(task, (*TEXT_NAMES, *SEQUENCE_NAMES))
     if not has_target:
         return [find_column(columns, source.text_column, file, f"{key}.text_column", usual)]
-    usual = (*SOURCE_NAMES, *TEXT_NAMES)
+    usual, usual_targets = USUAL_NAMES.get(task, ((*SOURCE_NAMES, *TEXT_NAMES), TARGET_NAMES))
+    lists, labels = task == "token-classification", task == "sequence-classification"
     text = target = None
     unclear: list[Finding] = []
     # A target that is named is taken first: the text is then the other column.
-    for side in ("target", "text") if source.target_column is not None else ("text", "target"):
+    named_labels = labels and any(column.name.lower() in LABEL_NAMES for column in columns)
+    for side in ("target", "text") if source.target_column is not None or named_labels else ("text", "target"):
         try:
             if side == "text":
-                text = find_column(columns, source.text_column, file, f"{key}.text_column", usual, target)
+                where = f"{key}.text_column"
+                text = find_column(columns, source.text_column, file, where, usual, target, lists=lists)
             else:
-                target = find_column(columns, source.target_column, file, f"{key}.target_column", TARGET_NAMES, text)
+                where = f"{key}.target_column"
+                target = find_column(
+                    columns, source.target_column, file, where, usual_targets, text, lists=lists, numbers=labels
+                )
         except UsageError as error:
             unclear += error.findings
     if text is None or target is None:
@@ -175,11 +194,12 @@ def find_column(
     taken: int | None = None,
     *,
     lists: bool = False,
+    numbers: bool = False,
 ) -> int:
     """The position of the wanted column; with None the first of the `usual` names, or the only text column.
 
     `key` is the setting that chooses it, for the sentence; `taken` is the position of a column that
-    is in use already; `lists`: it may hold a list. Raises UsageError that lists the columns which the file has.
+    is in use already; `lists`, `numbers`: it may hold them. Raises UsageError that lists the columns which the file has.
     """
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted not in names and wanted.isdecimal():
@@ -202,8 +222,8 @@ def find_column(
             raise _missing(columns, file, key, problem)
         index = names.index(wanted)
     else:
-        index = _guess(columns, usual, taken, file, key)
-    if not columns[index].is_text and not (lists and columns[index].is_list):
+        index = _guess(columns, usual, taken, file, key, lists=lists, numbers=numbers)
+    if not _may_hold(columns[index], lists=lists, numbers=numbers):
         raise _not_text(columns, index, file, key)
     return index
 
@@ -251,12 +271,13 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
     return [name for name in columns if name.lower() in OF_THE_PROMPT and name not in (text, target)]
 
 
-def is_usual(name: str, task: Task) -> bool:
+def is_usual(name: str, task: RowKind) -> bool:
     """Whether a column of this name is found by it; else it was taken for want of another."""
-    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES}
+    of_task = [known for names in USUAL_NAMES.get(task, ()) for known in names]
+    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *of_task}
 
 
-def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task) -> None:
+def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind) -> None:
     """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
     names = {column.name.lower() for column in columns}
     lists = [column for column in columns if column.is_list]
@@ -303,8 +324,25 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, remedies))
 
 
-def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, file: str, key: str) -> int:
-    free = [index for index, column in enumerate(columns) if column.is_text and index != taken]
+def _may_hold(column: Column, *, lists: bool, numbers: bool) -> bool:
+    return column.is_text or (lists and column.is_list) or (numbers and not column.is_list)
+
+
+def _guess(
+    columns: Sequence[Column],
+    usual: Sequence[str],
+    taken: int | None,
+    file: str,
+    key: str,
+    *,
+    lists: bool = False,
+    numbers: bool = False,
+) -> int:
+    free = [
+        index
+        for index, column in enumerate(columns)
+        if index != taken and _may_hold(column, lists=lists, numbers=numbers)
+    ]
     lower = {columns[index].name.lower(): index for index in reversed(free)}
     for name in usual:
         if name in lower:
@@ -376,7 +414,7 @@ def detect_columns(
     model where it `has_template`. Nothing is asked of the hub. What cannot be read or decided stays open:
     summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
     """
-    if config.task == "masked-lm":
+    if config.row_kind == "proteins":
         return config
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
@@ -395,7 +433,7 @@ def _detected(
     """Key of a source -> (value, reason) of what is open and without doubt."""
     named = source.text_column is not None
     is_settled = source.layout is not None or config.task != "causal-lm"
-    if named and is_settled and (source.target_column is not None or config.task == "causal-lm"):
+    if named and is_settled and (source.target_column is not None or config.task in ("causal-lm", "masked-lm")):
         return {}
     # pyarrow is not worth loading for a plan that names its columns.
     from trainwiz.core.data.formats import open_reader
@@ -410,14 +448,15 @@ def _detected(
         if chat or len(columns) < 2 or (named and config.task == "causal-lm"):
             return chat
         pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
-        has_target = config.task == "seq2seq" or source.target_column is not None or pair is not None
-        positions = find_columns(columns, source, str(path), key, config.task, has_target)
+        has_target = config.task in ALWAYS_ANSWERED or source.target_column is not None or pair is not None
+        has_target = has_target and config.task != "masked-lm"
+        positions = find_columns(columns, source, str(path), key, config.row_kind, has_target)
     except TrainwizError:
         return {}
     taken = [columns[index].name for index in positions]
     left = [column.name for column in columns if column.name not in taken]
     return {
-        side: (name, _reason(path.name, name, left, config.task))
+        side: (name, _reason(path.name, name, left, config.row_kind))
         for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
@@ -480,7 +519,7 @@ def _detected_chat(
     return {name: value for name, value in values.items() if value[0] and not getattr(source, name)}
 
 
-def _reason(file: str, name: str, left: list[str], task: Task) -> str:
+def _reason(file: str, name: str, left: list[str], task: RowKind) -> str:
     if not is_usual(name, task):
         return tr("the only other text column of {file}", file=file)
     if left:

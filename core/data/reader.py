@@ -66,6 +66,9 @@ class Reader(ABC):
     may_lack: frozenset[str] = frozenset()
     """Columns that a row need not have, where the format lets it leave one out."""
 
+    numbers: frozenset[str] = frozenset()
+    """Columns whose numbers are read as texts: they name classes."""
+
     @abstractmethod
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         """All rows, in the order of the file. Raises UsageError where the file is broken."""
