@@ -146,7 +146,7 @@ def find_columns(
     if not columns:
         raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
     open_column = source.text_column is None or (has_target and source.target_column is None)
-    if open_column and task not in ("proteins", "token-classification"):
+    if open_column and task not in ("proteins", *CLASSIFIES):
         _refuse_structured(columns, source, file, key, task)
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
@@ -223,7 +223,7 @@ def find_column(
         index = names.index(wanted)
     else:
         index = _guess(columns, usual, taken, file, key, lists=lists, numbers=numbers)
-    if not _may_hold(columns[index], lists=lists, numbers=numbers):
+    if not may_hold(columns[index], lists=lists, numbers=numbers):
         raise _not_text(columns, index, file, key)
     return index
 
@@ -324,7 +324,8 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, remedies))
 
 
-def _may_hold(column: Column, *, lists: bool, numbers: bool) -> bool:
+def may_hold(column: Column, *, lists: bool, numbers: bool) -> bool:
+    """Whether it can be used where texts are wanted, and perhaps lists or numbers."""
     return column.is_text or (lists and column.is_list) or (numbers and not column.is_list)
 
 
@@ -341,7 +342,7 @@ def _guess(
     free = [
         index
         for index, column in enumerate(columns)
-        if index != taken and _may_hold(column, lists=lists, numbers=numbers)
+        if index != taken and may_hold(column, lists=lists, numbers=numbers)
     ]
     lower = {columns[index].name.lower(): index for index in reversed(free)}
     for name in usual:

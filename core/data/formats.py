@@ -9,7 +9,7 @@ from pathlib import Path
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
-from trainwiz.core.data.tables import DelimitedReader, FastaReader, JsonArrayReader
+from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextReader
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.files import open_file
@@ -58,6 +58,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "tsv": (".tsv", ".tab"),
     "fasta": (".fasta", ".fa", ".faa", ".fas"),
     "txt": (".txt", ".text"),
+    "conll": (".conll", ".bio", ".iob", ".iob2"),
 }
 """Format -> endings of its files; each may carry a further ".gz" except parquet."""
 
@@ -144,6 +145,8 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         return JsonArrayReader(path) if _first_letter(path) == "[" else JsonLinesReader(path)
     if kind == "txt":
         return TextReader(path)
+    if kind == "conll":
+        return ConllReader(path)
     known = ", ".join(endings[0] for endings in FORMATS.values())
     raise unreadable(
         where, tr("the format is not known by the name; set it, or use one of the endings {known}.", known=known)

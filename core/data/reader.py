@@ -66,8 +66,8 @@ class Reader(ABC):
     may_lack: frozenset[str] = frozenset()
     """Columns that a row need not have, where the format lets it leave one out."""
 
-    numbers: frozenset[str] = frozenset()
-    """Columns whose numbers are read as texts: they name classes."""
+    labels: frozenset[str] = frozenset()
+    """Columns of classes: their numbers are read as texts, by the names that the file has for them."""
 
     @abstractmethod
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:

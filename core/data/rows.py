@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.values import RowKind
+from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import BrokenRow, contents_of
 from trainwiz.core.data.columns import ALWAYS_ANSWERED, Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
@@ -297,8 +297,8 @@ def layout_of(reader: Reader, source: DataSource, key: str, task: RowKind) -> La
     layout = find_layout(reader.columns, source, str(reader.path), key, task, has_target(source, task))
     if layout.chat is not None:
         reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())
-    if task == "sequence-classification":
-        reader.numbers = frozenset({reader.columns[layout.wanted[1]].name})
+    if task in CLASSIFIES:
+        reader.labels = frozenset({reader.columns[layout.wanted[1]].name})
     return layout
 
 
