@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import contents_of, messages_of
-from trainwiz.core.data.columns import chooses_by_position, find_layout
+from trainwiz.core.data.columns import chooses_by_position, find_layout, may_hold
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import Labels, classes_in, labels_of, words_of
 from trainwiz.core.data.lengths import (
@@ -315,8 +315,14 @@ class Glance:
     """Position of the column to answer with; None where rows have none, or it is not known."""
     has_target: bool = False
     """Whether the rows are to have a target."""
+    kind: RowKind = "causal-lm"
     parts: Mapping[int, str] = field(default_factory=dict)
     """Of chats: position of a column -> what it holds of them ("chat", "answer", "context", "system")."""
+
+    def can_take(self, position: int, *, target: bool = False) -> bool:
+        """Whether the column can be learnt from, or as `target` be answered with."""
+        words, classes = self.kind == "token-classification", target and self.kind == "sequence-classification"
+        return may_hold(self.columns[position], lists=words, numbers=classes)
 
     def setting_of(self, position: int) -> str:
         """How text_column or target_column names a column: by its name, by its position where the name may mean another."""
@@ -342,9 +348,8 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
     except (TrainwizError, OSError, IndexError):
         return None
     text, target, parts = _mapped(reader.columns, source, config.row_kind)
-    return Glance(
-        path, len(found.files), reader.columns, rows, text, target, has_target(source, config.row_kind), parts
-    )
+    kind = config.row_kind
+    return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, kind), kind, parts)
 
 
 def stamp_of(config: RunConfig, folder: Path | None = None) -> str:

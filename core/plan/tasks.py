@@ -212,6 +212,11 @@ def resolve_task(plan: Plan) -> None:
                 "peft.rank", plan.get("peft.rank"), tr("with every layer adapted a higher one gains little (QLoRA)")
             )
         plan.resolve("peft.alpha", 2.0 * int(plan.get("peft.rank")), tr("twice the rank"))
+        if plan.get("task") in CLASSIFIES and "peft.merge" not in plan.config.origins:
+            why = tr(
+                "its head is new and trained whole; merged, the model loads without its base and names its classes"
+            )
+            plan.put("peft.merge", True, why)
     if plan.get("evaluation.generate"):
         half, whole = tr("half of a sequence: the prompt has the rest"), tr("as long as the longest target")
         plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)
