@@ -80,8 +80,8 @@ def check_esm(kind: str, values: Mapping[str, Any]) -> None:
 
 NEW_HEAD = re.compile(r"(^|\.)(lm_head|cls|classifier|score|contact_head|final_logits_bias)(\.|$)")
 """What a task may add to a published body, by the names of transformers."""
-NEW_CLASSES = r"^(classifier|pre_classifier|score|classification_head|pooler|head)\."
-"""Likewise of classes. The pooler of BERT and the head of ModernBERT are published, those of their kin are not."""
+NEW_CLASSES = re.compile(r"(^|\.)pooler\.|^(pre_classifier|classification_head|head)\.")
+"""Likewise of classes. BERT's pooler is published; a masked language model that was trained on has none."""
 
 MODEL_CLASSES: dict[str, Any] = {
     "masked-lm": AutoModelForMaskedLM,
@@ -165,7 +165,7 @@ def load_weights(
     if quantized:
         norms_in_single(model, config)
     missing = sorted(report["missing_keys"])
-    of_head = [key for key in missing if NEW_HEAD.search(key) or (head and re.match(NEW_CLASSES, key))]
+    of_head = [key for key in missing if NEW_HEAD.search(key) or (head and NEW_CLASSES.search(key))]
     if missing and (whole or len(of_head) < len(missing)):
         # Published weights that fill a part of the model alone would be a pretraining of the rest, unasked for.
         raise usage_error(
@@ -336,7 +336,8 @@ def _heads(base: Any, config: RunConfig) -> list[str]:
     if config.task not in CLASSIFIES:
         return []
     children = base.named_children()
-    return [name for name, part in children if name != base.base_model_prefix and any(True for _ in part.parameters())]
+    heads = [name for name, part in children if name != base.base_model_prefix and any(True for _ in part.parameters())]
+    return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads
 
 
 def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:
