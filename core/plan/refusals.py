@@ -9,7 +9,7 @@ from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
-from trainwiz.core.config.values import WRITE_TEXT
+from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT
 from trainwiz.core.data.lengths import longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
@@ -159,6 +159,11 @@ LEAST_PASSES = 10
 
 def _task(plan: Plan) -> Iterator[Refusal]:
     config, work, name = plan.config, plan.work, plan.config.model.name
+    message = tr(
+        "{name} has an encoder and a decoder; {task} trains models that have one of them.", name=name, task=config.task
+    )
+    both = work is not None and work.architecture.kind == "encoder-decoder" and config.task in CLASSIFIES
+    yield both, "model_not_supported", "model.name", message, ()
     if work is not None and config.peft.method == "lora":
         # peft says nothing as long as it finds another.
         missing = unknown_targets(work.architecture, config.peft.targets)

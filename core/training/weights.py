@@ -336,7 +336,9 @@ def _heads(base: Any, config: RunConfig) -> list[str]:
     if config.task not in CLASSIFIES:
         return []
     children = base.named_children()
-    heads = [name for name, part in children if name != base.base_model_prefix and any(True for _ in part.parameters())]
+    # Those two peft adds by itself.
+    body = (base.base_model_prefix, "classifier", "score")
+    heads = [name for name, part in children if name not in body and any(True for _ in part.parameters())]
     return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads
 
 
