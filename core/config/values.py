@@ -119,6 +119,8 @@ def as_text(value: object) -> object:
 Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification", "token-classification"]
 CLASSIFIES: tuple[Task, ...] = ("sequence-classification", "token-classification")
 """Any body of a model can be trained for them, with a head of its own."""
+HAVE_TARGETS: tuple[Task, ...] = ("seq2seq", *CLASSIFIES)
+"""Tasks whose rows all have a target: a text, a class, or a class for each word."""
 WRITE_TEXT: tuple[Task, ...] = ("causal-lm", "seq2seq")
 """Models that write text."""
 RowKind = Literal[Task, "proteins"]

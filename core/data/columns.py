@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import CLASSIFIES, RowKind
+from trainwiz.core.config.values import CLASSIFIES, HAVE_TARGETS, RowKind
 from trainwiz.core.data.chats import ChatColumns
-from trainwiz.core.data.reader import Column, Reader
+from trainwiz.core.data.labels import LABELLED
+from trainwiz.core.data.reader import Column, Holds, Reader
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, UsageError, usage_error
 from trainwiz.core.language import mark, tr
-
-# Which columns of a file hold the text and the target.
 
 SEQUENCE_NAMES = ("sequence", "text")
 TEXT_NAMES = ("text", "content", "document", "story", "sentence")
@@ -41,15 +40,6 @@ PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {
 """Part of a chat -> names of the column that holds it beside the turns, or beside an instruction."""
 TREE_NAMES = frozenset({"message_id", "parent_id", "role", "text"})
 """Columns of OpenAssistant's messages: each row is one turn of a tree of chats."""
-LABEL_NAMES = (
-    "label", "labels", "class", "category", "sentiment", "intent", "topic", "emotion", "target", "stars", "rating",
-)  # fmt: skip
-TAG_NAMES = ("ner_tags", "tags", "labels", "ner", "pos_tags", "label")
-USUAL_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "sequence-classification": ((*TEXT_NAMES, *SEQUENCE_NAMES, *SOURCE_NAMES), LABEL_NAMES),
-    "token-classification": (("tokens", "words", *TEXT_NAMES), TAG_NAMES),
-}
-"""Task -> names of the columns with the texts and with their classes; other tasks have SOURCE_NAMES and TARGET_NAMES."""
 OF_THE_PROMPT = ("input", "context", "system", "history", "passage", "background")
 """Text columns that stand beside an instruction or a question and belong to it (Alpaca, Dolly, SQuAD)."""
 NO_CONTENT = frozenset({
@@ -60,10 +50,6 @@ NO_CONTENT = frozenset({
 CONVERT = "docs/data.md#rows-that-need-converting"
 SHOWN_COLUMNS, LONGEST_NAME = 20, 40
 """A file without a header has sentences for names."""
-
-
-ALWAYS_ANSWERED = ("seq2seq", *CLASSIFIES)
-"""Tasks whose rows all have a target: a text, a class, or a class for each word."""
 
 
 def chooses_by_position(source: DataSource) -> bool:
@@ -98,7 +84,7 @@ def find_layout(
         names = [found["text_column"], found.get("target_column"), *found.get("chat_columns", {}).values()]
         parts = found.get("chat_columns", {})
     wanted = [
-        find_column(columns, name, file, where, lists=True)
+        find_column(columns, name, file, where, holds="lists")
         for name, where in zip(names, [*keys, *[keys[0]] * len(names)], strict=False)
         if name is not None
     ]
@@ -154,22 +140,20 @@ def find_columns(
     usual = of_task.get(task, (*TEXT_NAMES, *SEQUENCE_NAMES))
     if not has_target:
         return [find_column(columns, source.text_column, file, f"{key}.text_column", usual)]
-    usual, usual_targets = USUAL_NAMES.get(task, ((*SOURCE_NAMES, *TEXT_NAMES), TARGET_NAMES))
-    lists, labels = task == "token-classification", task == "sequence-classification"
+    usual, targets = LABELLED.get(task, ((*SOURCE_NAMES, *TEXT_NAMES), TARGET_NAMES))
+    labels = task == "sequence-classification"
+    holds: Holds = "lists" if task == "token-classification" else "texts"
     text = target = None
     unclear: list[Finding] = []
     # A target that is named is taken first: the text is then the other column.
-    named_labels = labels and any(column.name.lower() in LABEL_NAMES for column in columns)
-    for side in ("target", "text") if source.target_column is not None or named_labels else ("text", "target"):
+    first = source.target_column is not None or (labels and any(column.name.lower() in targets for column in columns))
+    for side in ("target", "text") if first else ("text", "target"):
         try:
+            where, named = f"{key}.{side}_column", getattr(source, f"{side}_column")
             if side == "text":
-                where = f"{key}.text_column"
-                text = find_column(columns, source.text_column, file, where, usual, target, lists=lists)
+                text = find_column(columns, named, file, where, usual, target, holds=holds)
             else:
-                where = f"{key}.target_column"
-                target = find_column(
-                    columns, source.target_column, file, where, usual_targets, text, lists=lists, numbers=labels
-                )
+                target = find_column(columns, named, file, where, targets, text, holds="classes" if labels else holds)
         except UsageError as error:
             unclear += error.findings
     if text is None or target is None:
@@ -193,13 +177,12 @@ def find_column(
     usual: Sequence[str] = SEQUENCE_NAMES,
     taken: int | None = None,
     *,
-    lists: bool = False,
-    numbers: bool = False,
+    holds: Holds = "texts",
 ) -> int:
     """The position of the wanted column; with None the first of the `usual` names, or the only text column.
 
     `key` is the setting that chooses it, for the sentence; `taken` is the position of a column that
-    is in use already; `lists`, `numbers`: it may hold them. Raises UsageError that lists the columns which the file has.
+    is in use already. Raises UsageError that lists the columns which the file has.
     """
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted not in names and wanted.isdecimal():
@@ -222,8 +205,8 @@ def find_column(
             raise _missing(columns, file, key, problem)
         index = names.index(wanted)
     else:
-        index = _guess(columns, usual, taken, file, key, lists=lists, numbers=numbers)
-    if not may_hold(columns[index], lists=lists, numbers=numbers):
+        index = _guess(columns, usual, taken, file, key, holds)
+    if not columns[index].may_hold(holds):
         raise _not_text(columns, index, file, key)
     return index
 
@@ -273,8 +256,8 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
 
 def is_usual(name: str, task: RowKind) -> bool:
     """Whether a column of this name is found by it; else it was taken for want of another."""
-    of_task = [known for names in USUAL_NAMES.get(task, ()) for known in names]
-    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *of_task}
+    texts, labels = LABELLED.get(task, ((), ()))
+    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *texts, *labels}
 
 
 def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind) -> None:
@@ -324,26 +307,10 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, remedies))
 
 
-def may_hold(column: Column, *, lists: bool, numbers: bool) -> bool:
-    """Whether it can be used where texts are wanted, and perhaps lists or numbers."""
-    return column.is_text or (lists and column.is_list) or (numbers and not column.is_list)
-
-
 def _guess(
-    columns: Sequence[Column],
-    usual: Sequence[str],
-    taken: int | None,
-    file: str,
-    key: str,
-    *,
-    lists: bool = False,
-    numbers: bool = False,
+    columns: Sequence[Column], usual: Sequence[str], taken: int | None, file: str, key: str, holds: Holds
 ) -> int:
-    free = [
-        index
-        for index, column in enumerate(columns)
-        if index != taken and may_hold(column, lists=lists, numbers=numbers)
-    ]
+    free = [index for index, column in enumerate(columns) if index != taken and column.may_hold(holds)]
     lower = {columns[index].name.lower(): index for index in reversed(free)}
     for name in usual:
         if name in lower:
@@ -449,7 +416,7 @@ def _detected(
         if chat or len(columns) < 2 or (named and config.task == "causal-lm"):
             return chat
         pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
-        has_target = config.task in ALWAYS_ANSWERED or source.target_column is not None or pair is not None
+        has_target = config.task in HAVE_TARGETS or source.target_column is not None or pair is not None
         has_target = has_target and config.task != "masked-lm"
         positions = find_columns(columns, source, str(path), key, config.row_kind, has_target)
     except TrainwizError:

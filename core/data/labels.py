@@ -15,6 +15,27 @@ from trainwiz.core.data.chats import BrokenRow
 from trainwiz.core.errors import Severity
 from trainwiz.core.language import tr
 
+LABELLED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "sequence-classification": (
+        ("text", "content", "document", "story", "sentence", "review", "comment", "sequence", "prompt", "question"),
+        (
+            "label",
+            "labels",
+            "class",
+            "category",
+            "sentiment",
+            "intent",
+            "topic",
+            "emotion",
+            "target",
+            "stars",
+            "rating",
+        ),
+    ),
+    "token-classification": (("tokens", "words", "text"), ("ner_tags", "tags", "labels", "ner", "pos_tags", "label")),
+}
+"""Task -> names of the columns with texts or words, and with their classes."""
+
 # Words with their tags: two lists, kept as JSON. Files hold them as lists, as lists written as text, or as words with
 # blanks between them.
 

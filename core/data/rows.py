@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.values import CLASSIFIES, RowKind
+from trainwiz.core.config.values import CLASSIFIES, HAVE_TARGETS, RowKind
 from trainwiz.core.data.chats import BrokenRow, contents_of
-from trainwiz.core.data.columns import ALWAYS_ANSWERED, Layout, chooses_by_position, find_layout
+from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
 from trainwiz.core.data.proteins import EncodedProteins, encode_proteins, is_letter, trim_proteins
@@ -168,7 +168,7 @@ def has_target(source: DataSource, task: RowKind) -> bool:
     where a column is named. A chat is one text."""
     if source.layout == "chat":
         return False
-    return task in ALWAYS_ANSWERED or (task == "causal-lm" and source.target_column is not None)
+    return task in HAVE_TARGETS or (task == "causal-lm" and source.target_column is not None)
 
 
 def read_rows(

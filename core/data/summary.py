@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import contents_of, messages_of
-from trainwiz.core.data.columns import chooses_by_position, find_layout, may_hold
+from trainwiz.core.data.columns import chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import Labels, classes_in, labels_of, words_of
 from trainwiz.core.data.lengths import (
@@ -321,8 +321,9 @@ class Glance:
 
     def can_take(self, position: int, *, target: bool = False) -> bool:
         """Whether the column can be learnt from, or as `target` be answered with."""
-        words, classes = self.kind == "token-classification", target and self.kind == "sequence-classification"
-        return may_hold(self.columns[position], lists=words, numbers=classes)
+        if target and self.kind == "sequence-classification":
+            return self.columns[position].may_hold("classes")
+        return self.columns[position].may_hold("lists" if self.kind == "token-classification" else "texts")
 
     def setting_of(self, position: int) -> str:
         """How text_column or target_column names a column: by its name, by its position where the name may mean another."""

@@ -132,22 +132,8 @@ def load_weights(
     says, on the device that trains. `head`: keys of the model's config that the data decide. Raises UsageError with `what`
     it is.
     """
-    offline = is_offline()
-    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
-    source: dict[str, Any] = {"local_files_only": offline, "trust_remote_code": config.model.trust_remote_code}
     try:
-        architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
-        if config.row_kind == "proteins":
-            check_esm(architecture.model_type, architecture.to_dict())
-        architecture.update(head)
-        text = architecture.get_text_config()
-        if text is not architecture and text.model_type in TEXT_CLASSES:
-            # Of a model that also sees or hears: its text part alone is planned and trained.
-            text.update(config.model.architecture_overrides)
-            architecture, source["key_mapping"] = text, {r"^(model\.)?language_model\.(model\.)?": "model."}
-        if head and config.model.new_head and not whole:
-            # Under other names the weights of the old head are passed over.
-            source["key_mapping"] = {**source.get("key_mapping", {}), r"^(classifier|score)\.": "left_out."}
+        architecture, source = _architecture(name, config, head, new_head=config.model.new_head and not whole)
         model, report = MODEL_CLASSES[config.task].from_pretrained(
             name,
             config=architecture,
@@ -183,6 +169,28 @@ def load_weights(
         print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
     assert isinstance(model, PreTrainedModel)
     return model
+
+
+def _architecture(
+    name: str, config: RunConfig, head: Mapping[str, Any], *, new_head: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The config of the model, and where and under which names its weights are looked for."""
+    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
+    source: dict[str, Any] = {"local_files_only": is_offline(), "trust_remote_code": config.model.trust_remote_code}
+    architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
+    if config.row_kind == "proteins":
+        check_esm(architecture.model_type, architecture.to_dict())
+    text = architecture.get_text_config()
+    names = dict[str, str]()
+    if text is not architecture and text.model_type in TEXT_CLASSES:
+        # Of a model that also sees or hears: its text part alone is planned and trained.
+        text.update(config.model.architecture_overrides)
+        architecture, names = text, {r"^(model\.)?language_model\.(model\.)?": "model."}
+    architecture.update(head)
+    if head and new_head:
+        # Under other names the weights of the old head are passed over.
+        names[r"^(classifier|score)\."] = "left_out."
+    return architecture, {**source, "key_mapping": names} if names else source
 
 
 def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
