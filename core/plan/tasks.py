@@ -37,8 +37,8 @@ def with_architecture(config: RunConfig, model: ModelSpec | None) -> RunConfig:
 
 
 def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
-    """`config` with the task that the model is made for, unless the user named another."""
-    if model is None or model.task == config.task or config.origin("task").origin == "you":
+    """`config` with the task that the model is made for, unless another was chosen."""
+    if model is None or model.task == config.task or config.task_is_chosen:
         return config
     return config.with_values({"task": model.task}, "solved", {"task": tr("what {name} is made for", name=model.name)})
 
