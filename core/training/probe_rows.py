@@ -17,13 +17,13 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import (
-    IGNORED,
     EpochSampler,
     PackedBatch,
     PaddedBatch,
     RowKey,
     length_order,
     mask_sequence,
+    mask_tokens,
     sample_generator,
 )
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
@@ -114,7 +114,8 @@ class GeneratedRows(RowDataset):
         if self._task in CLASSIFIES:
             return tokens, np.zeros(1 if self._task == "sequence-classification" else len(tokens), np.int64)
         if self._task == "masked-lm":
-            return tokens, np.where(generator.random(len(tokens)) < MASKED, tokens, IGNORED)
+            places = np.arange(length)
+            return mask_tokens(tokens, places, places, MASKED, generator, int(tokens[0]), (1, self._vocabulary))
         if self._targets is None:
             return tokens, np.append(tokens[1:], self._tokens(generator, 1))
         return tokens, self._tokens(generator, int(self._targets[index]))
