@@ -18,22 +18,10 @@ from trainwiz.core.language import tr
 LABELLED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sequence-classification": (
         ("text", "content", "document", "story", "sentence", "review", "comment", "sequence", "prompt", "question"),
-        (
-            "label",
-            "labels",
-            "class",
-            "category",
-            "sentiment",
-            "intent",
-            "topic",
-            "emotion",
-            "target",
-            "stars",
-            "rating",
-        ),
+        ("label", "labels", "class", "category", "sentiment", "intent", "topic", "emotion", "target", "stars", "rating"),
     ),
     "token-classification": (("tokens", "words", "text"), ("ner_tags", "tags", "labels", "ner", "pos_tags", "label")),
-}
+}  # fmt: skip
 """Task -> names of the columns with texts or words, and with their classes."""
 
 # Words with their tags: two lists, kept as JSON. Files hold them as lists, as lists written as text, or as words with
@@ -142,10 +130,8 @@ def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | N
     elif own:
         problem = tr(
             "{model} was trained for other classes ({own}) than the data holds ({found}).",
-            model=config.model.name,
-            own=shown_names(own),
-            found=shown_names(names),
-        )
+            model=config.model.name, own=shown_names(own), found=shown_names(names),
+        )  # fmt: skip
     ordered = {name: train[name] for name in names}
     return Labels(ordered, held_out and {name: held_out[name] for name in names}, exact, note, problem)
 
@@ -226,10 +212,8 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
         message = tr(
             "The label column has {values} different values in {rows} rows ({names}): an id or a text, not a class. "
             "Choose another column.",
-            values=f"{len(found):,}",
-            rows=f"{rows:,}",
-            names=shown_names(found),
-        )
+            values=f"{len(found):,}", rows=f"{rows:,}", names=shown_names(found),
+        )  # fmt: skip
         yield "labels_are_ids", "error", TARGET, message, ()
     else:
         yield from _rare(labels, config, counts)

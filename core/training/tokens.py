@@ -257,9 +257,8 @@ class MaskEncoder:
         if problem:
             message = tr(
                 "The tokenizer of {name} {problem}; choose another with model.tokenizer.",
-                name=tokenizer.name_or_path,
-                problem=problem,
-            )
+                name=tokenizer.name_or_path, problem=problem,
+            )  # fmt: skip
             raise usage_error("tokenizer_cannot_mask", "model.tokenizer", message)
         self._tokenizer: Any = copy.deepcopy(tokenizer)
         self._length = length
