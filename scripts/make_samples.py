@@ -3,6 +3,8 @@
 - sample-proteins: chains of domains of a few families, so that the letters around a hidden one say what it was.
 - sample-text: small stories of one grammar, whose later sentences follow from the first ones.
 - sample-pairs: sentences of an invented language (verb last, adjective after its noun) and their English.
+- sample-reviews: what a customer says of a thing, positive, neutral or negative; negations turn it round.
+- sample-names: sentences whose names of people, places and firms are tagged, some of them known by their place alone.
 - sample-chat: one to three questions of a few kinds, each with its one right answer.
 
 A tiny model goes far below the entropy of single letters or words in a few hundred steps.
@@ -54,6 +56,24 @@ VERBS = ("builds", "calls", "draws", "finds", "follows", "hears", "knows", "like
 ADJECTIVES = ("big", "blue", "clever", "cold", "green", "happy", "old", "quiet", "red", "small", "white", "young")
 TIMES = ("today", "often", "never", "at night")
 SYLLABLES = ("ba", "de", "fi", "go", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu")
+
+REVIEWS = 2000
+THINGS = ("lamp", "kettle", "chair", "bicycle", "radio", "jacket", "tent", "clock", "knife", "backpack")
+GOOD = ("sturdy", "quiet", "light", "well made", "easy to use", "worth its price")
+BAD = ("flimsy", "noisy", "heavy", "badly made", "hard to use", "too expensive")
+PLAIN = ("blue", "made of metal", "as long as my arm", "sold in a box", "the second one that I have")
+OPENINGS = ("I bought it last {day}.", "It came on {day}.", "My sister gave it to me.", "", "")
+SHARES_OF_MOODS = {"positive": 5, "negative": 3, "neutral": 2}
+
+NAMED = 2000
+FAMILY_NAMES = ("Berg", "Costa", "Dahl", "Okafor", "Rossi", "Sato", "Silva", "Winter")
+TOWNS = ("Arlen", "Brook", "Corvin", "Delmar", "Eastport", "New Hollow", "Port Simms", "Winter")
+FIRMS = ("Brook & Sons", "Corvin Mills", "Dahl Optics", "Eastport Bank", "Silva Foods")
+SENTENCES = (
+    "{PER} moved to {LOC} last {day} .", "{ORG} opened an office in {LOC} .", "On {day} {PER} met {PER} .",
+    "{PER} works for {ORG} .", "The train from {LOC} to {LOC} was late .", "{ORG} sold {number} houses to {ORG} .",
+    "Nobody came on {day} .", "{PER} wrote to {ORG} about the bill .",
+)  # fmt: skip
 
 CHATS = 3000
 OPPOSITES = {
@@ -146,6 +166,43 @@ def _invented_words(rng: random.Random) -> list[str]:
     return words
 
 
+def make_reviews(seed: int, count: int) -> list[tuple[str, str]]:
+    """`count` reviews with what they say."""
+    rng = random.Random(seed)
+    reviews = []
+    for _ in range(count):
+        (mood,) = rng.choices(list(SHARES_OF_MOODS), list(SHARES_OF_MOODS.values()))
+        thing = rng.choice(THINGS)
+        words = []
+        for _ in range(rng.randint(1, 2)):
+            turned = rng.random() < 0.25
+            said = PLAIN if mood == "neutral" else GOOD if (mood == "positive") != turned else BAD
+            words.append(("not " if turned and mood != "neutral" else "") + rng.choice(said))
+        opening = rng.choice(OPENINGS).format(day=rng.choice(DAYS))
+        reviews.append((f"{opening} The {thing} is {' and '.join(words)}.".strip(), mood))
+    return reviews
+
+
+def make_named(seed: int, count: int) -> list[tuple[list[str], list[str]]]:
+    """`count` sentences as words with their tags."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        words, tags = list[str](), list[str]()
+        for part in rng.choice(SENTENCES).split():
+            kind = part.strip("{}") if part in ("{PER}", "{LOC}", "{ORG}") else ""
+            name = {
+                "PER": f"{rng.choice((*PEOPLE, ''))} {rng.choice(FAMILY_NAMES)}",
+                "LOC": rng.choice(TOWNS),
+                "ORG": rng.choice(FIRMS),
+            }.get(kind, part.format(day=rng.choice(DAYS), number=rng.choice(NUMBERS)) if not kind else "")
+            for place, word in enumerate(name.split()):
+                words.append(word)
+                tags.append(f"{'I' if place else 'B'}-{kind}" if kind else "O")
+        rows.append((words, tags))
+    return rows
+
+
 def make_chats(seed: int, count: int) -> list[tuple[str, str]]:
     """`count` different prompts of one to three questions, and their answers in the same order."""
     rng = random.Random(seed)
@@ -205,6 +262,14 @@ def json_lines(chats: Sequence[tuple[str, str]]) -> str:
     return "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in chats)
 
 
+def csv_table(reviews: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"{text},{label}\n" for text, label in [("text", "label"), *reviews])
+
+
+def tagged(rows: Sequence[tuple[list[str], list[str]]]) -> str:
+    return "".join(json.dumps({"tokens": words, "ner_tags": tags}) + "\n" for words, tags in rows)
+
+
 def main(folder: Path = OUTPUT) -> None:
     """Write all samples to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,6 +277,8 @@ def main(folder: Path = OUTPUT) -> None:
         "sample-proteins.fasta.gz": fasta(make_proteins(SEED, PROTEINS)),
         "sample-text.txt.gz": "".join(f"{story}\n" for story in make_stories(SEED, STORIES)),
         "sample-pairs.tsv.gz": tsv(make_pairs(SEED, PAIRS)),
+        "sample-reviews.csv.gz": csv_table(make_reviews(SEED, REVIEWS)),
+        "sample-names.jsonl.gz": tagged(make_named(SEED, NAMED)),
         "sample-chat.jsonl.gz": json_lines(make_chats(SEED, CHATS)),
     }
     for name, text in contents.items():

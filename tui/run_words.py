@@ -66,6 +66,7 @@ def steps_of(step: int | None, max_steps: int | None) -> str:
 FIRST_METRICS = (
     "loss",
     "eval_bleu",
+    "eval_f1",
     "eval_perplexity",
     "learning_rate",
     "grad_norm",
@@ -128,6 +129,7 @@ EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
     ("eval_loss", mark("loss {value}")),
     ("eval_perplexity", mark("perplexity {value}")),
     ("eval_accuracy", mark("accuracy {value}")),
+    ("eval_f1", "F1 {value}"),
     ("eval_bleu", mark("BLEU {value}")),
 )
 """Name in metrics.jsonl -> words, in the order of showing."""
@@ -145,6 +147,8 @@ def measured(name: str, value: float) -> str:
         return tr("not a number")
     if name == "eval_accuracy":
         return f"{value * 100:.1f} %"
+    if name in ("eval_f1", "eval_precision", "eval_recall"):
+        return f"{value:.3f}"
     if name == "eval_perplexity":
         return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
     return f"{value:.1f}" if name == "eval_bleu" else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"

@@ -76,6 +76,7 @@ _TASKS: tuple[tuple[str, Task], ...] = (
     ("ForSeq2SeqLM", "seq2seq"),
     ("MTModel", "seq2seq"),
     ("ForSequenceClassification", "sequence-classification"),
+    ("ForTokenClassification", "token-classification"),
 )
 """Class name ending -> task, most specific first."""
 
@@ -95,6 +96,7 @@ _QWEN_KIN = ("qwen2", "qwen3", "qwen3_5_text")
 _LLAMA_KIN = ("llama", "mistral", "smollm3", "phi3", "gemma3_text", "gemma4_text", "gpt_oss")
 
 SMALLEST: Mapping[str, str] = {
+    "bert": "bert-tiny",
     "esm": "esm2-tiny",
     "gpt2": "gpt2-tiny",
     "m2m_100": "nllb-tiny",

@@ -98,7 +98,7 @@ def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
 def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
     """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
     named = section.tokenizer
-    if spec.task == "masked-lm" or named == MADE_FROM_THE_DATA:
+    if spec.architecture.get("model_type") == "esm" or named == MADE_FROM_THE_DATA:
         return ()
     if named is not None:
         return _named(named, ask)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.setting import Setting
 from trainwiz.core.config.settings import SECTIONS, SETTINGS, SOURCE_LISTS, SOURCE_SETTINGS
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import after
 from trainwiz.core.language import tr
 
@@ -114,6 +115,9 @@ LOWER_IS_BETTER = re.compile(r"loss|perplexity")
 
 def known_metrics(config: RunConfig) -> tuple[str, ...]:
     """The metrics that an evaluation of this run gives (core/training/evaluation.py and generation.py)."""
+    if config.task in CLASSIFIES:
+        # Of tags that mark no entities there are no precision and recall (core/training/scores.py).
+        return (DEFAULT_METRIC, "eval_accuracy", "eval_f1")
     names = [DEFAULT_METRIC, "eval_accuracy", "eval_perplexity"]
     if config.task == "masked-lm":
         names.append("eval_hidden_loss")

@@ -38,7 +38,12 @@ LAYER_KEYS: tuple[str, ...] = (
 )
 """The names under which architectures keep their depth."""
 
-SMALLEST_OF_TASK: Mapping[str, str] = {"masked-lm": "esm2-tiny", "causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}
+SMALLEST_OF: Mapping[str, str] = {
+    "proteins": "esm2-tiny",
+    "causal-lm": "gpt2-tiny",
+    "seq2seq": "t5-chat-tiny",
+    **dict.fromkeys(("masked-lm", "sequence-classification", "token-classification"), "bert-tiny"),
+}
 """What a smoke run trains where the model of the run is not known here."""
 
 
@@ -50,7 +55,7 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     if request.trace_steps is not None:
         always["mode.trace_steps"] = request.trace_steps
     if request.mode == "smoke":
-        if model is not None and model.task != config.task and config.origin("task").origin != "you":
+        if model is not None and model.task != config.task and not config.task_is_chosen:
             reasons = {"task": tr("what {name} is made for", name=config.model.name)}
             config = config.with_values({"task": model.task}, "solved", reasons)
         always |= _smoke_subject(config, model)
@@ -92,10 +97,18 @@ REASONS = {
 SHORT = mark("short and complete")
 
 
+SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "proteins": {"name": "sample-proteins"},
+    "masked-lm": {"name": "sample-text"},
+    "sequence-classification": {"name": "sample-reviews", "text_column": "text", "target_column": "label"},
+    "token-classification": {"name": "sample-names", "text_column": "tokens", "target_column": "ner_tags"},
+}
+
+
 def smoke_sample(config: RunConfig) -> dict[str, Any]:
     """The sample of the run's task; a causal model that answers prompts, or trains adapters, gets chats."""
-    if config.task == "masked-lm":
-        return {"name": "sample-proteins"}
+    if config.row_kind in SAMPLES:
+        return dict(SAMPLES[config.row_kind])
     if config.task == "seq2seq":
         return {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
     if config.data.sources[0].layout == "chat":
@@ -122,7 +135,7 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
     }
     if model is None:
         values |= {
-            "model.name": SMALLEST_OF_TASK.get(config.task, config.model.name),
+            "model.name": SMALLEST_OF.get(config.row_kind, config.model.name),
             "model.architecture_overrides": {},
         }
     elif model.tokenizer == "esm" or model.smallest_sibling:

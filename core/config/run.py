@@ -20,6 +20,7 @@ from trainwiz.core.config.sections import (
     RunSection,
     TrainingSection,
 )
+from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.language import tr
 
 OriginKind = Literal["detected", "profile", "you", "solved"]
@@ -68,6 +69,18 @@ class RunConfig(RunSection):
                 )
             )
         return value
+
+    @property
+    def row_kind(self) -> RowKind:
+        """A masked language model whose architecture is not known yet is taken for ESM-2."""
+        kind = (self.model.architecture or {}).get("model_type", "esm")
+        return "proteins" if self.task == "masked-lm" and kind == "esm" else self.task
+
+    @property
+    def task_is_chosen(self) -> bool:
+        """By the user; or by a profile that classifies, for which any model will do. Else it follows the model."""
+        chosen_by = self.origin("task").origin
+        return chosen_by == "you" or (chosen_by == "profile" and self.task in CLASSIFIES)
 
     def value(self, key: str) -> Any:
         """The value at a key path such as "engine.precision"; KeyError when there is none."""

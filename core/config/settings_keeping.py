@@ -100,7 +100,7 @@ class EvaluationSection(Section):
         "The newest is not always the best.",
         "eval_loss, or eval_bleu where text is generated.",
         label="Best by", group="How it is measured", rare=True,
-        offers=("eval_loss", "eval_perplexity", "eval_accuracy", "eval_bleu"), free_text=True,
+        offers=("eval_loss", "eval_perplexity", "eval_accuracy", "eval_f1", "eval_bleu"), free_text=True,
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from trainwiz.core.config.setting import DATA, MODEL, REQUIRED, Section, setting
-from trainwiz.core.config.values import SourceName, Task
+from trainwiz.core.config.values import CLASSIFIES, SourceName, Task
 
 # A table: the texts of an entry, its bounds and its row, its option.
 # fmt: off
@@ -17,11 +17,12 @@ class RunSection(Section):
     profile: str | None = setting(None, "The profile that this run came from.")
     task: Task = setting(
         "masked-lm",
-        "What the model learns: fill in hidden letters (masked-lm), go on with a text (causal-lm), turn one text into "
-        "another (seq2seq).",
+        "What the model learns: fill in hidden words or letters (masked-lm), go on with a text (causal-lm), turn one text "
+        "into another (seq2seq), tell the class of a text (sequence-classification) or of each word "
+        "(token-classification).",
         "It decides how a row becomes a sample, which loss is computed and what is measured.",
         "What the model is made for; it comes with the model.",
-        label="Task", step=MODEL, after="model.init", offers=("masked-lm", "causal-lm", "seq2seq"),
+        label="Task", step=MODEL, after="model.init", offers=("masked-lm", "causal-lm", "seq2seq", *CLASSIFIES),
         option="--task", says="What the model learns to do.",
     )
 
@@ -84,6 +85,12 @@ class ModelSection(Section):
         "Memory and time follow; pretrained weights fit their own shape only.",
         label="Architecture changes", step=MODEL, id="architecture", rare=True, empty="as the model has it",
     )
+    new_head: bool = setting(
+        False, "Start the layers that tell the classes anew, although the model has some.",
+        "A model that was trained for other classes can be trained for yours.",
+        "off: a model keeps its classes where they are those of the data.",
+        label="New head", step=MODEL, rare=True, when="classifies",
+    )
     trust_remote_code: bool = setting(
         False, "Run Python code that comes with the model.",
         "Some models on the hub cannot be loaded without it.",
@@ -97,7 +104,7 @@ class DataSource(Section):
     """One source of rows: a file, a folder of files, a sample that ships with trainwiz, or a hub id."""
 
     name: SourceName = setting(
-        REQUIRED, "A sample that ships with trainwiz, or a file or folder: parquet, jsonl, csv, tsv, txt or fasta.",
+        REQUIRED, "A sample that ships with trainwiz, or a file or folder: parquet, jsonl, csv, tsv, txt, fasta or conll.",
         "It is what the model learns from.",
         "The sample first, to see a run from end to end.",
         "Large files cost disk and loading time; the plan shows how much.",
@@ -129,8 +136,8 @@ class DataSource(Section):
         label="Text column", step=DATA, id="column", empty="found by name", offers=(), free_text=True,
     )
     target_column: str | int | None = setting(
-        None, "The column that the model should answer with: the translation, or the response to a prompt.",
-        "seq2seq needs one; a causal model learns only the response where there is one.",
+        None, "The column that the model should answer with: the translation, the response to a prompt, or the class.",
+        "seq2seq and classification need one; a causal model learns only the response where there is one.",
         "The one that was found; look at the first rows below.",
         label="Target column", step=DATA, when="text", empty="none", offers=(), free_text=True,
     )
@@ -144,7 +151,7 @@ class DataSource(Section):
         "Else the model would learn to write JSON.",
         "Empty: yes where the first 32 rows are all such lists.",
     )
-    format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta"] | None = setting(
+    format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta", "conll"] | None = setting(
         None, "How the file is read, where its name does not tell or tells it wrongly.",
         "A folder with several formats needs one of them named.",
         "Empty: by the end of the file's name.",

@@ -147,6 +147,21 @@ class TrainingSection(Section):
         gt=0, lt=1, label="Hidden tokens", group="Optimizer and loss", rare=True, when="masked",
         learnt=True,
     )
+    whole_words: bool = setting(
+        False, "Hide whole words: all tokens of a word or none.",
+        "A part of a word is easily guessed from its other parts.",
+        "off, as the model was pretrained; on makes a harder task.",
+        label="Whole words", group="Optimizer and loss", rare=True, when="masked",
+        learnt=True,
+    )
+    class_weights: Literal["none", "balanced"] = setting(
+        "none", "How much a row counts in the loss: all alike, or more for rare classes (rows / classes / rows of the class).",
+        "A model can be right on nearly all rows and never find a rare class.",
+        "none; balanced where the findings say that the classes are unbalanced.",
+        "Frequent classes are told with less certainty.",
+        label="Class weights", group="Optimizer and loss", rare=True, when="classifies",
+        learnt=True,
+    )
     loss_chunk: int | None = setting(
         None, "Compute the loss of so many tokens at a time.",
         "The logits of a large vocabulary can take more memory than the model.",

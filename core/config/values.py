@@ -116,8 +116,15 @@ def as_text(value: object) -> object:
 
 # What a setting may be: the words that it knows, names, sizes.
 
-Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification"]
-"""sequence-classification can be planned, not trained: many published measurements are of it."""
+Task = Literal["masked-lm", "causal-lm", "seq2seq", "sequence-classification", "token-classification"]
+CLASSIFIES: tuple[Task, ...] = ("sequence-classification", "token-classification")
+"""Any body of a model can be trained for them, with a head of its own."""
+HAVE_TARGETS: tuple[Task, ...] = ("seq2seq", *CLASSIFIES)
+"""Tasks whose rows all have a target: a text, a class, or a class for each word."""
+WRITE_TEXT: tuple[Task, ...] = ("causal-lm", "seq2seq")
+"""Models that write text."""
+RowKind = Literal[Task, "proteins"]
+"""How rows are read: as their task has them, or as sequences of ESM-2's alphabet."""
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "bf16-true"]
 BasePrecision = Literal["none", "nf4", "int8"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import ChatColumns
-from trainwiz.core.data.reader import Column
+from trainwiz.core.data.labels import LABELLED
+from trainwiz.core.data.reader import Column, Holds
 from trainwiz.core.errors import Finding, Remedy, UsageError, usage_error
 from trainwiz.core.language import mark, tr
-
-# Which columns of a file hold the text and the target.
 
 SEQUENCE_NAMES = ("sequence", "text")
 TEXT_NAMES = ("text", "content", "document", "story", "sentence")
@@ -69,7 +68,7 @@ class Layout:
 
 
 def find_layout(
-    columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
+    columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind, has_target: bool
 ) -> Layout:
     """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
     if source.layout != "chat":
@@ -84,7 +83,7 @@ def find_layout(
         names = [found["text_column"], found.get("target_column"), *found.get("chat_columns", {}).values()]
         parts = found.get("chat_columns", {})
     wanted = [
-        find_column(columns, name, file, where, lists=True)
+        find_column(columns, name, file, where, holds="lists")
         for name, where in zip(names, [*keys, *[keys[0]] * len(names)], strict=False)
         if name is not None
     ]
@@ -121,7 +120,7 @@ def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dic
 
 
 def find_columns(
-    columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task, has_target: bool
+    columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind, has_target: bool
 ) -> list[int]:
     """Positions of the text column and, with `has_target`, of the target column.
 
@@ -132,24 +131,28 @@ def find_columns(
     if not columns:
         raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
     open_column = source.text_column is None or (has_target and source.target_column is None)
-    if open_column and task != "masked-lm":
+    if open_column and task not in ("proteins", *CLASSIFIES):
         _refuse_structured(columns, source, file, key, task)
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
-    of_task = {"masked-lm": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
+    of_task = {"proteins": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
     usual = of_task.get(task, (*TEXT_NAMES, *SEQUENCE_NAMES))
     if not has_target:
         return [find_column(columns, source.text_column, file, f"{key}.text_column", usual)]
-    usual = (*SOURCE_NAMES, *TEXT_NAMES)
+    usual, targets = LABELLED.get(task, ((*SOURCE_NAMES, *TEXT_NAMES), TARGET_NAMES))
+    labels = task == "sequence-classification"
+    holds: Holds = "lists" if task == "token-classification" else "texts"
     text = target = None
     unclear: list[Finding] = []
     # A target that is named is taken first: the text is then the other column.
-    for side in ("target", "text") if source.target_column is not None else ("text", "target"):
+    first = source.target_column is not None or (labels and any(column.name.lower() in targets for column in columns))
+    for side in ("target", "text") if first else ("text", "target"):
         try:
+            where, named = f"{key}.{side}_column", getattr(source, f"{side}_column")
             if side == "text":
-                text = find_column(columns, source.text_column, file, f"{key}.text_column", usual, target)
+                text = find_column(columns, named, file, where, usual, target, holds=holds)
             else:
-                target = find_column(columns, source.target_column, file, f"{key}.target_column", TARGET_NAMES, text)
+                target = find_column(columns, named, file, where, targets, text, holds="classes" if labels else holds)
         except UsageError as error:
             unclear += error.findings
     if text is None or target is None:
@@ -173,12 +176,12 @@ def find_column(
     usual: Sequence[str] = SEQUENCE_NAMES,
     taken: int | None = None,
     *,
-    lists: bool = False,
+    holds: Holds = "texts",
 ) -> int:
     """The position of the wanted column; with None the first of the `usual` names, or the only text column.
 
     `key` is the setting that chooses it, for the sentence; `taken` is the position of a column that
-    is in use already; `lists`: it may hold a list. Raises UsageError that lists the columns which the file has.
+    is in use already. Raises UsageError that lists the columns which the file has.
     """
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted not in names and wanted.isdecimal():
@@ -201,8 +204,8 @@ def find_column(
             raise _missing(columns, file, key, problem)
         index = names.index(wanted)
     else:
-        index = _guess(columns, usual, taken, file, key)
-    if not columns[index].is_text and not (lists and columns[index].is_list):
+        index = _guess(columns, usual, taken, file, key, holds)
+    if not columns[index].may_hold(holds):
         raise _not_text(columns, index, file, key)
     return index
 
@@ -250,12 +253,13 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
     return [name for name in columns if name.lower() in OF_THE_PROMPT and name not in (text, target)]
 
 
-def is_usual(name: str, task: Task) -> bool:
+def is_usual(name: str, task: RowKind) -> bool:
     """Whether a column of this name is found by it; else it was taken for want of another."""
-    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES}
+    texts, labels = LABELLED.get(task, ((), ()))
+    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *texts, *labels}
 
 
-def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: Task) -> None:
+def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind) -> None:
     """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
     names = {column.name.lower() for column in columns}
     lists = [column for column in columns if column.is_list]
@@ -302,8 +306,10 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, remedies))
 
 
-def _guess(columns: Sequence[Column], usual: Sequence[str], taken: int | None, file: str, key: str) -> int:
-    free = [index for index, column in enumerate(columns) if column.is_text and index != taken]
+def _guess(
+    columns: Sequence[Column], usual: Sequence[str], taken: int | None, file: str, key: str, holds: Holds
+) -> int:
+    free = [index for index, column in enumerate(columns) if index != taken and column.may_hold(holds)]
     lower = {columns[index].name.lower(): index for index in reversed(free)}
     for name in usual:
         if name in lower:

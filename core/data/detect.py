@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import HAVE_TARGETS, RowKind
 from trainwiz.core.data.chats import is_list_of_turns
 from trainwiz.core.data.columns import (
     CHAT_NAMES,
@@ -79,7 +79,7 @@ def detect_columns(
     model where it `has_template`. Of a data set of the hub that is not here its columns are asked for.
     What cannot be read or decided stays open: summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
     """
-    if config.task == "masked-lm":
+    if config.row_kind == "proteins":
         return config
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _detected(
     named, is_causal = source.text_column is not None, config.task == "causal-lm"
     as_text = source.layout == "chat" and source.target_column is not None and source.json_turns is None
     is_settled = not is_causal or (source.layout is not None and not as_text)
-    if named and is_settled and (is_causal or source.target_column is not None):
+    if named and is_settled and (source.target_column is not None or config.task in ("causal-lm", "masked-lm")):
         return {}
     try:
         look = _look(source, key, folder)
@@ -110,14 +110,15 @@ def _detected(
         if chat or len(columns) < 2 or (named and is_causal):
             return chat
         pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
-        has_target = config.task == "seq2seq" or source.target_column is not None or pair is not None
-        positions = find_columns(columns, source, look.name, key, config.task, has_target)
+        has_target = config.task in HAVE_TARGETS or source.target_column is not None or pair is not None
+        has_target = has_target and config.task != "masked-lm"
+        positions = find_columns(columns, source, look.name, key, config.row_kind, has_target)
     except TrainwizError:
         return {}
     taken = [columns[index].name for index in positions]
     left = [column.name for column in columns if column.name not in taken]
     return {
-        side: (name, _reason(look, name, left, config.task) + _taken_for_text(look, taken))
+        side: (name, _reason(look, name, left, config.row_kind) + _taken_for_text(look, taken))
         for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
@@ -266,7 +267,7 @@ def _chat_columns(columns: Sequence[Column], source: DataSource) -> dict[str, An
     return {**named, "chat_columns": source.chat_columns or others.get("chat_columns", {})}
 
 
-def _reason(look: _Look, name: str, left: list[str], task: Task) -> str:
+def _reason(look: _Look, name: str, left: list[str], task: RowKind) -> str:
     if not is_usual(name, task):
         reason = tr("the only other text column of {file}", file=look.name)
     elif left:

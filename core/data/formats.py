@@ -6,10 +6,10 @@ import stat
 from importlib.resources import files
 from pathlib import Path
 
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
-from trainwiz.core.data.tables import DelimitedReader, FastaReader, JsonArrayReader
+from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextReader
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.files import open_file
@@ -22,20 +22,24 @@ SAMPLES: dict[str, str] = {
     "sample-text": "sample-text.txt.gz",
     "sample-pairs": "sample-pairs.tsv.gz",
     "sample-chat": "sample-chat.jsonl.gz",
+    "sample-reviews": "sample-reviews.csv.gz",
+    "sample-names": "sample-names.jsonl.gz",
 }
 """Name -> file in profiles/samples. Made by scripts/make_samples.py, without a licence of others."""
 
-SAMPLES_OF_TASK: dict[Task, tuple[str, ...]] = {
-    "masked-lm": ("sample-proteins",),
+SAMPLES_OF: dict[RowKind, tuple[str, ...]] = {
+    "proteins": ("sample-proteins",),
+    "masked-lm": ("sample-text",),
     "causal-lm": ("sample-text", "sample-chat"),
     "seq2seq": ("sample-pairs", "sample-chat"),
-    "sequence-classification": ("sample-text",),
+    "sequence-classification": ("sample-reviews",),
+    "token-classification": ("sample-names",),
 }
 
 
-def sample_words(task: Task | None) -> str:
-    """The samples that a run of this task can learn from, for a sentence; all of them where no task is known."""
-    return ", ".join(SAMPLES if task is None else SAMPLES_OF_TASK[task])
+def sample_words(kind: RowKind | None) -> str:
+    """The samples that a run with such rows can learn from, for a sentence; all of them where that is not known."""
+    return ", ".join(SAMPLES if kind is None else SAMPLES_OF[kind])
 
 
 def sample_path(name: str) -> Path | None:
@@ -54,6 +58,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "tsv": (".tsv", ".tab"),
     "fasta": (".fasta", ".fa", ".faa", ".fas"),
     "txt": (".txt", ".text"),
+    "conll": (".conll", ".bio", ".iob", ".iob2"),
 }
 """Format -> endings of its files; each may carry a further ".gz" except parquet."""
 
@@ -140,6 +145,8 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         return JsonArrayReader(path) if _first_letter(path) == "[" else JsonLinesReader(path)
     if kind == "txt":
         return TextReader(path)
+    if kind == "conll":
+        return ConllReader(path)
     known = ", ".join(endings[0] for endings in FORMATS.values())
     raise unreadable(
         where, tr("the format is not known by the name; set it, or use one of the endings {known}.", known=known)

@@ -23,7 +23,7 @@ from trainwiz.core.catalog.hub import (
     is_hub_id,
     sizes_of,
 )
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of, sample_words
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError, after
@@ -291,7 +291,7 @@ class HubSplit:
     split: str = "train"
     subset: str | None = None
     where: str = "data.sources.0"
-    task: Task | None = None
+    task: RowKind | None = None
 
     @property
     def command(self) -> str:

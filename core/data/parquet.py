@@ -50,6 +50,7 @@ class ParquetReader(Reader):
             raise self._broken(error) from None
         leaves = [leaf for field in self._file.schema_arrow for leaf in _leaves(field, ())]
         self._paths = [names for names, _ in leaves]
+        self._classes = _class_names(self._file.schema_arrow.metadata or {})
         self.columns = tuple(_column(".".join(names), kind) for names, kind in leaves)
         self.rows = self._file.metadata.num_rows
 
@@ -133,7 +134,10 @@ class ParquetReader(Reader):
                         places = np.linspace(0, batch.num_rows - 1, each).round().astype(np.int64)
                         kept = batch.take(pa.array(places))
                     positions = row + 1 + places
-                    values = tuple(self._texts(_values(kept, self._paths[index]), positions) for index in wanted)
+                    values = tuple(
+                        self._texts(self._named(_values(kept, self._paths[index]), index), positions)
+                        for index in wanted
+                    )
                     row += batch.num_rows
                     self._read += batch.num_rows
                     yield ColumnBatch(values, positions)
@@ -163,6 +167,16 @@ class ParquetReader(Reader):
         found = (_values(batch, self._paths[index]) for index in wanted)
         sizes = (side.dictionary_decode() if pa.types.is_dictionary(side.type) else side for side in found)
         return float(sum(side.nbytes for side in sizes) / max(batch.num_rows, 1))
+
+    def _named(self, values: pa.Array, column: int) -> pa.Array:
+        """The numbers of classes as their names, where the file holds them: datasets writes them there. -1 is none."""
+        names = self._classes.get(".".join(self._paths[column]))
+        if names is None or self.columns[column].name not in self.labels:
+            return values
+        cells = values.to_pylist()
+        if pa.types.is_nested(values.type):
+            return pa.array([cell and [_name_of(number, names) for number in cell] for cell in cells])
+        return pa.array([_name_of(number, names) for number in cells], pa.large_string())
 
     def _texts(self, values: pa.Array, positions: np.ndarray) -> pa.Array:
         """(n,) texts; a list in a column of lists as JSON."""
@@ -194,6 +208,22 @@ class ParquetReader(Reader):
                 detail=detail,
             ),
         )
+
+
+def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+    """Column -> names of its classes, as the library datasets keeps them beside a schema."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"].items()
+        kinds = [(column, kind.get("feature", kind) if isinstance(kind, dict) else {}) for column, kind in features]
+        return {column: list(map(str, kind["names"])) for column, kind in kinds if kind.get("_type") == "ClassLabel"}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _name_of(number: int | None, names: list[str]) -> str | None:
+    if number is None or number < 0:
+        return None
+    return names[number] if number < len(names) else str(number)
 
 
 def _leaves(field: Any, before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

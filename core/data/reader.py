@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ def place_of(path: Path, unit: str, number: int) -> str:
 BATCH_ROWS = 4096
 
 
+Holds = Literal["texts", "lists", "classes"]
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a file. `type_name` is what to call a column that holds no text."""
@@ -38,6 +41,10 @@ class Column:
     type_name: str = "text"
     is_list: bool = False
     """Each row has several values there, such as the turns of a chat."""
+
+    def may_hold(self, holds: Holds) -> bool:
+        """Whether it can be used where texts are wanted, or texts and lists, or texts and numbers that name classes."""
+        return self.is_text or (holds == "lists" and self.is_list) or (holds == "classes" and not self.is_list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,9 @@ class Reader(ABC):
     """A sample left rows out."""
     may_lack: frozenset[str] = frozenset()
     """Columns that a row need not have, where the format lets it leave one out."""
+
+    labels: frozenset[str] = frozenset()
+    """Columns of classes: their numbers are read as texts, by the names that the file has for them."""
 
     @abstractmethod
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:

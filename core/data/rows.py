@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import CLASSIFIES, HAVE_TARGETS, RowKind
 from trainwiz.core.data.chats import BrokenRow, contents_of
 from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
+from trainwiz.core.data.labels import tagged_words
 from trainwiz.core.data.proteins import EncodedProteins, encode_proteins, is_letter, trim_proteins
 from trainwiz.core.data.reader import Reader, place_of, spread
 from trainwiz.core.data.sources import SourceFiles
@@ -162,16 +163,16 @@ NEARLY_READ = 0.9
 """Share of a file's bytes above which the rest is read too: buffers run ahead of the rows."""
 
 
-def has_target(source: DataSource, task: Task) -> bool:
-    """Whether the rows of a source have a target side: always for seq2seq, for causal-lm where a column is named. A chat
-    is one text."""
+def has_target(source: DataSource, task: RowKind) -> bool:
+    """Whether the rows of a source have a target side: always where texts are translated or classified, for causal-lm
+    where a column is named. A chat is one text."""
     if source.layout == "chat":
         return False
-    return task == "seq2seq" or (task == "causal-lm" and source.target_column is not None)
+    return task in HAVE_TARGETS or (task == "causal-lm" and source.target_column is not None)
 
 
 def read_rows(
-    files: SourceFiles, tally: SourceTally, task: Task, *, limit: int | None = None, placed: bool = False
+    files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None, placed: bool = False
 ) -> Iterator[KeptRows]:
     """The kept rows of all files of a source; `limit` reads about that many, spread over the files; `placed`, all of
     them with their places in the files whose rows can be read one by one.
@@ -226,7 +227,7 @@ def _bytes(files: SourceFiles) -> int:
 
 
 def _file_rows(
-    path: Path, files: SourceFiles, tally: SourceTally, task: Task, limit: int | None, *, placed: bool
+    path: Path, files: SourceFiles, tally: SourceTally, task: RowKind, limit: int | None, *, placed: bool
 ) -> Iterator[KeptRows]:
     source = files.source
     reader, layout = open_columns(path, files, task)
@@ -281,7 +282,7 @@ def _file_rows(
         tally.exact = tally.exact and reader.rows is not None and kept == seen
 
 
-def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, Layout]:
+def open_columns(path: Path, files: SourceFiles, task: RowKind) -> tuple[Reader, Layout]:
     """The opened file, and which of its columns are read how.
 
     Raises UsageError for a file that cannot be opened and for columns that it does not have.
@@ -291,22 +292,26 @@ def open_columns(path: Path, files: SourceFiles, task: Task) -> tuple[Reader, La
     return reader, layout_of(reader, source, files.key, task)
 
 
-def layout_of(reader: Reader, source: DataSource, key: str, task: Task) -> Layout:
+def layout_of(reader: Reader, source: DataSource, key: str, task: RowKind) -> Layout:
     """Which columns of an opened file are read how. Raises UsageError for columns that it does not have."""
     layout = find_layout(reader.columns, source, str(reader.path), key, task, has_target(source, task))
     if layout.chat is not None:
         reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())
+    if task in CLASSIFIES:
+        reader.labels = frozenset({reader.columns[layout.wanted[1]].name})
     return layout
 
 
-def sides_of(values: Sequence[pa.Array], layout: Layout, task: Task) -> tuple[pa.Array, ...]:
+def sides_of(values: Sequence[pa.Array], layout: Layout, task: RowKind) -> tuple[pa.Array, ...]:
     """The cells of n rows as they were read -> their texts and perhaps targets, (n,) each. Raises BrokenRow.
 
     Blanks at the ends of texts are taken away before they are measured; a chat is kept as it is.
     """
     if layout.chat is not None:
         return (layout.chat.texts(values),)
-    trim = trim_proteins if task == "masked-lm" else pc.utf8_trim_whitespace
+    if task == "token-classification":
+        return tagged_words(values)
+    trim = trim_proteins if task == "proteins" else pc.utf8_trim_whitespace
     return tuple(trim(side) for side in values)
 
 

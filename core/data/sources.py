@@ -11,7 +11,7 @@ from pathlib import Path
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import DataSection
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path, sample_words
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
 from trainwiz.core.errors import Finding, UsageError, usage_error
@@ -82,7 +82,7 @@ def target_findings(config: RunConfig) -> list[Finding]:
 
 
 def find_files(
-    source: DataSource, key: str, folder: Path, *, task: Task | None = None, fetch: bool = False, ask: bool = True
+    source: DataSource, key: str, folder: Path, *, task: RowKind | None = None, fetch: bool = False, ask: bool = True
 ) -> SourceFiles:
     """The files behind a sample name, path, folder or hub id; relative paths are from `folder`.
 
@@ -181,7 +181,7 @@ def _listed(by_format: dict[str, list[Path]], others: set[str]) -> str:
     return ", ".join(parts) or tr("it is empty")
 
 
-def _missing(name: str, path: Path, key: str, task: Task | None) -> UsageError:
+def _missing(name: str, path: Path, key: str, task: RowKind | None) -> UsageError:
     if path.parent.is_dir():
         beside = [entry.name for entry in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, [*beside, *SAMPLES], n=1)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from trainwiz.core.config import DataSource
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.chats import BrokenRow
 from trainwiz.core.data.columns import Layout
 from trainwiz.core.data.parquet import ParquetReader
@@ -192,7 +192,7 @@ class PlacedPart(Part):
     """Each row is read from its own place in the file, and this from the index: memory does not grow with the rows."""
 
     def __init__(
-        self, about: dict[str, Any], units: Sequence[Unit], task: Task, files: FilesByPlace, places: Path
+        self, about: dict[str, Any], units: Sequence[Unit], task: RowKind, files: FilesByPlace, places: Path
     ) -> None:
         """`places` holds (rows, 2) int64, from byte about["first"] on."""
         super().__init__(units)
@@ -291,7 +291,7 @@ class GroupedPart(Part):
     """
 
     def __init__(
-        self, about: dict[str, Any], units: Sequence[Unit], task: Task, number: int, decoded: DecodedUnits
+        self, about: dict[str, Any], units: Sequence[Unit], task: RowKind, number: int, decoded: DecodedUnits
     ) -> None:
         """`number`: of this part among those that share `decoded`."""
         super().__init__(units)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import contents_of, messages_of
 from trainwiz.core.data.columns import chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
-from trainwiz.core.data.lengths import ESTIMATED, EXACT, TokenCounter, held_out_count, joins_texts, trains_on_chats
+from trainwiz.core.data.labels import Labels, classes_in, labels_of, words_of
+from trainwiz.core.data.lengths import (
+    ESTIMATED,
+    EXACT,
+    TokenCounter,
+    held_out_count,
+    joins_texts,
+    split_rows,
+    trains_on_chats,
+)
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, read_rows
@@ -57,6 +67,8 @@ class DataSummary:
     """`validation_rows` before texts are joined."""
     left_out: float = 0.0
     """Share of the rows that are longer than the longest input and left out (data.too_long)."""
+    labels: Labels | None = None
+    """The classes of rows that are classified."""
     chats: Any = None
     """A ChatLook (core/tracing/chats.py) where rows are chats and somebody looked."""
 
@@ -77,6 +89,8 @@ class _Source:
     tally: SourceTally = field(default_factory=SourceTally)
     lengths: list[np.ndarray] = field(default_factory=list)
     target_lengths: list[np.ndarray] = field(default_factory=list)
+    targets: list[pa.Array] = field(default_factory=list)
+    """Of rows that are classified."""
     text_bytes: int = 0
     """UTF-8 bytes of the rows that were read, both sides."""
     files: SourceFiles | None = None
@@ -102,7 +116,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     """
     folder = folder or Path.cwd()
     findings = target_findings(config)
-    counter = None if config.task == "masked-lm" else TokenCounter(config, folder)
+    counter = None if config.row_kind == "proteins" else TokenCounter(config, folder)
     train, held = (
         [_read(source, key, config, folder, findings, counter) for key, source in sources]
         for sources in all_sources(config)
@@ -146,9 +160,30 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
         + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
+        labels=_labels(config, train, held, held_texts) if config.task in CLASSIFIES else None,
         chats=looked,
         left_out=too_long,
     )
+
+
+def _labels(config: RunConfig, train: Sequence[_Source], held: Sequence[_Source], held_out: int) -> Labels:
+    """Where all rows were read, those that the training holds out (core/data/texts.py) are counted apart."""
+    sources = [*train, *held]
+    exact = all(source.tally.exact and not source.tally.sampled for source in sources)
+    of_training = _all_targets(train)
+    if held:
+        apart: list[str] | None = _all_targets(held)
+    elif exact and held_out:
+        numbers = split_rows(len(of_training), held_out, config.training.seed)
+        of_training, apart = ([of_training[number] for number in part] for part in numbers)
+    else:
+        apart = None if held_out else []
+    counts = Counter(classes_in(of_training, config.task))
+    return labels_of(config, counts, None if apart is None else Counter(classes_in(apart, config.task)), exact=exact)
+
+
+def _all_targets(sources: Sequence[_Source]) -> list[str]:
+    return [target for source in sources for part in source.targets for target in part.to_pylist()]
 
 
 def _unit(counter: TokenCounter | None, looked: Any, chats: bool) -> str:
@@ -163,14 +198,14 @@ def _read(
 ) -> _Source:
     result = _Source()
     try:
-        files = find_files(source, key, folder, task=config.task)
+        files = find_files(source, key, folder, task=config.row_kind)
     except UsageError as error:
         findings.extend(error.findings)
         return result
     result.files = files
     letters = LetterCheck()
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
-    for rows in read_rows(files, result.tally, config.task, limit=limit):
+    for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
             result.lengths.append(letters.add(rows).lengths + SPECIAL_TOKENS)
         else:
@@ -183,6 +218,8 @@ def _read(
 def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
     sampled = result.tally.sampled
     texts = rows.texts
+    if config.task == "token-classification":
+        texts = pa.array([words_of(words) for words in texts.to_pylist()], pa.large_string())
     if is_chat:
         said = [contents_of(chat) for chat in texts.to_pylist()]
         texts = pa.array(said, pa.large_string())
@@ -193,11 +230,14 @@ def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, resu
     result.text_bytes += _bytes(rows.texts)
     if rows.targets is not None:
         result.text_bytes += _bytes(rows.targets)
-        targets = counter.count(rows.targets, special=config.task == "seq2seq", sampled=sampled)
-        if config.task == "seq2seq":
-            result.target_lengths.append(targets)
+        if config.task in CLASSIFIES:
+            result.targets.append(rows.targets)
         else:
-            lengths = lengths + targets
+            targets = counter.count(rows.targets, special=config.task == "seq2seq", sampled=sampled)
+            if config.task == "seq2seq":
+                result.target_lengths.append(targets)
+            else:
+                lengths = lengths + targets
     if config.task == "causal-lm" and counter.unit == "tokens":
         # The end of the text, which tokenizers of causal models leave out.
         lengths = lengths + 1
@@ -210,7 +250,7 @@ def _bytes(texts: pa.Array) -> int:
 
 def _bytes_in_memory(config: RunConfig, sources: Sequence[_Source], lengths: np.ndarray) -> int:
     """Host memory of all rows in one process: proteins are cut to the sequence length, texts are kept whole."""
-    if config.task == "masked-lm":
+    if config.row_kind == "proteins":
         rows = sum(source.tally.rows for source in sources)
         kept = np.minimum(lengths, config.batch.sequence_length)
         return int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW))
@@ -229,7 +269,7 @@ def _bytes_streamed(config: RunConfig, sources: Sequence[_Source], texts: int, h
 
 
 def _mean_text_bytes(config: RunConfig, source: _Source) -> float:
-    if config.task != "masked-lm":
+    if config.row_kind != "proteins":
         return source.mean_bytes()
     return float(np.concatenate(source.lengths).mean()) if source.lengths else 0.0
 
@@ -275,8 +315,15 @@ class Glance:
     """Position of the column to answer with; None where rows have none, or it is not known."""
     has_target: bool = False
     """Whether the rows are to have a target."""
+    kind: RowKind = "causal-lm"
     parts: Mapping[int, str] = field(default_factory=dict)
     """Of chats: position of a column -> what it holds of them ("chat", "answer", "context", "system")."""
+
+    def can_take(self, position: int, *, target: bool = False) -> bool:
+        """Whether the column can be learnt from, or as `target` be answered with."""
+        if target and self.kind == "sequence-classification":
+            return self.columns[position].may_hold("classes")
+        return self.columns[position].may_hold("lists" if self.kind == "token-classification" else "texts")
 
     def setting_of(self, position: int) -> str:
         """How text_column or target_column names a column: by its name, by its position where the name may mean another."""
@@ -295,14 +342,15 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
         return None
     key, source = all_sources(config)[0][0]
     try:
-        found = find_files(source, key, folder or Path.cwd(), task=config.task, ask=False)
+        found = find_files(source, key, folder or Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
         reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
         rows = _first_rows(reader)
     except (TrainwizError, OSError, IndexError):
         return None
-    text, target, parts = _mapped(reader.columns, source, config.task)
-    return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, config.task), parts)
+    text, target, parts = _mapped(reader.columns, source, config.row_kind)
+    kind = config.row_kind
+    return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, kind), kind, parts)
 
 
 def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
@@ -327,7 +375,9 @@ def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
     return ()
 
 
-def _mapped(columns: Sequence[Column], source: DataSource, task: Task) -> tuple[int | None, int | None, dict[int, str]]:
+def _mapped(
+    columns: Sequence[Column], source: DataSource, task: RowKind
+) -> tuple[int | None, int | None, dict[int, str]]:
     """Positions of the text and the target column where they can be found, and what each column holds of a chat."""
     wants_target = has_target(source, task)
     try:

@@ -1,4 +1,4 @@
-"""CSV, TSV, JSON arrays and FASTA files, plain or gzip."""
+"""CSV, TSV, JSON arrays, FASTA and CoNLL files, plain or gzip."""
 
 from __future__ import annotations
 
@@ -276,3 +276,31 @@ class FastaReader(TextFileReader):
                 parts.append(line.strip())
         if header is not None:
             yield start, header, "".join(parts)
+
+
+# CoNLL files, plain or gzip: a word and its tags on a line, an empty line after each sentence.
+
+
+class ConllReader(TextFileReader):
+    """Sentences with the columns `tokens` (the first of a line) and `tags` (the last), as JSON lists; a position is the
+    line of a sentence's first word."""
+
+    can_jump = False
+    columns = (Column("tokens", is_text=False, type_name="list", is_list=True),
+               Column("tags", is_text=False, type_name="list", is_list=True))  # fmt: skip
+
+    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+        start, words = 0, list[tuple[str, str]]()
+        for number, line in chain(lines, [(0, "")]):
+            # A tab keeps blanks inside a word.
+            cells = [cell.strip() for cell in line.strip().split("\t")] if "\t" in line else line.split()
+            if cells and cells[0] != "-DOCSTART-" and not (line.startswith("# ") and "\t" not in line):
+                if len(cells) < 2:
+                    problem = tr("the line has one word and no tag; a word, its tag, and nothing else is expected.")
+                    raise self.broken_at(number, problem)
+                start = start if words else number
+                words.append((cells[0], cells[-1]))
+            elif not cells and words:
+                sides = [json.dumps(side, ensure_ascii=False) for side in zip(*words, strict=True)]
+                yield start, [sides[index] for index in wanted]
+                words = []

@@ -320,6 +320,8 @@ class JsonLinesReader(TextFileReader):
             value = value[part]
         if column.is_list and isinstance(value, list):
             return json.dumps(value, ensure_ascii=False)
+        if name in self.labels and isinstance(value, int | float):
+            return json.dumps(value)
         if value is not None and not isinstance(value, str):
             problem = tr("{name} holds {kind}, not text.", name=repr(name), kind=kind_name(value))
             raise self.broken_at(number, problem)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.chats import last_answer
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.lengths import held_out_count, split_rows, trains_on_chats
@@ -55,7 +55,7 @@ class TextRows:
         """Whether the rows are read piece by piece: they are streamed, and more than one window."""
         return self.windows is not None and self.windows.several
 
-    def lengths_of(self, task: Task, rows: np.ndarray) -> np.ndarray:
+    def lengths_of(self, task: RowKind, rows: np.ndarray) -> np.ndarray:
         """(n,) int64: UTF-8 bytes of each of `rows`, for arranging them by length. An encoder-decoder pads
         both sides, and the longer one counts."""
         lengths = self.texts.lengths
@@ -99,7 +99,7 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
     findings = target_findings(config)
     for key, source in (*train, *held):
         try:
-            found.append(find_files(source, key, folder, task=config.task, fetch=True))
+            found.append(find_files(source, key, folder, task=config.row_kind, fetch=True))
         except UsageError as error:
             findings.extend(error.findings)
     if findings:
@@ -111,7 +111,7 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
 
     def keep(files: SourceFiles, kept: KeptRows) -> None:
         for writer, side in zip(writers, kept.sides, strict=False):
-            writer.add(pc.utf8_slice_codeunits(side, 0, letters) if config.task == "masked-lm" else side)
+            writer.add(pc.utf8_slice_codeunits(side, 0, letters) if config.row_kind == "proteins" else side)
 
     training = _read(config, found, len(train), keep)
     texts, *targets = (writer.finish() for writer in writers)
@@ -120,7 +120,7 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
 
 
 def _has_targets(config: RunConfig, found: list[SourceFiles]) -> bool:
-    return any(has_target(files.source, config.task) for files in found)
+    return any(has_target(files.source, config.row_kind) for files in found)
 
 
 def _split(config: RunConfig, training: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,8 +139,8 @@ def _read(
     rows = rows_that_train = 0
     for number, files in enumerate(found):
         tally, letters = SourceTally(), LetterCheck()
-        for kept in read_rows(files, tally, config.task, placed=bool(config.data.streaming)):
-            if config.task == "masked-lm":
+        for kept in read_rows(files, tally, config.row_kind, placed=bool(config.data.streaming)):
+            if config.row_kind == "proteins":
                 letters.add(kept)
             keep(files, kept)
             rows += len(kept.texts)
@@ -177,7 +177,7 @@ def _may_be_copied(path: Path, kind: str | None) -> bool:
 class IndexWriter:
     """Takes the kept rows in order and writes an index folder."""
 
-    def __init__(self, folder: Path, task: Task, *, targets: bool) -> None:
+    def __init__(self, folder: Path, task: RowKind, *, targets: bool) -> None:
         """`folder` exists and is empty. Raises OSError, as all methods do when the disk is full."""
         self.rows = 0
         self._folder = folder
@@ -282,7 +282,7 @@ def _clear(folder: Path) -> None:
 def _build(config: RunConfig, found: list[SourceFiles], training: int, place: Path) -> None:
     part = place.with_name(f"{place.name}.{os.getpid()}.part")
     part.mkdir()
-    writer = IndexWriter(part, config.task, targets=_has_targets(config, found))
+    writer = IndexWriter(part, config.row_kind, targets=_has_targets(config, found))
     try:
         writer.finish(_read(config, found, training, writer.add))
         if not place.is_dir():
@@ -302,5 +302,5 @@ def _digest(config: RunConfig, found: list[SourceFiles], training: int) -> str:
         }
         for files in found
     ]
-    whole = json.dumps([VERSION, config.task, training, described], sort_keys=True)
+    whole = json.dumps([VERSION, config.row_kind, training, described], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]

@@ -360,20 +360,22 @@ def _plain_layers(config: Mapping[str, Any], layers: int) -> int:
 # The classifier that sequence classification puts in place of the vocabulary projection.
 
 
-def classifying(architecture: Architecture, config: Mapping[str, Any]) -> Architecture:
-    """The same model with one prediction of `num_labels` for each sequence. Encoders have a dense layer before it."""
+def classifying(architecture: Architecture, config: Mapping[str, Any], *, pooled: bool) -> Architecture:
+    """The same model with a prediction of `num_labels` for each sequence (pooled), before which encoders have a dense
+    layer, or for each token."""
     named = config.get("id2label")
     labels = number(config, "num_labels", default=len(named) if isinstance(named, Mapping) and named else 2)
     hidden = architecture.hidden
     decoder = architecture.kind == "decoder"
-    dense = 0 if decoder else hidden * hidden
+    # ModernBERT has it before every head.
+    dense = hidden if not decoder and (pooled or architecture.model_type == "modernbert") else 0
     return replace(
         architecture,
         vocabulary=labels,
-        head_linear_parameters=dense + labels * hidden,
-        head_other_parameters=0 if decoder else hidden + labels,
+        head_linear_parameters=(dense + labels) * hidden,
+        head_other_parameters=0 if decoder and pooled else dense + labels,
         tied=False,
         transform_head=False,
-        pooled=True,
+        pooled=pooled,
         embedding_width=None,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.estimate.architecture import HEADS, Architecture, Block, MissingKeyError, classifying, number
 from trainwiz.core.estimate.decoders import ACTIVATIONS, FAMILIES, Traits, first_of, read_decoder, read_falcon
 from trainwiz.core.estimate.encoders import (
@@ -237,7 +238,7 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
     """(architecture, "") or (None, the reason in one sentence). Never raises for a bad config.
 
     A model type without a reader of its own is read by common keys: `approximate` is set then. With
-    `task` "sequence-classification" the head is a classifier.
+    `task` of classification the head is a classifier.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -245,8 +246,8 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
     reader = _READERS.get(model_type, read_generic)
     try:
         architecture = reader(config)
-        if task == "sequence-classification":
-            architecture = classifying(architecture, config)
+        if task in CLASSIFIES:
+            architecture = classifying(architecture, config, pooled=task == "sequence-classification")
     except MissingKeyError as missing:
         if model_type not in _READERS:
             return None, tr(

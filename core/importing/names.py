@@ -237,8 +237,8 @@ _SAME: Mapping[str, str] = {
     "validation_file": "eval_file eval_data_file eval_data_path validation_data valid_file eval_dataset dev_file "
     "eval_file_path test_datasets",
     "max_train_samples": "max_samples",
-    "text_column": "dataset_text_field text_column_name prompt_column source_column",
-    "target_column": "summary_column response_column label_column",
+    "text_column": "dataset_text_field text_column_name text_column_names prompt_column source_column",
+    "target_column": "summary_column response_column label_column label_column_name",
     "max_seq_length": "max_length max_source_length block_size model_max_length cutoff_len seq_len seq_length "
     "max_seq_len sequence_length context_length sequence_len max_sequence_length",
     "max_target_length": "target_length max_target_len",
@@ -337,19 +337,21 @@ TASKS: Mapping[str, Task] = {
     "SFTTrainer": "causal-lm", "CAUSAL_LM": "causal-lm", "SEQ_2_SEQ_LM": "seq2seq", "SEQ_CLS": "sequence-classification",
     "run_clm": "causal-lm", "run_mlm": "masked-lm", "run_mlm_wwm": "masked-lm", "run_summarization": "seq2seq",
     "run_translation": "seq2seq", "run_seq2seq": "seq2seq", "run_glue": "sequence-classification",
-    "run_classification": "sequence-classification", "run_sft": "causal-lm", "sft": "causal-lm",
+    "run_classification": "sequence-classification", "run_ner": "token-classification", "TOKEN_CLS": "token-classification",
+    "DataCollatorForTokenClassification": "token-classification", "run_sft": "causal-lm", "sft": "causal-lm",
 }  # fmt: skip
 """Classes of transformers and TRL, task types of peft, and scripts of their examples without ".py" and _no_trainer."""
 TASK_OF_ENDING: Mapping[str, Task] = {
     "ForSeq2SeqLM": "seq2seq", "ForConditionalGeneration": "seq2seq", "ForMaskedLM": "masked-lm",
     "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "ForSequenceClassification": "sequence-classification",
+    "ForTokenClassification": "token-classification",
 }  # fmt: skip
 """Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
 IMAGES = mark("a model of images")
 SPEECH = mark("a model of speech")
 REWARD = mark("a reward model")
 OTHER_TRAININGS: Mapping[str, str] = {
-    "ForTokenClassification": mark("a classifier of tokens"), "ForQuestionAnswering": mark("a model that marks answers"),
+    "ForQuestionAnswering": mark("a model that marks answers"),
     "ForMultipleChoice": mark("a model that chooses answers"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
     **dict.fromkeys(("ForImageClassification", "ForObjectDetection", "ForVision2Seq", "ForImageTextToText"), IMAGES),
     **dict.fromkeys(("ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification"), SPEECH),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.catalog.model_config import TRIED
+from trainwiz.core.config.values import WRITE_TEXT
 from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
@@ -89,7 +90,7 @@ WORKERS_SHARE = 0.25
 
 
 def data_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (chat_findings, _rows, _unused, _cut, _grouped, packing_findings, _workers):
+    for judge in (chat_findings, _labels, _rows, _unused, _cut, _grouped, packing_findings, _workers):
         yield from judge(plan)
 
 
@@ -113,9 +114,26 @@ def _rows(plan: Plan) -> Iterator[Finding]:
     yield plan.warning("batch_larger_than_data", "batch", message, (words, changes))
 
 
+def _labels(plan: Plan) -> Iterator[Finding]:
+    """The classes that were found, with their counts, and what is wrong with them."""
+    if plan.data is None or plan.data.labels is None:
+        return
+    # With pyarrow, which has read the data by now.
+    from trainwiz.core.data.labels import label_problems, shown_counts
+
+    labels = plan.data.labels
+    words = mark("{n} classes, of which rows train: {counts}.")
+    if plan.config.task == "token-classification":
+        words = mark("{n} tags, of which words train: {counts}.")
+    message = tr(words, n=len(labels.names), counts=shown_counts(labels))
+    yield plan.note("classes_found", "data.sources.0.target_column", message)
+    for code, severity, where, problem, ways in label_problems(labels, plan.config):
+        yield plan.finding(code, severity, where, problem, *ways)
+
+
 def _unused(plan: Plan) -> Iterator[Finding]:
     """A part of the prompt that the model would never see."""
-    if plan.data is None or plan.config.task == "masked-lm":
+    if plan.data is None or plan.config.task not in WRITE_TEXT:
         return
     # With pyarrow, which has read the data by now.
     from trainwiz.core.data.columns import CONVERT, PARTS_OF_A_CHAT, unused_prompt_columns

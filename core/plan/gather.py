@@ -32,6 +32,7 @@ from trainwiz.core.plan.tasks import (
     subject_findings,
     task_is_known,
     unnamed_data,
+    with_architecture,
     with_init,
     with_run_name,
     with_task_of,
@@ -276,10 +277,11 @@ def gather_config(
 
     config, of_adapter = with_adapter(build_config(profile, request.overrides, request.name))
     model, findings = resolve_model(config.model, online=True)
-    config = with_run_name(with_init(with_task_of(config, model), model), profile)
+    config = with_run_name(with_init(with_task_of(with_architecture(config, model), model), model), profile)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
         model, findings = resolve_model(moded.model, online=True)
+        moded = with_architecture(moded, model)
     findings = (*findings, *of_adapter, *subject_findings(moded, model))
     from trainwiz.core.data.prompts import prompt_findings
 

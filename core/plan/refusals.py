@@ -9,6 +9,7 @@ from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
+from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT
 from trainwiz.core.data.lengths import longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
@@ -28,7 +29,6 @@ from trainwiz.core.plan.engine import (
 )
 from trainwiz.core.plan.quantized import base_findings, base_refusals
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
-from trainwiz.core.plan.tasks import PLANNED_ONLY
 from trainwiz.core.plan.words import aside, counted, gib
 from trainwiz.core.text import plain_text
 
@@ -60,17 +60,10 @@ def refusals(plan: Plan) -> Iterator[Finding]:
 def _scope(plan: Plan) -> Iterator[Refusal]:
     config, devices, work, names = plan.config, plan.devices, plan.work, plan.config.engine.gpus or []
     message = tr(
-        "This version trains all weights of masked-LM models; {method} adapters it does not.", method=config.peft.method
+        "This version trains all weights of ESM-2 models; {method} adapters it does not.", method=config.peft.method
     )
-    adapts = config.peft.method != "none" and config.task == "masked-lm" and (work or plan.unknown_architecture)
+    adapts = config.peft.method != "none" and config.row_kind == "proteins" and (work or plan.unknown_architecture)
     yield adapts, "peft_not_supported", "peft.method", message, ((tr("train all weights"), {"peft.method": "none"}),)
-    message = tr(
-        "{task} is planned, not trained: this version trains masked, causal and sequence-to-sequence language models.",
-        task=config.task,
-    )
-    own = plan.spec.task if plan.spec is not None else config.task
-    other = () if own in PLANNED_ONLY else ((tr("train it for {own}", own=own), {"task": own}),)
-    yield config.task in PLANNED_ONLY, "task_not_trained", "task", message, other
     key = "training.loss_chunk"
     sliced = slicing_problem(work.architecture.model_type) if work is not None and config.training.loss_chunk else None
     yield sliced, "loss_not_sliceable", key, sliced or "", ((tr("compute the loss at once"), {key: None}),)
@@ -177,10 +170,11 @@ LEAST_PASSES = 10
 
 def _task(plan: Plan) -> Iterator[Refusal]:
     config, work, name = plan.config, plan.work, plan.config.model.name
-    kind = (config.model.architecture or {}).get("model_type")
-    message = tr("This version trains masked-lm on ESM-2 models, and {name} is a {kind} model.", name=name, kind=kind)
-    strange = config.task == "masked-lm" and kind not in (None, "esm")
-    yield strange, "model_not_supported", "model.name", message, ((tr("take an ESM-2"), {"model.name": "esm2-8m"}),)
+    message = tr(
+        "{name} has an encoder and a decoder; {task} trains models that have one of them.", name=name, task=config.task
+    )
+    both = work is not None and work.architecture.kind == "encoder-decoder" and config.task in CLASSIFIES
+    yield both, "model_not_supported", "model.name", message, ()
     if work is not None and config.peft.method == "lora":
         # peft says nothing as long as it finds another.
         missing = unknown_targets(work.architecture, config.peft.targets)
@@ -226,11 +220,11 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
 
 def _generation(plan: Plan) -> Iterator[Refusal]:
     config, key, code = plan.config, "evaluation.generate", "nothing_to_generate"
-    off, masked = (tr("do not generate"), {key: False}), config.task == "masked-lm"
-    message = tr("evaluation.generate is for tasks that write text; a masked language model writes none.")
-    yield config.evaluation.generate and masked, code, key, message, (off,)
+    off, silent = (tr("do not generate"), {key: False}), config.task not in WRITE_TEXT
+    message = tr("evaluation.generate is for tasks that write text; {task} writes none.", task=config.task)
+    yield config.evaluation.generate and silent, code, key, message, (off,)
     message = tr("evaluation.generate compares with a target or an answer, and the rows of this run have none.")
-    yield config.evaluation.generate and not (masked or _has_targets(config)), code, key, message, (off,)
+    yield config.evaluation.generate and not (silent or _has_targets(config)), code, key, message, (off,)
 
 
 def _best(plan: Plan) -> Iterator[Refusal]:

@@ -391,4 +391,5 @@ def _data_json(data: DataSummary) -> dict[str, Any]:
         "mean_length": sum(data.lengths) / len(data.lengths) if data.lengths else None,
         "longest": max(data.lengths, default=None),
         "columns": list(data.columns),
+        "labels": None if data.labels is None else data.labels.to_json(),
     }

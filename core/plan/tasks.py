@@ -13,7 +13,8 @@ from trainwiz.core.catalog.models import default_init, load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
-from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF_TASK, file_endings
+from trainwiz.core.config.values import CLASSIFIES
+from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenizer_folder, trains_on_chats
 from trainwiz.core.data.prompts import HELD_OUT, NO_PROMPTS
 from trainwiz.core.errors import Finding, Remedy
@@ -28,13 +29,17 @@ from trainwiz.core.profile.profile import Profile, changed_causes
 SOURCES = "data.sources"
 LONGEST_PART = 36
 """Letters of the model's or the data's name in that of a run."""
-PLANNED_ONLY = frozenset({"sequence-classification"})
-"""Tasks that this version plans and does not train."""
+
+
+def with_architecture(config: RunConfig, model: ModelSpec | None) -> RunConfig:
+    """`config` that knows its model: how rows are read depends on it."""
+    architecture = None if model is None else dict(model.architecture)
+    return config.model_copy(update={"model": config.model.model_copy(update={"architecture": architecture})})
 
 
 def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
-    """`config` with the task that the model is made for, unless the user named another."""
-    if model is None or model.task == config.task or config.origin("task").origin == "you":
+    """`config` with the task that the model is made for, unless another was chosen."""
+    if model is None or model.task == config.task or config.task_is_chosen:
         return config
     return config.with_values({"task": model.task}, "solved", {"task": tr("what {name} is made for", name=model.name)})
 
@@ -42,9 +47,9 @@ def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
 def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`follow_task`, and where the data are a sample that nobody asked for, the sample of the task."""
     changed = follow_task(config, model)
-    of_the_task = set(SAMPLES_OF_TASK.get(changed.task, ())) >= {source.name for source in changed.data.sources}
+    of_the_task = set(SAMPLES_OF[changed.row_kind]) >= {source.name for source in changed.data.sources}
     samples = all(source.name in SAMPLES for source in changed.data.sources) and not _data_is_chosen(changed, "you")
-    if of_the_task or changed.task in PLANNED_ONLY or not samples:
+    if of_the_task or not samples:
         return changed
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},
@@ -89,7 +94,7 @@ def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Fin
         )
         remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
         yield Finding("folder_of_same_name", "warning", "model.name", message, (remedy,))
-    if model is not None and model.task != config.task and config.task not in PLANNED_ONLY:
+    if model is not None and model.task != config.task and config.task not in CLASSIFIES:
         # The head and the inputs of a model are those of its own task.
         message = tr(
             "{name} is a model for {task}; it cannot be trained for {config_task}.",
@@ -208,6 +213,11 @@ def resolve_task(plan: Plan) -> None:
                 "peft.rank", plan.get("peft.rank"), tr("with every layer adapted a higher one gains little (QLoRA)")
             )
         plan.resolve("peft.alpha", 2.0 * int(plan.get("peft.rank")), tr("twice the rank"))
+        if plan.get("task") in CLASSIFIES and "peft.merge" not in plan.config.origins:
+            why = tr(
+                "its head is new and trained whole; merged, the model loads without its base and names its classes"
+            )
+            plan.put("peft.merge", True, why)
     if plan.get("evaluation.generate"):
         half, whole = tr("half of a sequence: the prompt has the rest"), tr("as long as the longest target")
         plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)

@@ -12,6 +12,7 @@ from trainwiz.core.catalog.models import known_model, resolve_model
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import Profile
@@ -90,7 +91,7 @@ def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
     for found in findings:
         if found.where.startswith("model.architecture_overrides"):
             yield _placed(file, found)
-    if config.task != model.task:
+    if config.task != model.task and config.task not in CLASSIFIES:
         message = tr(
             "`task: {task}` is not what {name} is made for ({model_task}).",
             task=config.task,

@@ -317,6 +317,7 @@ RESULTS: tuple[tuple[str, str], ...] = (
     ("last_loss", mark("last loss")),
     ("eval_loss", mark("evaluation loss")),
     ("eval_perplexity", mark("perplexity")),
+    ("eval_f1", "F1"),
     ("eval_bleu", "BLEU"),
     ("duration_s", mark("seconds")),
     ("engine", mark("engine")),

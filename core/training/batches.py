@@ -46,20 +46,39 @@ def mask_sequence(
     amino acid and 10 % stay (Devlin et al. 2018, section 3.1; the same shares in ESM-2). At least
     one letter is chosen, so that no batch is without a label.
     """
-    length = len(letters)
+    tokens = np.concatenate([[CLS], letters, [EOS]]).astype(np.int64)
+    inside = np.arange(1, len(letters) + 1)
+    return mask_tokens(tokens, inside, inside, probability, generator, MASK, (FIRST_RESIDUE, LAST_RESIDUE + 1))
+
+
+def mask_tokens(
+    tokens: np.ndarray,
+    places: np.ndarray,
+    firsts: np.ndarray,
+    probability: float,
+    generator: np.random.Generator,
+    mask: int,
+    others: tuple[int, int],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Input tokens and labels (n,) int64 of a row of `tokens` (n,), masked by the shares of `mask_sequence`.
+
+    `places` (m,) are those that may be chosen; a place is chosen with that of `firsts` (m,), the first one of its word.
+    `others`: tokens from the first to before the second stand for chosen ones at random.
+    """
+    length = len(places)
     draws = generator.random((2, length))
-    replacement = generator.integers(FIRST_RESIDUE, LAST_RESIDUE + 1, size=length)
-    chosen = draws[0] < probability
-    if not chosen.any():
-        chosen[int(draws[0].argmin())] = True
-    tokens = np.empty(length + 2, dtype=np.int64)
-    labels = np.full(length + 2, IGNORED, dtype=np.int64)
-    tokens[0], tokens[-1] = CLS, EOS
-    labels[1:-1][chosen] = letters[chosen]
+    replacement = generator.integers(*others, size=length)
+    drawn = draws[0][np.searchsorted(places, firsts)]
+    chosen = drawn < probability
+    if length and not chosen.any():
+        chosen = drawn == drawn.min()
+    inputs, labels = tokens.copy(), np.full(len(tokens), IGNORED, dtype=np.int64)
+    own = tokens[places]
+    labels[places[chosen]] = own[chosen]
     hidden = chosen & (draws[1] < MASK_SHARE)
     swapped = chosen & (draws[1] >= MASK_SHARE) & (draws[1] < MASK_SHARE + RANDOM_SHARE)
-    tokens[1:-1] = np.where(hidden, MASK, np.where(swapped, replacement, letters))
-    return tokens, labels
+    inputs[places] = np.where(hidden, mask, np.where(swapped, replacement, own))
+    return inputs, labels
 
 
 # In which order rows are seen. A sampler hands out (epoch, row) pairs, so that a row knows its epoch.
@@ -239,6 +258,8 @@ class PaddedBatch:
         """As the run wants it."""
         limit = config.batch.sequence_length
         target_limit = (config.batch.target_length or limit) if config.task == "seq2seq" else limit
+        if config.task == "sequence-classification":
+            target_limit = 1
         return cls(padding, config.data.pad_to_multiple_of or 1, limit, target_limit)
 
     def __call__(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:

@@ -18,7 +18,7 @@ from trainwiz.core.training.events import Moment, RunCallback
 from transformers import TrainerState
 
 if TYPE_CHECKING:
-    pass
+    from trainwiz.core.training.classes import Scores
 
 
 # The loss: a mean over all labelled tokens of one optimizer step, over every process, or of the means of its micro-batches.
@@ -50,17 +50,20 @@ class StepLoss:
         chunk: int | None,
         positions: Positions = labelled_positions,
         mean: LossMean = "tokens",
+        weights: torch.Tensor | None = None,
     ) -> None:
+        """`weights` (classes,) float32: how much each counts; the mean is over their number, not over their weights."""
         self.smoothing = smoothing
         self.chunk = chunk
         self.positions = positions
         self.mean = mean
+        self.weights = weights
 
     @classmethod
-    def of(cls, config: RunConfig) -> StepLoss:
+    def of(cls, config: RunConfig, weights: torch.Tensor | None = None) -> StepLoss:
         """As the run asks for; a file from before there was a choice of the mean has token means."""
         training = config.training
-        return cls(training.label_smoothing, training.loss_chunk, mean=training.loss_mean or "tokens")
+        return cls(training.label_smoothing, training.loss_chunk, mean=training.loss_mean or "tokens", weights=weights)
 
     def keywords(self, labels: torch.Tensor) -> dict[str, Any]:
         """Keyword arguments of the model beside the batch."""
@@ -89,8 +92,9 @@ class StepLoss:
         if 2 * len(positions) <= len(rows):
             rows, targets = rows[positions], targets[positions]
         # Most are labelled: a copy of those that are would cost more than the ones that are not.
+        weights = None if self.weights is None else self.weights.to(rows.device)
         return cross_entropy(
-            rows.float(), targets, reduction="sum", label_smoothing=self.smoothing, ignore_index=IGNORED
+            rows.float(), targets, weights, reduction="sum", label_smoothing=self.smoothing, ignore_index=IGNORED
         )
 
 
@@ -159,10 +163,13 @@ def batch_sums(
     labels: torch.Tensor,
     mask_token: int,
     positions: Positions = labelled_positions,
+    scores: Scores | None = None,
 ) -> torch.Tensor:
-    """`token_sums` of one batch, read inside the model's forward pass (see core.training.chunked_logits)."""
+    """`token_sums` of one batch, or those of `scores`, read inside the model's forward pass (see core.training.chunked_logits)."""
 
     def reader(logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
+        if scores is not None and isinstance(logits, torch.Tensor):
+            return scores.sums(logits, labels)
         return token_sums(inputs["input_ids"], logits, labels, mask_token, positions)
 
     sums: torch.Tensor = model(**inputs, **{READER: reader}).loss

@@ -32,6 +32,7 @@ from transformers import PreTrainedTokenizerBase
 
 ROWS_THAT_TRAIN, ROWS_HELD_OUT = mark("rows that train"), mark("rows held out")
 ORDER = mark("how the rows are shuffled")
+CLASSES = mark("classes in the order of their numbers")
 VOCABULARY = mark("vocabulary and rules of the tokenizer")
 TEMPLATE = mark("chat template")
 PROBE_TEXT = "The Quick brown fox (42%) naïve ﬁ café 你好，世界 МИР \t MKTAYIAKQRQISFVK\n"
@@ -76,6 +77,8 @@ class IdentityCheck:
             },
             "tokenizer": {VOCABULARY: tokenizer_digest(parts.tokenizer)},
         }
+        if parts.labels is not None:
+            loaded["data"][CLASSES] = ", ".join(parts.labels.names)
         if parts.template:
             # Of the text itself: a file may be changed under its name, and TRL's marks come and go with TRL.
             loaded["tokenizer"][TEMPLATE] = hashlib.blake2b(parts.template.encode(), digest_size=16).hexdigest()

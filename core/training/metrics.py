@@ -310,7 +310,13 @@ def _shown(line: dict[str, Any], max_steps: int) -> str:
         rate = line["real_tokens_per_s"]
         speed = f"  {rate:,.0f} real tokens/s" if rate else ""
         return f"{place}  loss {line['loss']:.4f}  learning rate {line['learning_rate']:.3g}{speed}"
-    shown = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "BLEU": "eval_bleu"}
+    shown = {
+        "loss": "eval_loss",
+        "perplexity": "eval_perplexity",
+        "accuracy": "eval_accuracy",
+        "F1": "eval_f1",
+        "BLEU": "eval_bleu",
+    }
     values = ((word, line.get(name)) for word, name in shown.items())
     measured = ", ".join(f"{word} {value:.4f}" for word, value in values if isinstance(value, float))
     return f"{place}  evaluation" + (f": {measured}" if measured else "")

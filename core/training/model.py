@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from peft import PeftModel
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.files import at_home
@@ -67,41 +69,46 @@ def encoder_decoder(batch: dict[str, Any], model: Any) -> dict[str, Any]:
 
 
 def build_model(
-    config: RunConfig, checkpoint: Path | None, folder: Path, tokenizer: PreTrainedTokenizerBase | None
+    config: RunConfig,
+    checkpoint: Path | None,
+    folder: Path,
+    tokenizer: PreTrainedTokenizerBase | None,
+    head: Mapping[str, Any] = MappingProxyType({}),
 ) -> PreTrainedModel:
     """The model of any task, ready for the Trainer: a PreTrainedModel, or peft's wrapper around one.
 
     `folder` is the run folder; relative paths are from it. A model from scratch takes its special
-    tokens from `tokenizer`. A resumed run builds all of it from the checkpoint, for the Trainer's
+    tokens from `tokenizer`. `head`: keys of the model's config that its data decide. A resumed run builds all of it from the checkpoint, for the Trainer's
     own loading loses tensors in silence: `save_pretrained` renames ESM's LayerNorms to gamma and
     beta, which `from_pretrained` alone renames back (transformers 5.23).
 
     Weights are float32 except with bf16-true and under adapters. Raises UsageError.
     """
     if config.peft.method != "none":
-        if config.task == "masked-lm":
-            raise usage_error(
-                "peft_not_supported", "peft.method", tr("masked-LM training has no adapters; set peft.method: none.")
-            )
-        base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer))
+        if config.row_kind == "proteins":
+            message = tr("Training of ESM-2 has no adapters; set peft.method: none.")
+            raise usage_error("peft_not_supported", "peft.method", message)
+        base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer, head), head)
         _check(base, tokenizer)
         begun = None if config.peft.adapter is None else folder / at_home(Path(config.peft.adapter))
         return with_adapters(base, config, checkpoint or begun)
     if checkpoint is not None:
-        model = load_weights(str(checkpoint), config, tr("the checkpoint"), whole=True)
+        model = load_weights(str(checkpoint), config, tr("the checkpoint"), whole=True, head=head)
     else:
-        model = _base(config, folder, tokenizer)
+        model = _base(config, folder, tokenizer, head)
     _check(model, tokenizer)
     return model
 
 
-def random_model(config: RunConfig, device: torch.device) -> PreTrainedModel:
+def random_model(
+    config: RunConfig, device: torch.device, head: Mapping[str, Any] = MappingProxyType({})
+) -> PreTrainedModel:
     """The model that `build_model` makes, with random weights and nothing read or saved: for measuring. Raises UsageError.
 
     A large one is filled with random numbers on the `device`, where that is quick, unless it is there in fewer bits.
     """
     with nullcontext() if is_quantized(config) else device:
-        base = _from_scratch(config, None)
+        base = _from_scratch(config, None, head)
     if is_quantized(config):
         quantize(base, config, device)
     return base if config.peft.method == "none" else with_adapters(base, config, None)
@@ -117,24 +124,29 @@ def may_skip_weights(model: PreTrainedModel) -> bool:
     return architecture is None or architecture.kind == "encoder"
 
 
-def _base(config: RunConfig, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:
+def _base(
+    config: RunConfig, folder: Path, tokenizer: PreTrainedTokenizerBase | None, head: Mapping[str, Any]
+) -> PreTrainedModel:
     if config.model.init == "pretrained":
         name, quantized = name_of_weights(config, folder), is_quantized(config)
-        return load_weights(name, config, tr("the model"), quantized=quantized)
-    return _from_scratch(config, tokenizer)
+        return load_weights(name, config, tr("the model"), quantized=quantized, head=head)
+    return _from_scratch(config, tokenizer, head)
 
 
-def _from_scratch(config: RunConfig, tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedModel:
+def _from_scratch(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase | None, head: Mapping[str, Any]
+) -> PreTrainedModel:
     values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
     kind = values.pop("model_type", None)
     if kind is None:
         raise usage_error(
             "missing_model", "model.architecture", tr("run.yaml holds no model.architecture; plan the run again.")
         )
-    if config.task == "masked-lm":
+    if config.row_kind == "proteins":
         check_esm(str(kind), values)
     elif tokenizer is not None:
         values = with_token_ids(values, tokenizer)
+    values.update(head)
     try:
         architecture = AutoConfig.for_model(str(kind), **values)
         model: Any = MODEL_CLASSES[config.task].from_config(architecture, **loading_options(config))
@@ -178,7 +190,7 @@ def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig, fin
             partial = _partial(folder.final_model)
             # Adapters are added to weights in 16 bits: in fewer the sum would be rounded to them again.
             apart = forward_needs_all(model) or is_quantized(config) or final.checkpoint is not None
-            whole = _adapted_base(folder, config) if apart else model
+            whole = _adapted_base(folder, config, model.config) if apart else model
             merged(whole).save_pretrained(str(partial))
             if trainer.processing_class is not None:
                 trainer.processing_class.save_pretrained(str(partial))
@@ -188,13 +200,14 @@ def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig, fin
         print(f"model saved in {folder.final_model}{of}", flush=True)
 
 
-def _adapted_base(folder: RunFolder, config: RunConfig) -> Any:
+def _adapted_base(folder: RunFolder, config: RunConfig, trained: Any) -> Any:
     """Base and adapters read back from the disk, for one process: the live ones are shared out among all."""
     # from_pretrained would share the base out again, and wait for processes that are not here.
     unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]
     own = folder.base_model
     name = str(own) if (own / "config.json").is_file() else name_of_weights(config, folder.path)
-    base: Any = load_weights(name, config, tr("the base of the adapters"))
+    head = {"id2label": trained.id2label, "label2id": trained.label2id} if config.task in CLASSIFIES else {}
+    base: Any = load_weights(name, config, tr("the base of the adapters"), head=head)
     return PeftModel.from_pretrained(base, str(folder.adapter))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.lengths import StepShape, packs_rows
 from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE
 from trainwiz.core.errors import UsageError
@@ -22,11 +23,12 @@ from trainwiz.core.training.batches import (
     RowKey,
     length_order,
     mask_sequence,
+    mask_tokens,
     sample_generator,
 )
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder, random_model
-from trainwiz.core.training.tasks import RowDataset, TaskParts, load_task_rows
+from trainwiz.core.training.tasks import RowDataset, TaskParts, head_of, load_task_rows
 from trainwiz.core.training.tokens import TokenRow
 
 # SpreadSampler: of each step of the plan, a few micro-batches that stand for all of it.
@@ -80,6 +82,7 @@ class SpreadSampler(EpochSampler):
 # Generated rows, where those of the data cannot be read: never the tokens decide the pace.
 
 GENERATED_ROWS = 4096
+MASKED = 0.15
 Collate = Callable[[Sequence[TokenRow]], dict[str, Any]]
 
 
@@ -104,10 +107,15 @@ class GeneratedRows(RowDataset):
     def item(self, epoch: int, index: int) -> TokenRow:
         generator = sample_generator(self._seed, epoch, index)
         length = int(self._lengths[index])
-        if self._task == "masked-lm":
+        if self._task == "proteins":
             letters = generator.integers(FIRST_RESIDUE, LAST_RESIDUE + 1, size=max(1, length - 2))
-            return mask_sequence(letters, 0.15, generator)
+            return mask_sequence(letters, MASKED, generator)
         tokens = self._tokens(generator, length)
+        if self._task in CLASSIFIES:
+            return tokens, np.zeros(1 if self._task == "sequence-classification" else len(tokens), np.int64)
+        if self._task == "masked-lm":
+            places = np.arange(length)
+            return mask_tokens(tokens, places, places, MASKED, generator, int(tokens[0]), (1, self._vocabulary))
         if self._targets is None:
             return tokens, np.append(tokens[1:], self._tokens(generator, 1))
         return tokens, self._tokens(generator, int(self._targets[index]))
@@ -149,7 +157,7 @@ def _drawn(lengths: Sequence[int], longest: int, generator: np.random.Generator)
 
 # The parts of a probe: the run's model with random weights, its rows, its loss.
 
-INPUTS: dict[str, ModelInputs] = {"masked-lm": batch_alone, "causal-lm": decoder_only, "seq2seq": encoder_decoder}
+INPUTS: dict[str, ModelInputs] = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}
 
 
 def probe_parts(
@@ -158,17 +166,24 @@ def probe_parts(
     """Rows that cannot be read here are generated; `say` is told so. Raises UsageError for a model that cannot be built."""
     # ZeRO-3 shares a model out while it is made.
     on_device = device.type == "cuda" and not uses_deepspeed(config)
-    model = random_model(config, device if on_device else torch.device("cpu"))
     rows: RowDataset | None = None
-    padding = 0
+    inputs: ModelInputs | None = None
+    padding, head = 0, dict[str, Any]()
     if order.rows == "data":
         try:
             task = load_task_rows(config, folder)
-            rows, padding, lengths = task.train, task.padding, task.train_lengths
+            rows, padding, lengths, inputs, head = (
+                task.train,
+                task.padding,
+                task.train_lengths,
+                task.inputs,
+                head_of(task),
+            )
         except UsageError as error:
             say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
+    model = random_model(config, device if on_device else torch.device("cpu"), head)
     if rows is None:
-        generated = generated_rows(order, config.task, vocabulary_of(model), config.training.seed)
+        generated = generated_rows(order, config.row_kind, vocabulary_of(model), config.training.seed)
         rows, lengths = generated, lambda: generated.lengths
     # Arranged as in a step of the plan, which may have more micro-batches than one of the probe.
     planned = config.with_values({"batch.gradient_accumulation_steps": order.accumulation}, "solved")
@@ -185,7 +200,7 @@ def probe_parts(
         sampler=SpreadSampler(sampler, shape, config.batch.gradient_accumulation_steps or 1),
         loss=StepLoss.of(config),
         schedule=EvaluationSchedule.of(config, with_saves=False),
-        inputs=INPUTS[config.task],
+        inputs=inputs or INPUTS.get(config.task, batch_alone),
         counts_targets=config.task == "seq2seq",
         train_collate=PackedBatch() if packs_rows(config) else None,
     )

@@ -435,7 +435,7 @@ def run_probe(folder: Path) -> None:
     trainer = ProbeTrainer(args, parts, StepMeter())
     vocabulary = vocabulary_of(parts.model)
     trainer.longest = lambda rows: longest_batch(
-        order, config.task, vocabulary, rows, parts.train_collate or PaddedBatch(0)
+        order, config.row_kind, vocabulary, rows, parts.train_collate or PaddedBatch(0)
     )
     trainer.micro_batch = order.micro_batch
     trainer.halves = not order.in_turns

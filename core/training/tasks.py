@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.values import CLASSIFIES, RowKind
+from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
 from trainwiz.core.data.proteins import MASK, PAD, SPECIAL_TOKENS, ProteinStore
 from trainwiz.core.data.streamed import Windows
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.training.answers import Questions, questions_of
 from trainwiz.core.training.batches import (
@@ -28,17 +31,27 @@ from trainwiz.core.training.batches import (
     RowKey,
     length_order,
     mask_sequence,
+    mask_tokens,
     overfit_items,
     sample_generator,
 )
 from trainwiz.core.training.best import BestCheckpoints, Patience, best_checkpoints, measured_ranking
 from trainwiz.core.training.chats import ChatEncoder, set_template
+from trainwiz.core.training.classes import (
+    ClassEncoder,
+    Scores,
+    TagEncoder,
+    class_weights,
+    labels_of_rows,
+    scores_of,
+)
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.generation import Generator
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
     CausalEncoder,
+    MaskEncoder,
     PairEncoder,
     RowEncoder,
     TokenRow,
@@ -52,6 +65,8 @@ from trainwiz.core.training.weights import esm_tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Rows as the Trainer asks for them.
+
+Mask = tuple[int, tuple[int, int]]
 
 
 class RowDataset(Dataset[TokenRow]):
@@ -90,6 +105,28 @@ class MaskedProteins(RowDataset):
         row = int(self._rows[index])
         generator = sample_generator(self._seed, epoch, row)
         return mask_sequence(self._proteins.letters(row), self._probability, generator)
+
+
+class MaskedTexts(RowDataset):
+    """Some rows of text; as for proteins, the mask of a row depends on its number and the epoch."""
+
+    def __init__(
+        self, rows: TextRows, numbers: np.ndarray, encoder: MaskEncoder, config: RunConfig, mask: Mask
+    ) -> None:
+        """`mask`: the token that hides, and the tokens that may stand for another one."""
+        self._texts = rows.texts
+        self._numbers = numbers
+        self._encoder = encoder
+        self._probability, self._seed = config.training.mask_probability, config.training.seed
+        self._mask = mask
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def item(self, epoch: int, index: int) -> TokenRow:
+        row = int(self._numbers[index])
+        generator = sample_generator(self._seed, epoch, row)
+        return mask_tokens(*self._encoder.places(self._texts[row]), self._probability, generator, *self._mask)
 
 
 class TextDataset(RowDataset):
@@ -164,6 +201,10 @@ class TaskRows:
     """Tokens that end an answer beside the tokenizer's own."""
     template: str = ""
     """In which chats are written while training."""
+    mask_token: int = -1
+    """Token that hides a part of the input; -1 for a task that hides none."""
+    labels: Labels | None = None
+    """The classes of rows that are classified."""
     joined: bool = False
     """The items are no rows of the data but pieces of all of them, of one length."""
 
@@ -183,7 +224,9 @@ class TaskRows:
 def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     """Read the rows and get the tokenizer. Raises UsageError."""
     rows = load_text_rows(config, folder)
-    task_rows = (_proteins if config.task == "masked-lm" else _texts)(config, folder, rows)
+    kinds: dict[RowKind, Callable[..., TaskRows]] = {"proteins": _proteins, "masked-lm": _masked}
+    load = _classified if config.task in CLASSIFIES else kinds.get(config.row_kind, _texts)
+    task_rows = load(config, folder, rows)
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
         message = tr("{names} leaves no row to train on.", names=names)
@@ -204,7 +247,58 @@ def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         evaluation=held_out if len(held_out) else None,
         inputs=batch_alone,
         lengths=lambda numbers: proteins.lengths[numbers],
+        mask_token=MASK,
     )
+
+
+def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
+    """Masked language models on texts, each model with its own tokenizer."""
+    tokenizer = build_tokenizer(config, folder, rows)
+    length = config.batch.sequence_length
+    encoder = MaskEncoder(tokenizer, length, whole_words=config.training.whole_words)
+    mask = int(tokenizer.mask_token_id)
+    train, held_out = (
+        MaskedTexts(rows, numbers, encoder, config, (mask, (0, len(tokenizer))))
+        for numbers in (rows.train, rows.held_out)
+    )
+    return TaskRows(
+        rows=rows,
+        tokenizer=tokenizer,
+        padding=_padding(tokenizer),
+        train=train,
+        evaluation=held_out if len(held_out) else None,
+        inputs=batch_alone,
+        lengths=lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder),
+        mask_token=mask,
+    )
+
+
+def _classified(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
+    """Texts with a class each, or words with one each."""
+    labels = labels_of_rows(config, rows)
+    tokenizer = build_tokenizer(config, folder, rows)
+    kind: Any = ClassEncoder if config.task == "sequence-classification" else TagEncoder
+    encoder = kind(tokenizer, config.batch.sequence_length, labels)
+    train, held_out = (TextDataset(rows, numbers, encoder.row) for numbers in (rows.train, rows.held_out))
+    architecture, _ = read_architecture(config.model.architecture or {})
+    decodes = architecture is not None and architecture.kind == "decoder"
+    return TaskRows(
+        # What is compared is classes, not texts.
+        rows=replace(rows, targets=None),
+        tokenizer=tokenizer,
+        padding=_padding(tokenizer),
+        train=train,
+        evaluation=held_out if len(held_out) else None,
+        inputs=decoder_only if decodes else batch_alone,
+        lengths=lambda numbers: row_lengths(replace(rows, targets=None), numbers, config.row_kind, encoder),
+        labels=labels,
+    )
+
+
+def _padding(tokenizer: PreTrainedTokenizerBase) -> int:
+    padding = tokenizer.pad_token_id
+    assert isinstance(padding, int)
+    return padding
 
 
 def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
@@ -230,12 +324,10 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         else TextDataset(rows, numbers, encoder.row)
         for numbers in (rows.train, rows.held_out)
     )
-    padding = tokenizer.pad_token_id
-    assert isinstance(padding, int)
     return TaskRows(
         rows=rows,
         tokenizer=tokenizer,
-        padding=padding,
+        padding=_padding(tokenizer),
         train=train,
         evaluation=held_out if len(held_out) else None,
         inputs=encoder_decoder if config.task == "seq2seq" else decoder_only,
@@ -280,8 +372,17 @@ class TaskParts:
     """Of the rows that train, where they lie end to end; None pads them as those that are evaluated."""
     template: str = ""
     """In which chats are written while training: a resumed run must find the same."""
+    labels: Labels | None = None
+    """The classes that are told apart: a resumed run must find the same."""
+    scores: Scores | None = None
+    """What an evaluation measures of classes; None measures tokens."""
     counts_targets: bool = False
     """The labels are a text of their own, whose tokens are counted too."""
+
+
+def head_of(task: TaskRows) -> dict[str, Any]:
+    """Keys of the model's config that the rows decide: classes, and the padding, before which a decoder finds the end."""
+    return {} if task.labels is None else {**task.labels.head, "pad_token_id": task.padding}
 
 
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
@@ -313,9 +414,10 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
     if overfits:
         chosen = overfit_items(len(train), config, processes)
         train, lengths, windows = Chosen(train, chosen), lambda: task.train_lengths()[chosen], None
-    masks = config.task == "masked-lm"
+    labels = task.labels
+    tokenizer = None if config.row_kind == "proteins" else task.tokenizer
     return TaskParts(
-        model=build_model(config, checkpoint, folder, None if masks else task.tokenizer),
+        model=build_model(config, checkpoint, folder, tokenizer, head_of(task)),
         tokenizer=task.tokenizer,
         train=train,
         evaluation=task.evaluation,
@@ -327,9 +429,11 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
             windows=windows,
             lengths=length_order(config, lengths, processes),
         ),
-        loss=StepLoss.of(config),
+        loss=StepLoss.of(config, None if labels is None else class_weights(labels, config)),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
-        mask_token=MASK if masks else -1,
+        mask_token=task.mask_token,
+        labels=labels,
+        scores=None if labels is None else scores_of(config, labels),
         inputs=task.inputs,
         generator=generator,
         questions=questions_of(config, folder, task.rows, task.tokenizer, task.encode_source, task.ends),

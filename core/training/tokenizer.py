@@ -15,7 +15,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, cached_model_folder, is_offline
 from trainwiz.core.catalog.models import MADE_FROM_THE_DATA, resolve_model
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT, Task
 from trainwiz.core.data.chats import contents_of
+from trainwiz.core.data.labels import words_of
 from trainwiz.core.data.text_store import file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
@@ -23,6 +25,7 @@ from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.process import phases
+from trainwiz.core.training.weights import esm_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # Languages of a multilingual tokenizer (NLLB, M2M100, mBART): a token in front of each text names its language.
@@ -87,24 +90,24 @@ LONGEST_TEXT = 2**16
 
 
 def trained_tokenizer(
-    place: Path, rows: TextRows, vocabulary: int, *, ends_texts: bool, model_type: str | None = None
+    place: Path, rows: TextRows, vocabulary: int, task: Task, *, model_type: str | None = None
 ) -> PreTrainedTokenizerFast:
     """The tokenizer in folder `place`, made first by whichever process comes first.
 
-    At most `vocabulary` entries. `ends_texts` appends the end token to every text, as encoder-decoder
-    models have it. `model_type`: of the model that it will be saved with. Raises UsageError for a
+    At most `vocabulary` entries. As encoder-decoder models have it, the end token is appended to every text; encoders
+    have the token of the beginning too. `model_type`: of the model that it will be saved with. Raises UsageError for a
     vocabulary that does not hold the 256 bytes.
     """
     if not (place / "tokenizer.json").is_file():
         with phases.during("tokenising"), file_lock(place.with_name(f".{place.name}.lock")):
             if not (place / "tokenizer.json").is_file():
-                _save(_trained(rows, vocabulary, ends_texts, model_type), place)
+                _save(_trained(rows, vocabulary, task, model_type), place)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(place)
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     return tokenizer
 
 
-def _trained(rows: TextRows, vocabulary: int, ends_texts: bool, model_type: str | None) -> PreTrainedTokenizerFast:
+def _trained(rows: TextRows, vocabulary: int, task: Task, model_type: str | None) -> PreTrainedTokenizerFast:
     if vocabulary < SMALLEST_VOCABULARY:
         raise usage_error(
             "vocabulary_too_small",
@@ -118,7 +121,8 @@ def _trained(rows: TextRows, vocabulary: int, ends_texts: bool, model_type: str 
             ),
         )
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # Words apart are cut as they are in the middle of a text.
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=task == "token-classification")
     tokenizer.decoder = decoders.ByteLevel()
     if model_type is not None:
         _cut_as_loaded(tokenizer, model_type)
@@ -130,10 +134,13 @@ def _trained(rows: TextRows, vocabulary: int, ends_texts: bool, model_type: str 
         show_progress=False,
     )
     with parallel_tokenizing():
-        tokenizer.train_from_iterator(_texts(rows), trainer)
-    if ends_texts:
+        tokenizer.train_from_iterator(_texts(rows, task), trainer)
+    if task != "causal-lm":
+        begin = "" if task == "seq2seq" else f"{BOS} "
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, SPECIAL_TOKENS.index(EOS))]
+            single=f"{begin}$A {EOS}",
+            pair=f"{begin}$A {EOS} $B {EOS}",
+            special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in (BOS, EOS)],
         )
     print(f"tokenizer of {tokenizer.get_vocab_size():,} entries made from the training rows", flush=True)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
@@ -167,9 +174,10 @@ def _cut_as_loaded(tokenizer: Tokenizer, model_type: str) -> None:
     tokenizer.pre_tokenizer = loaded.pre_tokenizer
 
 
-def _texts(rows: TextRows) -> Iterator[list[str]]:
-    """Batches of training texts and targets, MOST_BYTES of them at most, spread over all rows."""
-    stores = [rows.texts] if rows.targets is None else [rows.texts, rows.targets]
+def _texts(rows: TextRows, task: Task) -> Iterator[list[str]]:
+    """Batches of training texts and targets, MOST_BYTES of them at most, spread over all rows. Classes are no texts."""
+    stores = [rows.texts] if rows.targets is None or task in CLASSIFIES else [rows.texts, rows.targets]
+    written = contents_of if rows.are_chats else words_of if task == "token-classification" else str
     total = sum(int(store.lengths[rows.train].sum()) for store in stores)
     chosen: np.ndarray = rows.train[:: -(-total // MOST_BYTES) or 1]
     done, count = 0, len(chosen) * len(stores)
@@ -179,7 +187,7 @@ def _texts(rows: TextRows) -> Iterator[list[str]]:
             phases.tell(
                 tr("tokenizer from {done} of {count} texts", done=f"{done:,}", count=f"{count:,}"), whoever=True
             )
-            yield [(contents_of(text) if rows.are_chats else text)[:LONGEST_TEXT] for text in batch]
+            yield [written(text)[:LONGEST_TEXT] for text in batch]
 
 
 def _save(tokenizer: PreTrainedTokenizerFast, place: Path) -> None:
@@ -222,7 +230,7 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
         made,
         rows,
         _vocabulary(config),
-        ends_texts=config.task == "seq2seq",
+        config.task,
         model_type=None if kind is None else str(kind),
     )
     return _ready(trained, config)
@@ -233,6 +241,9 @@ def named_tokenizer(config: RunConfig, folder: Path) -> PreTrainedTokenizerBase 
     choice = config.model.tokenizer
     if choice not in (None, MADE_FROM_THE_DATA):
         return _ready(_load(_named(str(choice), folder), config, "model.tokenizer"), config)
+    spec = resolve_model(config.model)[0] if choice is None and config.task in CLASSIFIES else None
+    if spec is not None and spec.tokenizer == "esm":
+        return esm_tokenizer()
     own = None if choice == MADE_FROM_THE_DATA else _own(config, folder)
     return None if own is None else _ready(_load(own, config, "model.name"), config)
 
@@ -302,13 +313,18 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
             ),
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    if config.task == "token-classification" and getattr(tokenizer, "add_prefix_space", None) is False:
+        # RoBERTa's and GPT-2's: words apart are cut as they are in the middle of a text.
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, add_prefix_space=True, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
+        )
     return tokenizer
 
 
 def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedTokenizerBase:
     """With an end token, a padding token and the languages of the run."""
     name = tokenizer.name_or_path
-    if tokenizer.eos_token_id is None:
+    if tokenizer.eos_token_id is None and config.task in WRITE_TEXT:
         raise usage_error(
             "no_end_token",
             "model.tokenizer",
@@ -320,7 +336,13 @@ def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedT
         )
     if tokenizer.pad_token_id is None:
         # Padding is hidden by the attention mask and has no label: any number does.
-        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.sep_token or tokenizer.unk_token
+    if tokenizer.pad_token_id is None:
+        message = tr(
+            "The tokenizer of {name} has no token that could fill up short rows; choose another with model.tokenizer.",
+            name=name,
+        )
+        raise usage_error("no_padding_token", "model.tokenizer", message)
     set_languages(tokenizer, config)
     return tokenizer
 

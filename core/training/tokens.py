@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
-from trainwiz.core.config.values import Task
+from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
 from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
 from trainwiz.core.data.texts import TextRows
@@ -116,7 +116,7 @@ def without_long_rows(rows: TextRows, encoder: Any, length: int) -> TextRows:
     return kept
 
 
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: Task, encoder: RowEncoder) -> np.ndarray:
+def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, encoder: RowEncoder) -> np.ndarray:
     """(n,) int64 of the rows `numbers` (n,) int64: the same on every process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
@@ -244,6 +244,46 @@ class PairEncoder:
         within = text[: self._source_length * LONGEST_TOKEN]
         tokens: list[int] = self._tokenizer(within, truncation=True, max_length=self._source_length)["input_ids"]
         return tokens or [self._end]
+
+
+class MaskEncoder:
+    """Texts of a masked language model: with all that its tokenizer puts around them, cut to `length` tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, whole_words: bool = False) -> None:
+        """Raises UsageError for a tokenizer without a mask, or without words where they are hidden whole."""
+        problem = tr("has no mask token, so nothing can be hidden") if tokenizer.mask_token_id is None else ""
+        if whole_words and not tokenizer.is_fast:
+            problem = tr("does not say which tokens belong to a word (training.whole_words)")
+        if problem:
+            message = tr(
+                "The tokenizer of {name} {problem}; choose another with model.tokenizer.",
+                name=tokenizer.name_or_path, problem=problem,
+            )  # fmt: skip
+            raise usage_error("tokenizer_cannot_mask", "model.tokenizer", message)
+        self._tokenizer: Any = copy.deepcopy(tokenizer)
+        self._length = length
+        self._whole_words = whole_words
+        self._special = np.array(tokenizer.all_special_ids, np.int64)
+
+    def places(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(tokens (n,), places that may be hidden (m,), for each the place that its word begins at (m,)), int64."""
+        within = text[: self._length * LONGEST_TOKEN]
+        encoded = self._tokenizer(within, truncation=True, max_length=self._length)
+        tokens = np.array(encoded["input_ids"], np.int64)
+        places = np.flatnonzero(~np.isin(tokens, self._special))
+        if not self._whole_words or not len(places):
+            return tokens, places, places
+        words = np.array([-1 if word is None else word for word in encoded.word_ids()], np.int64)[places]
+        begins = np.concatenate([[True], (words[1:] != words[:-1]) | (np.diff(places) > 1)])
+        return tokens, places, places[begins][np.cumsum(begins) - 1]
+
+    def row(self, text: str, target: Any = None) -> TokenRow:
+        tokens, _, _ = self.places(text)
+        return tokens, tokens
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        within = [text[: self._length * LONGEST_TOKEN] for text in texts]
+        return [min(len(tokens), self._length) for tokens in uncut_tokens(self._tokenizer, within)]
 
 
 def uncut_tokens(tokenizer: Any, texts: list[str], *, special: bool = True) -> list[list[int]]:

@@ -172,7 +172,12 @@ class RunTrainer(Trainer):
         model: Any = self.model
         model.eval()
         device = self.args.device
-        sums = torch.zeros(SUMS, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        scores = self._parts.scores
+        sums = torch.zeros(
+            SUMS if scores is None else scores.size,
+            dtype=torch.float64,
+            device="cpu" if device.type == "mps" else device,
+        )
         for number, batch in enumerate(dataloader):
             if self.stopping is not None and self.stopping.leaves_evaluation(number):
                 raise EvaluationLeft
@@ -180,9 +185,10 @@ class RunTrainer(Trainer):
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad(), self.compute_loss_context_manager():
-                of_batch = batch_sums(model, inputs, labels, self._parts.mask_token)
+                of_batch = batch_sums(model, inputs, labels, self._parts.mask_token, scores=scores)
             sums += of_batch.to(sums)
-        metrics = token_metrics(self.accelerator.reduce(sums, reduction="sum"), metric_key_prefix)
+        reduced = self.accelerator.reduce(sums, reduction="sum")
+        metrics = (token_metrics if scores is None else scores.metrics)(reduced, metric_key_prefix)
         generator = self._parts.generator
         if generator is not None and generator.due(self.state, saves=self.control.should_save):
             with phases.during("generating"):

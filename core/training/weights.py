@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.catalog.model_config import TEXT_CLASSES
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
@@ -34,6 +36,8 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     EsmTokenizer,
     PreTrainedModel,
 )
@@ -76,11 +80,15 @@ def check_esm(kind: str, values: Mapping[str, Any]) -> None:
 
 NEW_HEAD = re.compile(r"(^|\.)(lm_head|cls|classifier|score|contact_head|final_logits_bias)(\.|$)")
 """What a task may add to a published body, by the names of transformers."""
+NEW_CLASSES = re.compile(r"(^|\.)pooler\.|^(pre_classifier|classification_head|head)\.")
+"""Likewise of classes. BERT's pooler is published; a masked language model that was trained on has none."""
 
 MODEL_CLASSES: dict[str, Any] = {
     "masked-lm": AutoModelForMaskedLM,
     "causal-lm": AutoModelForCausalLM,
     "seq2seq": AutoModelForSeq2SeqLM,
+    "sequence-classification": AutoModelForSequenceClassification,
+    "token-classification": AutoModelForTokenClassification,
 }
 
 
@@ -110,25 +118,22 @@ def name_of_weights(config: RunConfig, folder: Path) -> str:
 
 
 def load_weights(
-    name: str, config: RunConfig, what: str, *, whole: bool = False, quantized: bool = False
+    name: str,
+    config: RunConfig,
+    what: str,
+    *,
+    whole: bool = False,
+    quantized: bool = False,
+    head: Mapping[str, Any] = MappingProxyType({}),
 ) -> PreTrainedModel:
     """The model of the task with the weights of `name` (a folder or hub id).
 
     `whole` refuses weights that do not fill every tensor of the model. `quantized` holds them as engine.base_precision
-    says, on the device that trains. Raises UsageError with `what` it is.
+    says, on the device that trains. `head`: keys of the model's config that the data decide. Raises UsageError with `what`
+    it is.
     """
-    offline = is_offline()
-    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
-    source: dict[str, Any] = {"local_files_only": offline, "trust_remote_code": config.model.trust_remote_code}
     try:
-        architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
-        if config.task == "masked-lm":
-            check_esm(architecture.model_type, architecture.to_dict())
-        text = architecture.get_text_config()
-        if text is not architecture and text.model_type in TEXT_CLASSES:
-            # Of a model that also sees or hears: its text part alone is planned and trained.
-            text.update(config.model.architecture_overrides)
-            architecture, source["key_mapping"] = text, {r"^(model\.)?language_model\.(model\.)?": "model."}
+        architecture, source = _architecture(name, config, head, new_head=config.model.new_head and not whole)
         model, report = MODEL_CLASSES[config.task].from_pretrained(
             name,
             config=architecture,
@@ -146,7 +151,7 @@ def load_weights(
     if quantized:
         norms_in_single(model, config)
     missing = sorted(report["missing_keys"])
-    of_head = [key for key in missing if NEW_HEAD.search(key)]
+    of_head = [key for key in missing if NEW_HEAD.search(key) or (head and NEW_CLASSES.search(key))]
     if missing and (whole or len(of_head) < len(missing)):
         # Published weights that fill a part of the model alone would be a pretraining of the rest, unasked for.
         raise usage_error(
@@ -164,6 +169,28 @@ def load_weights(
         print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
     assert isinstance(model, PreTrainedModel)
     return model
+
+
+def _architecture(
+    name: str, config: RunConfig, head: Mapping[str, Any], *, new_head: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The config of the model, and where and under which names its weights are looked for."""
+    # Left out, trust_remote_code makes transformers ask a question that nobody can answer here.
+    source: dict[str, Any] = {"local_files_only": is_offline(), "trust_remote_code": config.model.trust_remote_code}
+    architecture = AutoConfig.from_pretrained(name, **source, **config.model.architecture_overrides)
+    if config.row_kind == "proteins":
+        check_esm(architecture.model_type, architecture.to_dict())
+    text = architecture.get_text_config()
+    names = dict[str, str]()
+    if text is not architecture and text.model_type in TEXT_CLASSES:
+        # Of a model that also sees or hears: its text part alone is planned and trained.
+        text.update(config.model.architecture_overrides)
+        architecture, names = text, {r"^(model\.)?language_model\.(model\.)?": "model."}
+    architecture.update(head)
+    if head and new_head:
+        # Under other names the weights of the old head are passed over.
+        names[r"^(classifier|score)\."] = "left_out."
+    return architecture, {**source, "key_mapping": names} if names else source
 
 
 def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
@@ -185,13 +212,17 @@ def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
 TASK_TYPES = {
     "causal-lm": TaskType.CAUSAL_LM,
     "seq2seq": TaskType.SEQ_2_SEQ_LM,
-    # Planned and traced only; peft trains its new head too.
     "sequence-classification": TaskType.SEQ_CLS,
+    "token-classification": TaskType.TOKEN_CLS,
 }
 
 
 def base_of_run(
-    config: RunConfig, checkpoint: Path | None, folder: Path, build: Callable[[], PreTrainedModel]
+    config: RunConfig,
+    checkpoint: Path | None,
+    folder: Path,
+    build: Callable[[], PreTrainedModel],
+    head: Mapping[str, Any] = MappingProxyType({}),
 ) -> PreTrainedModel:
     """The base that the adapters sit on: pretrained weights, or RUN/base_model.
 
@@ -228,7 +259,7 @@ def base_of_run(
         PartialState().wait_for_everyone()
     if checkpoint is not None or is_quantized(config):
         what = tr("the base of the adapters")
-        base = load_weights(str(saved), config, what, whole=True, quantized=is_quantized(config))
+        base = load_weights(str(saved), config, what, whole=True, quantized=is_quantized(config), head=head)
     base.config._name_or_path = base.name_or_path = str(saved)
     return base
 
@@ -292,19 +323,31 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
             message,
         )
     return LoraConfig(
-        task_type=TASK_TYPES[config.task],
+        task_type=TASK_TYPES.get(config.task),
         r=peft.rank,
         lora_alpha=peft.alpha if peft.alpha is not None else 2 * peft.rank,  # type: ignore[arg-type]
         lora_dropout=peft.dropout,
         target_modules=targets,
         use_rslora=peft.rslora,
         use_dora=peft.dora,
-        modules_to_save=peft.modules_to_save or None,
+        modules_to_save=[*peft.modules_to_save, *_heads(base, config)] or None,
         # One copy where the head is the token table.
         ensure_weight_tying=bool(peft.modules_to_save) and bool(getattr(base.config, "tie_word_embeddings", False)),
         fan_in_fan_out=any(isinstance(base.get_submodule(name), Conv1D) for name in linear),
         bias="none",
     )
+
+
+def _heads(base: Any, config: RunConfig) -> list[str]:
+    """What stands on the body of a model that classifies, which is new: trained whole, for adapters on it would adapt
+    random weights."""
+    if config.task not in CLASSIFIES:
+        return []
+    children = base.named_children()
+    # Those two peft adds by itself.
+    body = (base.base_model_prefix, "classifier", "score")
+    heads = [name for name, part in children if name not in body and any(True for _ in part.parameters())]
+    return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads
 
 
 def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:

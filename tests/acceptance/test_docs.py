@@ -22,7 +22,12 @@ OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep",
 OF_SLURM = {"--requeue", "--signal", "--time"}
 OF_OTHERS = {"--no-index", "--user", "--shm-size", *OF_SLURM, *OF_THE_CAMPAIGN}
 """Options of pip, systemctl, docker and sbatch, and of the fault campaign; with an underscore they are the launchers'."""
-TASK_WORDS = {"masked-lm": "masked LM", "causal-lm": "causal LM", "seq2seq": "seq2seq"}
+TASK_WORDS = {
+    "masked-lm": "masked LM",
+    "causal-lm": "causal LM",
+    "seq2seq": "seq2seq",
+    "sequence-classification": "classes of texts",
+}
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 
 

@@ -143,12 +143,13 @@ def host_parts(snapshot: Snapshot) -> list[str]:
 
 # A snapshot as lines of text: for `monitor --once` and `--plain`, for pipes and screen readers.
 
-MEASURED = ("eval_perplexity", "eval_bleu", "eval_accuracy")
+MEASURED = ("eval_perplexity", "eval_bleu", "eval_accuracy", "eval_f1")
 WORDS = (
     ("loss", mark("loss {value}")),
     ("eval_loss", mark("evaluation loss {value}")),
     ("eval_perplexity", mark("perplexity {value}")),
     ("eval_accuracy", mark("accuracy {value}")),
+    ("eval_f1", "F1 {value}"),
     ("eval_bleu", mark("BLEU {value}")),
     ("learning_rate", mark("learning rate {value}")),
     ("grad_norm", mark("gradient norm {value}")),

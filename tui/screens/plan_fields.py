@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.setting import DATA, HARDWARE, MODEL, REVIEW, STEPS, TRAINING, Setting, When
 from trainwiz.core.config.settings import SETTINGS, SOURCE_LISTS, SOURCE_SETTINGS, all_settings, in_order_of_rows
+from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT
 from trainwiz.core.errors import Finding
 from trainwiz.core.language import language, mark, tr
 from trainwiz.tui.options import OPTIONS, named_by
@@ -88,19 +89,20 @@ CONDITIONS: Mapping[When, Callable[[Plan], bool]] = {
     "another_cuda_card": lambda plan: plan.machine.hypothetical and plan.machine.accelerator == "cuda",
     "another_machine": lambda plan: plan.machine.hypothetical,
     "causal": lambda plan: plan.task == "causal-lm",
+    "classifies": lambda plan: plan.task in CLASSIFIES,
     "cuda": lambda plan: plan.config.engine.device == "cuda",
     "dev_run": lambda plan: plan.config.mode.kind == "dev-run",
-    "generates": lambda plan: plan.task != "masked-lm" and plan.config.evaluation.generate,
+    "generates": lambda plan: plan.task in WRITE_TEXT and plan.config.evaluation.generate,
     "hub_data": _is_of_the_hub,
     "masked": lambda plan: plan.task == "masked-lm",
-    "may_adapt": lambda plan: plan.task != "masked-lm" or plan.config.peft.method == "lora",
+    "may_adapt": lambda plan: plan.config.row_kind != "proteins" or plan.config.peft.method == "lora",
     "several_gpus": lambda plan: not plan.machine.hypothetical and len(plan.machine.gpus) > 1,
     "several_machines": lambda plan: plan.config.engine.nodes > 1,
     "several_processes": lambda plan: plan.batch.world_size > 1,
     # Every row has a text to answer with.
     "targets": lambda plan: plan.task == "seq2seq",
     # The model reads text, not the letters of a protein.
-    "text": lambda plan: plan.task != "masked-lm",
+    "text": lambda plan: plan.config.row_kind != "proteins",
 }
 
 

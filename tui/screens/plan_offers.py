@@ -115,7 +115,7 @@ def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
             tr("no value") if cell is None else cell[:80] if cell.strip() else tr("empty"),
         )
         for place, (column, cell) in enumerate(zip(glance.columns, first, strict=True))
-        if column.is_text
+        if glance.can_take(place) or glance.can_take(place, target=True)
     )
 
 

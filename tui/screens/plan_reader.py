@@ -125,7 +125,7 @@ class PlanReader:
 
     def _glance(self, config: RunConfig) -> Glance | None:
         """The first rows of the data, looked at once."""
-        key = f"{config.task} {config.data.sources[0].model_dump_json()} {stamp_of(config)}"
+        key = f"{config.row_kind} {config.data.sources[0].model_dump_json()} {stamp_of(config)}"
         if key not in self._glances:
             self._glances[key] = glance_at(config)
         return self._glances[key]
@@ -280,7 +280,7 @@ def _data_key(config: RunConfig) -> str:
         config.origin("data.sources").origin,
         config.data.model_dump_json(),
     ]
-    if config.task != "masked-lm":
+    if config.row_kind != "proteins":
         # Texts are counted by the model's tokenizer; whether they are joined is a matter of adapters too.
         parts += [config.model.model_dump_json(), config.peft.method]
     return f"{parts} {stamp_of(config)}"

@@ -120,9 +120,11 @@ def with_weights(models: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 TASK_NOTES = {
-    "masked-lm": mark("fill in hidden letters of a protein"),
+    "masked-lm": mark("fill in hidden words, or letters of a protein"),
     "causal-lm": mark("go on with a text, or answer a prompt"),
     "seq2seq": mark("turn one text into another"),
+    "sequence-classification": mark("tell the class of a text"),
+    "token-classification": mark("tell the class of each word, such as names"),
 }
 
 

@@ -11,6 +11,7 @@ from textual.app import RenderResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
@@ -85,7 +86,7 @@ def role_of(glance: Glance, place: int) -> str:
     if place == glance.text:
         return tr("text")
     if place == glance.target:
-        return tr("target")
+        return tr("class") if glance.kind in CLASSIFIES else tr("target")
     column = glance.columns[place]
     return "" if column.is_text else plain_text(column.type_name, WIDEST)
 
@@ -186,12 +187,12 @@ class DataTable(StepPart, can_focus=True):
             self.refresh(layout=True)
 
     def action_take_text(self) -> None:
-        if self.glance is not None and self.glance.columns[self.cursor].is_text:
+        if self.glance is not None and self.glance.can_take(self.cursor):
             self.post_message(self.Changed(partial(with_text, self.glance, self.cursor)))
 
     def action_take_target(self) -> None:
         glance = self.glance
-        if self._can_answer and glance is not None and glance.columns[self.cursor].is_text:
+        if self._can_answer and glance is not None and glance.can_take(self.cursor, target=True):
             self.post_message(self.Changed(partial(with_target, glance, self.cursor)))
 
     def on_click(self, event: events.Click) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import learnt_text, trained_words
@@ -66,7 +67,9 @@ def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = Fals
         files = reading.glance.files if reading.glance is not None else 1
         joined = state.plan is not None and joins_texts(state.plan.config)
         place = trn("{size} in {n} file.", "{size} in {n} files.", files, size=size(data.bytes_on_disk))
-        sentences = [rows_words(data, joined=joined), place]
+        found = state.plan.findings if state.plan is not None else ()
+        classes = [one.message for one in found if one.code == "classes_found"]
+        sentences = [rows_words(data, joined=joined), *classes, place]
     elif reading.waits_for or state.updating:
         sentences = [f"{tr('The rows are being read')} {marks.ellipsis}"]
     elif reading.glance is not None and reading.glance.rows:
@@ -121,7 +124,12 @@ def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
     reading = state.reading
     said = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
-    about = map(on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ())))
+    plan, classes = state.plan, "data.sources.0.target_column"
+    of_classes = plan.findings if plan is not None and plan.task in CLASSIFIES else ()
+    wrong = [one for one in of_classes if one.where == classes and one.severity != "note"]
+    about = map(
+        on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ()), *wrong)
+    )
     return tuple({one.message: one for one in about if one.message not in said}.values())
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The line below a plot: the newest values of the most telling metrics, or what the cursor reads.
 
 BESIDE_TRAINING = (("learning_rate", mark("lr")), ("grad_norm", mark("grad")))
-BESIDE_EVALUATION = (("eval_bleu", "BLEU"), ("eval_perplexity", mark("ppl")))
+BESIDE_EVALUATION = (("eval_bleu", "BLEU"), ("eval_f1", "F1"), ("eval_perplexity", mark("ppl")))
 
 
 def newest_values(metrics: Mapping[str, MetricSummary], name: str) -> list[Content]:

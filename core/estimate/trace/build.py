@@ -13,7 +13,7 @@ from trainwiz.core.tracing.request import ProblemCode, TraceRequest
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
 from trainwiz.core.training.quantized import quantize
 from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
-from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, AutoModelForSequenceClassification, Trainer
+from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, Trainer
 from transformers.initialization import no_init_weights
 
 
@@ -41,8 +41,7 @@ def build_traced_model(request: TraceRequest) -> Any:
     architecture = _architecture(_values(request.model_config))
     try:
         with no_init_weights():
-            kind: Any = MODEL_CLASSES.get(request.task, AutoModelForSequenceClassification)
-            base = kind.from_config(architecture, **loading_options(config))
+            base = MODEL_CLASSES[request.task].from_config(architecture, **loading_options(config))
         # Left out with the rest.
         base.tie_weights()
         if request.base_precision != "none":
@@ -230,7 +229,8 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
             # Where a text ends is what is classified.
             batch["input_ids"][:, -1] = end
     else:
-        batch["labels"] = torch.full((rows, request.target_length or request.length), token)
+        number = 0 if request.task == "token-classification" else token
+        batch["labels"] = torch.full((rows, request.target_length or request.length), number)
     return INPUTS.get(request.task, batch_alone)(batch, model)
 
 

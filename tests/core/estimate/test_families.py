@@ -31,7 +31,8 @@ EXACT: dict[str, tuple[str, ...]] = {
     "seq2seq": (
         "t5", "mt5", "umt5", "bart", "mbart", "pegasus", "blenderbot", "blenderbot-small", "plbart", "marian", "m2m_100",
     ),
-    "sequence-classification": ("bert", "roberta", "distilbert", "electra", "albert", "llama", "gpt2", "t5", "bart"),
+    "sequence-classification": ("bert", "roberta", "distilbert", "electra", "albert", "llama", "gpt2", "t5", "bart", "modernbert"),
+    "token-classification": ("bert", "roberta", "distilbert", "albert", "llama", "gpt2", "modernbert"),
 }  # fmt: skip
 GUESSED = {**dict.fromkeys(("olmoe", "glm", "persimmon", "helium", "exaone4", "arcee"), 0.001), "big_bird": 0.02}
 """Read by common keys: how far off they may be."""
@@ -56,6 +57,7 @@ def counted(family: str, task: str) -> tuple[int, int, dict[str, Any]]:
         "masked-lm": transformers.AutoModelForMaskedLM,
         "seq2seq": transformers.AutoModelForSeq2SeqLM,
         "sequence-classification": transformers.AutoModelForSequenceClassification,
+        "token-classification": transformers.AutoModelForTokenClassification,
     }
     with torch.device("meta"):
         model = makers[task].from_config(config)

@@ -87,7 +87,7 @@ def test_trl_has_its_own_defaults() -> None:
 
 @each(("model", "task", "other"), [
     ("EsmForMaskedLM", "masked-lm", False), ("GPT2LMHeadModel", "causal-lm", False), ("AutoModel", None, False),
-    ("T5ForConditionalGeneration", "seq2seq", False), ("BertForTokenClassification", None, True),
+    ("T5ForConditionalGeneration", "seq2seq", False), ("BertForTokenClassification", "token-classification", False),
 ])  # fmt: skip
 def test_the_class_of_the_model_names_the_task(model: str, task: str | None, other: bool) -> None:
     imported = read(f"m = {model}.from_pretrained('x/y')\na = TrainingArguments('a', seed=1)")

@@ -330,7 +330,7 @@ def test_the_batch_of_a_fine_tuning_follows_its_rows_and_not_the_card(folder: Pa
     assert samples(2000, "H100 80GB", **{"model.init": "scratch"}) > 16
 
 
-# What is planned and not trained.
+# What is classified or masked, and what is not trained.
 
 SIZES: dict[str, Any] = {
     "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256, "vocab_size": 1000,
@@ -351,20 +351,37 @@ def of_config(tmp_path: Path, kind: str, architecture: str | None = None, *, siz
     return plan_run(PlanRequest(overrides=values, gpu="RTX 3090", num_gpus=1))
 
 
-def test_a_classifier_is_planned_and_not_trained(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("text,label\n" + "a few words,1\n" * 50)
-    made = of_config(tmp_path, "bert", "BertForSequenceClassification", **{"data.sources.0.name": str(rows)})
-    assert made.task == "sequence-classification" and {one.code for one in made.errors} == {"task_not_trained"}
+def test_a_classifier_and_its_classes(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"text": f"a few words {n}", "label": int(n % 20 == 0)}) + "\n" for n in range(400))
+    )
+    named = {"data.sources.0.name": str(rows)}
+    made = of_config(tmp_path, "bert", "BertForSequenceClassification", **named)
+    assert made.task == "sequence-classification" and not made.errors
     assert made.memory.verdict == "fits" and made.memory.breakdown["logits"] < 2**20
-    assert "planned, not trained" in finding(made, "task_not_trained").message
-    assert made.data is not None and made.data.rows + made.data.validation_rows == 50
-    # A language model can be planned as one; masked-lm of other families than ESM is planned alone.
-    classifier = of_config(tmp_path, "bert", "BertForMaskedLM", task="sequence-classification")
-    assert finding(classifier, "task_not_trained").remedies[0].changes == {"task": "masked-lm"}
+    labels = made.to_json()["data"]["labels"]
+    assert labels["exact"] and list(labels["counts"]) == ["0", "1"]
+    assert [labels["counts"][name] + labels["held_out"][name] for name in "01"] == [380, 20]
+    assert "0 376, 1 20" in finding(made, "classes_found").message
+    assert finding(made, "unbalanced_classes").remedies[0].changes == {"training.class_weights": "balanced"}
+    assert finding(made, "class_not_held_out").remedies[0].changes == {"data.validation_rows": 40}
+    # Any body can be made a classifier, and the head of adapters is kept by merging.
+    other = of_config(
+        tmp_path, "bert", "BertForMaskedLM", task="sequence-classification", **named, **{"peft.method": "lora"}
+    )
+    assert severe(other) == {"adapters_on_random_weights"} and other.config.peft.merge
+    rows.write_text("".join(json.dumps({"text": f"a few words {n}", "label": "same"}) + "\n" for n in range(50)))
+    alike = of_config(tmp_path, "bert", "BertForSequenceClassification", **named)
+    assert {one.code for one in alike.errors} == {"one_class"} and alike.data is not None
+
+
+def test_masked_models_of_any_family_read_text(tmp_path: Path) -> None:
     masked = of_config(tmp_path, "bert", "BertForMaskedLM")
-    assert masked.memory.verdict == "fits"
-    assert finding(masked, "model_not_supported").remedies[0].changes == {"model.name": "esm2-8m"}
+    assert masked.memory.verdict == "fits" and not masked.errors
+    assert masked.config.data.sources[0].name == "sample-text"
+    both = of_config(tmp_path, "bart", sizes=BART, task="sequence-classification")
+    assert "model_not_supported" in severe(both)
 
 
 def test_models_that_are_refused_or_only_near(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ LORA = [
     "lora-r320-a100-80g",
 ]
 PLAIN = [*ESM, "2x2080super", "4080s", "v100-opus", "a100-opus", "3x3080-20g", "a6000", *LORA]
+ENCODERS = ["bert-classes-8g", "modernbert-mlm-8g"]
 GUIDES = [f"{name}-guide" for name in PLAIN]
 ESM_ROW: dict[str, Any] = {
     "task": "masked-lm", "model.name": "esm2-650m", "model.init": "scratch", "batch.sequence_length": 512,
@@ -57,7 +58,7 @@ def plan_on_own_card(name: str) -> Plan:
 def test_all_are_valid_and_there() -> None:
     assert validate_profiles() == []
     profiles = list_profiles()
-    assert {one.name for one in profiles if not is_solved(one)} == {"cpu-demo", "3080", *PLAIN, *GUIDES}
+    assert {one.name for one in profiles if not is_solved(one)} == {"cpu-demo", "3080", *ENCODERS, *PLAIN, *GUIDES}
     assert profiles[0].name == "cpu-demo" and profiles[0].hardware.gpu is None
     assert all(set(one.reasons) <= set(one.values) for one in map(load_profile, (one.name for one in profiles)))
     machines = {name: load_profile(name).hardware for name in PLAIN}

@@ -180,8 +180,8 @@ def test_of_much_text_a_part_is_counted_and_a_row_of_millions_without_a_space_is
 ) -> None:
     """Counted as the one word that it is, it took hours."""
     rows = text_rows(["ab" * 1_000_000, "a text"])
-    counted = [len(text) for batch in tokenizer_training._texts(rows) for text in batch]
+    counted = [len(text) for batch in tokenizer_training._texts(rows, "causal-lm") for text in batch]
     assert counted == [tokenizer_training.LONGEST_TEXT, 6]
     monkeypatch.setattr(tokenizer_training, "MOST_BYTES", 500)
-    (chosen,) = tokenizer_training._texts(text_rows([f"{number:05d}" for number in range(1000)]))
+    (chosen,) = tokenizer_training._texts(text_rows([f"{number:05d}" for number in range(1000)]), "causal-lm")
     assert chosen == [f"{number:05d}" for number in range(0, 1000, 10)]

@@ -30,4 +30,6 @@ def text_rows(texts: list[str], targets: list[str] | None = None, held_out: int 
 
 
 def small_tokenizer(folder: Path, *, ends_texts: bool = False, vocabulary: int = 400) -> PreTrainedTokenizerFast:
-    return trained_tokenizer(folder / "tokenizer", text_rows(SENTENCES + CHINESE), vocabulary, ends_texts=ends_texts)
+    return trained_tokenizer(
+        folder / "tokenizer", text_rows(SENTENCES + CHINESE), vocabulary, "seq2seq" if ends_texts else "causal-lm"
+    )

@@ -29,6 +29,7 @@ FAMILIES: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
     ("sequence-classification", "bert"): (SIZES, {}),
     ("sequence-classification", "qwen2"): (GROUPED, {}),
     ("sequence-classification", "bart"): (BART, {}),
+    ("token-classification", "modernbert"): ({**SIZES, "pad_token_id": 0}, {}),
 }
 """What differs in its attention, its experts, its masks, its head; tools/benchmarks/family_traces.py has the others."""
 

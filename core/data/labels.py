@@ -1,0 +1,268 @@
+"""Classes: the words of a row with their tags, what the data holds of each class, and how a model numbers them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from trainwiz.core.config import RunConfig
+from trainwiz.core.data.chats import BrokenRow
+from trainwiz.core.errors import Severity
+from trainwiz.core.language import tr
+
+LABELLED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "sequence-classification": (
+        ("text", "content", "document", "story", "sentence", "review", "comment", "sequence", "prompt", "question"),
+        ("label", "labels", "class", "category", "sentiment", "intent", "topic", "emotion", "target", "stars", "rating"),
+    ),
+    "token-classification": (("tokens", "words", "text"), ("ner_tags", "tags", "labels", "ner", "pos_tags", "label")),
+}  # fmt: skip
+"""Task -> names of the columns with texts or words, and with their classes."""
+
+# Words with their tags: two lists, kept as JSON. Files hold them as lists, as lists written as text, or as words with
+# blanks between them.
+
+
+def tagged_words(values: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+    """The cells of n rows (words, tags) -> the same as JSON lists of texts, of one length; null for a row without words.
+
+    Raises BrokenRow.
+    """
+    sides: tuple[list[str | None], list[str | None]] = [], []
+    for number, cells in enumerate(zip(*(value.to_pylist() for value in values), strict=True)):
+        try:
+            words, tags = map(_listed, cells)
+        except ValueError as error:
+            raise BrokenRow(number, str(error)) from None
+        if len(words) != len(tags):
+            problem = tr("the row has {words} words and {tags} tags.", words=len(words), tags=len(tags))
+            raise BrokenRow(number, problem)
+        for side, items in zip(sides, (words, tags), strict=True):
+            side.append(json.dumps(items, ensure_ascii=False) if items else None)
+    return pa.array(sides[0], pa.large_string()), pa.array(sides[1], pa.large_string())
+
+
+def words_of(row: str) -> str:
+    """The text of a row of words."""
+    return " ".join(json.loads(row))
+
+
+def _listed(cell: str | None) -> list[str]:
+    text = (cell or "").strip()
+    if not text.startswith("["):
+        return text.split()
+    try:
+        items = json.loads(text)
+    except ValueError:
+        try:
+            # As pandas writes lists into a CSV file.
+            items = ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            items = None
+    if not isinstance(items, list) or not all(isinstance(item, str | int) for item in items):
+        raise ValueError(tr("{text} is not a list of words or tags.", text=repr(text[:40])))
+    return [str(item) for item in items]
+
+
+# The classes of a run, in the order of their numbers in the model.
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """How often each class comes; of token-classification words are counted, else rows."""
+
+    train: Counts
+    """In the order of the model's numbers."""
+    held_out: Counts | None = None
+    """None where it is not known which rows are held out."""
+    exact: bool = True
+    """All rows were counted, not a sample of them."""
+    note: str = ""
+    """What is assumed of the model's own classes."""
+    problem: str = ""
+    """Why the classes cannot be those of the model."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.train)
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """Keys of the model's config."""
+        return {"id2label": dict(enumerate(self.names)), "label2id": {name: n for n, name in enumerate(self.names)}}
+
+    def to_json(self) -> dict[str, Any]:
+        held_out = None if self.held_out is None else dict(self.held_out)
+        return {"counts": dict(self.train), "held_out": held_out, "exact": self.exact}
+
+
+def classes_in(targets: Iterable[str], task: str) -> Iterator[str]:
+    """The class of each row, or of each word of each row."""
+    for target in targets:
+        if task == "token-classification":
+            yield from json.loads(target)
+        else:
+            yield target
+
+
+def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | None, *, exact: bool = True) -> Labels:
+    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before.
+
+    Classes named by the model's own numbers (0, 1, ...) are those of the model.
+    """
+    found = set(train) | set(held_out or ())
+    names, own, note, problem = _sorted(found), _own_classes(config), "", ""
+    if own and found <= set(own):
+        names = list(own)
+    elif own and found <= {str(number) for number in range(len(own))}:
+        pairs = ", ".join(f"{number} = {name}" for number, name in enumerate(own[:MOST_SHOWN]))
+        note = tr("The labels are taken for the numbers of the model's own classes: {pairs}.", pairs=pairs)
+        train = _named_counts(train, own)
+        held_out = None if held_out is None else _named_counts(held_out, own)
+        names = list(own)
+    elif own:
+        problem = tr(
+            "{model} was trained for other classes ({own}) than the data holds ({found}).",
+            model=config.model.name, own=shown_names(own), found=shown_names(names),
+        )  # fmt: skip
+    ordered = {name: train[name] for name in names}
+    return Labels(ordered, held_out and {name: held_out[name] for name in names}, exact, note, problem)
+
+
+def _named_counts(counts: Counter[str], names: Sequence[str]) -> Counter[str]:
+    return Counter({names[int(number)]: count for number, count in counts.items()})
+
+
+def number_of_target(labels: Labels) -> dict[str, int]:
+    """Class as the data writes it -> its number; where the data writes numbers, those."""
+    numbers = {name: number for number, name in enumerate(labels.names)}
+    return {**{str(number): number for number in range(len(numbers))}, **numbers} if labels.note else numbers
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    """Numbers by their size, other names by their letters."""
+    every = list(names)
+    return sorted(every, key=int if all(name.isdecimal() for name in every) else None)
+
+
+def _own_classes(config: RunConfig) -> tuple[str, ...]:
+    """The classes that the model was trained for already; none for a model without a head of the task."""
+    values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
+    kind = "ForSequenceClassification" if config.task == "sequence-classification" else "ForTokenClassification"
+    named = values.get("id2label")
+    trained = config.model.init == "pretrained" and not config.model.new_head
+    if (
+        not trained
+        or not isinstance(named, dict)
+        or not any(kind in str(one) for one in values.get("architectures") or ())
+    ):
+        return ()
+    try:
+        return tuple(str(name) for _, name in sorted((int(number), name) for number, name in named.items()))
+    except (TypeError, ValueError):
+        return ()
+
+
+# What is wrong with the classes of a run.
+
+MOST_SHOWN = 8
+FEW_VALUES, MANY_VALUES = 20, 0.5
+"""More different labels than so many, and than this share of the rows: hardly classes."""
+IMBALANCE = 10
+"""Times as many rows of one class as of another."""
+TARGET, WEIGHTS, ROWS, HEAD = (
+    "data.sources.0.target_column",
+    "training.class_weights",
+    "data.validation_rows",
+    "model.new_head",
+)
+Problem = tuple[str, Severity, str, str, tuple[tuple[str, dict[str, Any]], ...]]
+"""Code, severity, key, sentence, and ways out: (words, changes)."""
+
+
+def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
+    """Errors first. Nothing is said of the balance of tags: most words are none of what is looked for."""
+    counts = {name: count + (labels.held_out or {}).get(name, 0) for name, count in labels.train.items()}
+    found, rows = [name for name in counts if counts[name]], sum(counts.values())
+    if labels.problem:
+        fresh = tr("start with a new head"), {HEAD: True}
+        yield "other_classes", "error", TARGET, labels.problem, (fresh,)
+    if labels.note:
+        yield "classes_by_number", "warning", TARGET, labels.note, ()
+    if len(found) == 1:
+        message = tr("All labels are {name}: there is nothing to tell apart.", name=repr(found[0][:40]))
+        yield "one_class", "error", TARGET, message, ()
+        return
+    numbers = [value for value in map(_number, found) if value is not None]
+    if len(numbers) == len(found) and any(value % 1 for value in numbers):
+        message = tr(
+            "The labels are numbers with fractions ({names}): a quantity, which classification does not predict. Choose "
+            "a column of classes.",
+            names=shown_names(found),
+        )
+        yield "labels_are_quantities", "error" if len(found) > FEW_VALUES else "warning", TARGET, message, ()
+    elif len(found) > max(FEW_VALUES, MANY_VALUES * rows):
+        message = tr(
+            "The label column has {values} different values in {rows} rows ({names}): an id or a text, not a class. "
+            "Choose another column.",
+            values=f"{len(found):,}", rows=f"{rows:,}", names=shown_names(found),
+        )  # fmt: skip
+        yield "labels_are_ids", "error", TARGET, message, ()
+    else:
+        yield from _rare(labels, config, counts)
+
+
+def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem]:
+    """Classes that come seldom, or in one of the two parts alone."""
+    unseen = [name for name, count in labels.train.items() if not count and (labels.held_out or {}).get(name)]
+    if unseen:
+        message = tr("No training row has {names}: the model cannot learn what is held out.", names=shown_names(unseen))
+        yield "class_not_trained", "warning", ROWS, message, ()
+    missing = [name for name, count in (labels.held_out or {}).items() if not count and labels.train[name]]
+    if missing and sum((labels.held_out or {}).values()):
+        message = tr("No held-out row has {names}: the evaluation says nothing about them.", names=shown_names(missing))
+        share = max(1, sum(counts.values()) // 10)
+        more = ((tr("hold out {rows} rows", rows=f"{share:,}"), {ROWS: share}),)
+        of_rows = config.task == "sequence-classification" and not config.data.validation_sources
+        yield "class_not_held_out", "warning", ROWS, message, more if of_rows else ()
+    present = {name: count for name, count in counts.items() if count}
+    most, least = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
+    if config.task == "sequence-classification" and present[most] >= IMBALANCE * present[least]:
+        message = tr(
+            "The classes are unbalanced: {most_rows} rows of {most}, {least_rows} of {least}. Accuracy says little then; "
+            "look at eval_f1.",
+            most_rows=f"{present[most]:,}",
+            most=repr(most[:40]),
+            least_rows=f"{present[least]:,}",
+            least=repr(least[:40]),
+        )
+        balanced = tr("count rare classes more in the loss"), {WEIGHTS: "balanced"}
+        severity: Severity = "warning" if config.training.class_weights == "none" else "note"
+        yield "unbalanced_classes", severity, WEIGHTS, message, (balanced,)
+
+
+def shown_names(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:MOST_SHOWN])
+    return shown + (tr(" and {count} more", count=len(names) - MOST_SHOWN) if len(names) > MOST_SHOWN else "")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def shown_counts(labels: Labels) -> str:
+    """The classes with their counts on one line, the most frequent first: `positive 1,020, negative 980`."""
+    ranked = sorted(labels.train.items(), key=lambda entry: -entry[1])
+    shown = ", ".join(f"{name[:40]} {count:,}" for name, count in ranked[:MOST_SHOWN])
+    about = "" if labels.exact else tr("of a sample: ")
+    return about + shown + (tr(" and {count} more", count=len(ranked) - MOST_SHOWN) if len(ranked) > MOST_SHOWN else "")

@@ -1,0 +1,195 @@
+"""Accuracy, F1, precision and recall as scikit-learn and seqeval have them; rows with classes and masks as tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.utils.class_weight import compute_class_weight
+from trainwiz.core.catalog.models import load_models
+from trainwiz.core.data.labels import labels_of
+from trainwiz.core.errors import UsageError
+from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.classes import ClassScores, EntityScores, class_weights, entities, scores_of
+from trainwiz.core.training.evaluation import StepLoss
+from trainwiz.core.training.tasks import build_task
+
+from tests.core.training.runs import text_config
+from tests.each import each
+
+REVIEWS = [{"name": "sample-reviews", "text_column": "text", "target_column": "label", "max_rows": 200}]
+NAMES = [{"name": "sample-names", "text_column": "tokens", "target_column": "ner_tags", "max_rows": 200}]
+SMALL = {"model__architecture": {**load_models()["bert-tiny"].architecture, "vocab_size": 300}}
+"""Its tokenizer cuts most words."""
+TAGS = [f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC")] + ["O"]
+
+
+def config_of(task: str, **changes: Any) -> Any:
+    rows = REVIEWS if task == "sequence-classification" else NAMES
+    return text_config("bert-tiny", task=task, data__sources=rows, **changes)
+
+
+def batches(numbers: np.ndarray, classes: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits that predict `numbers[0]` (n,) where `numbers[1]` is right, in batches, with filled up rows among them."""
+    found = []
+    for part in np.array_split(numbers, 4, axis=1):
+        logits = torch.nn.functional.one_hot(torch.tensor(part[0]), classes).float()
+        labels = torch.tensor(part[1])[:, None]
+        found.append((torch.cat([logits, logits[:1]]), torch.cat([labels, torch.tensor([[IGNORED]])])))
+    return found
+
+
+@each("classes", [2, 3, 7])
+def test_accuracy_and_f1_are_those_of_scikit_learn(classes: int) -> None:
+    generator = np.random.default_rng(classes)
+    # The last class is neither predicted nor meant, the one before is predicted alone.
+    numbers = np.stack([generator.integers(0, max(2, classes - 1), 60), generator.integers(0, max(2, classes - 2), 60)])
+    scores = ClassScores(classes)
+    sums = sum((scores.sums(*batch) for batch in batches(numbers, classes)), torch.zeros(scores.size).double())
+    metrics = scores.metrics(sums, "eval")
+    assert metrics["eval_accuracy"] == pytest.approx(accuracy_score(numbers[1], numbers[0]))
+    assert metrics["eval_f1"] == pytest.approx(f1_score(numbers[1], numbers[0], average="macro"))
+    assert metrics["eval_labelled_tokens"] == 60
+
+
+def test_entities_are_those_of_seqeval() -> None:
+    """Of any sequence of tags, also of those that no scheme allows."""
+    sequence_labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    generator = np.random.default_rng(3)
+    rows = [[TAGS[n] for n in generator.integers(0, len(TAGS), size)] for size in generator.integers(1, 9, 3000)]
+    for row in rows:
+        assert entities(row) == set(sequence_labeling.get_entities(row)), row
+    true = [[TAGS[n] for n in generator.integers(0, len(TAGS), len(row))] for row in rows]
+    mixed = [
+        [a if generator.random() < 0.3 else b for a, b in zip(*pair, strict=True)]
+        for pair in zip(rows, true, strict=True)
+    ]
+    scores = EntityScores(TAGS)
+    sums = torch.zeros(6).double()
+    for guessed, meant in zip(mixed, true, strict=True):
+        logits = torch.nn.functional.one_hot(torch.tensor([[TAGS.index(tag) for tag in guessed]]), len(TAGS)).float()
+        sums += scores.sums(logits, torch.tensor([[TAGS.index(tag) for tag in meant]]))
+    metrics = scores.metrics(sums, "eval")
+    for name in ("precision", "recall", "f1"):
+        expected = getattr(sequence_labeling, f"{name}_score")(true, mixed)
+        assert metrics[f"eval_{name}"] == pytest.approx(expected) and 0.05 < expected < 0.95
+    assert metrics["eval_accuracy"] == pytest.approx(sequence_labeling.accuracy_score(true, mixed))
+
+
+@each(
+    ("tags", "expected"),
+    [
+        (["B-PER", "I-PER", "I-LOC", "O", "I-LOC"], {("PER", 0, 1), ("LOC", 2, 2), ("LOC", 4, 4)}),
+        (["I-PER", "E-PER", "I-PER", "S-PER", "I-PER"], {("PER", 0, 1), ("PER", 2, 2), ("PER", 3, 3), ("PER", 4, 4)}),
+    ],
+)
+def test_entities_without_seqeval(tags: list[str], expected: set[Any]) -> None:
+    """Figures of seqeval 1.2.2, for where it is not installed."""
+    assert entities(tags) == expected
+
+
+def test_balanced_weights_are_those_of_scikit_learn_and_enter_the_loss() -> None:
+    config = config_of("sequence-classification", training__class_weights="balanced")
+    labels = labels_of(config, Counter({"a": 90, "b": 10, "c": 20}), None)
+    weights = class_weights(labels, config)
+    assert weights is not None
+    y = ["a"] * 90 + ["b"] * 10 + ["c"] * 20
+    assert weights.tolist() == pytest.approx(compute_class_weight("balanced", classes=np.array(["a", "b", "c"]), y=y))
+    logits, targets = torch.randn(6, 3), torch.tensor([[0], [1], [2], [0], [IGNORED], [1]])
+    loss = StepLoss.of(config, weights)(type("Outputs", (), {"logits": logits}), targets)
+    each_loss = torch.nn.functional.cross_entropy(
+        logits[[0, 1, 2, 3, 5]], targets[[0, 1, 2, 3, 5], 0], reduction="none"
+    )
+    assert loss.item() == pytest.approx((each_loss * weights[targets[[0, 1, 2, 3, 5], 0]]).sum().item() / 5, rel=1e-5)
+    assert class_weights(labels, config_of("sequence-classification")) is None
+
+
+def test_the_first_token_of_each_word_has_its_tag(tmp_path: Path) -> None:
+    parts: Any = build_task(config_of("token-classification", **SMALL), tmp_path, None, 1)
+    assert parts.labels.names == ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O")
+    assert isinstance(scores_of(config_of("token-classification"), parts.labels), EntityScores)
+    several = 0
+    for index in range(40):
+        tokens, labels = parts.train[(0, index)]
+        words = parts.tokenizer.convert_ids_to_tokens(tokens.tolist())
+        # Words apart begin with the blank of byte-level BPE.
+        begins = [word.startswith("\u0120") for word in words]
+        assert [label != IGNORED for label in labels.tolist()] == begins
+        several += sum(not begin for begin in begins[1:-1])
+    assert several > 100
+
+
+def test_masks_hide_whole_words_and_follow_from_seed_epoch_and_row(tmp_path: Path) -> None:
+    text = [{"name": "sample-text", "text_column": "text", "max_rows": 120}]
+    made = {}
+    for whole in (False, True):
+        folder = tmp_path / str(whole)
+        folder.mkdir()
+        settings = {"training__whole_words": whole, "batch__sequence_length": 64, **SMALL}
+        config = text_config("bert-tiny", data__sources=text, **settings)
+        made[whole] = build_task(config, folder, None, 1)
+    split = {False: 0, True: 0}
+    hidden = labelled = inside = 0
+    for whole, parts in made.items():
+        mask, special = parts.tokenizer.mask_token_id, set(parts.tokenizer.all_special_ids)
+        rows: Any = parts.train
+        for index in range(60):
+            tokens, labels = rows[(1, index)]
+            again, same = rows[(1, index)]
+            assert (tokens == again).all() and (labels == same).all()
+            assert (labels != rows[(2, index)][1]).any()
+            original = np.where(labels == IGNORED, tokens, labels)
+            assert original[0] in special and not ({*original[1:-1].tolist()} & special)
+            labelled += int((labels != IGNORED).sum())
+            hidden += int((tokens[labels != IGNORED] == mask).sum())
+            inside += len(tokens) - 2
+            pieces, chosen = parts.tokenizer.convert_ids_to_tokens(original.tolist()), (labels != IGNORED).tolist()
+            goes_on = [n for n in range(2, len(tokens) - 1) if pieces[n].isalpha() and pieces[n][0] != "\u0120"]
+            split[whole] += sum(chosen[n] != chosen[n - 1] for n in goes_on)
+    assert labelled / inside == pytest.approx(0.15, abs=0.03) and hidden / labelled == pytest.approx(0.8, abs=0.05)
+    assert split[False] > 100 and split[True] == 0
+
+
+@each(
+    ("rows", "code"),
+    [
+        ("text,label\n" + "fine,good\n" * 30, "one_class"),
+        ("text,label\n" + "".join(f"fine {n},id{n}\n" for n in range(40)), "labels_are_ids"),
+        ("text,label\n" + "".join(f"fine {n},{n / 7:.3f}\n" for n in range(40)), "labels_are_quantities"),
+    ],
+)
+def test_columns_that_hold_no_classes(rows: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(rows)
+    source = [{"name": "rows.csv", "text_column": "text", "target_column": "label"}]
+    with pytest.raises(UsageError) as refused:
+        build_task(text_config("bert-tiny", task="sequence-classification", data__sources=source), tmp_path, None, 1)
+    assert [finding.code for finding in refused.value.findings] == [code]
+
+
+OWN = {
+    "id2label": {"0": "positive", "1": "neutral", "2": "negative"},
+    "architectures": ["BertForSequenceClassification"],
+}
+
+
+def test_a_model_keeps_the_classes_that_it_has() -> None:
+    def labels(found: dict[str, int], **changes: Any) -> Any:
+        made = config_of("sequence-classification", model__init="pretrained", model__architecture=OWN, **changes)
+        return labels_of(made, Counter(found), None)
+
+    moods = {"negative": 3, "neutral": 1, "positive": 4}
+    assert labels(moods).names == ("positive", "neutral", "negative")
+    assert labels({"0": 3, "2": 1}).train == {"positive": 3, "neutral": 0, "negative": 1} and labels({"0": 3}).note
+    assert "trained for other classes" in labels({"angry": 2, "calm": 3}).problem
+    fresh = labels({"angry": 2, "calm": 3}, model__new_head=True)
+    assert fresh.names == ("angry", "calm") and not fresh.problem
+    assert labels_of(config_of("sequence-classification"), Counter({"10": 1, "9": 1, "1": 2}), None).names == (
+        "1",
+        "9",
+        "10",
+    )
