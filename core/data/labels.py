@@ -250,7 +250,7 @@ def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem
 
 def shown_names(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name[:40]) for name in names[:MOST_SHOWN])
-    return shown + (tr(" and {count} more", count=len(names) - MOST_SHOWN) if len(names) > MOST_SHOWN else "")
+    return _and_more(shown, len(names) - MOST_SHOWN)
 
 
 def _number(text: str) -> float | None:
@@ -264,5 +264,9 @@ def shown_counts(labels: Labels) -> str:
     """The classes with their counts on one line, the most frequent first: `positive 1,020, negative 980`."""
     ranked = sorted(labels.train.items(), key=lambda entry: -entry[1])
     shown = ", ".join(f"{name[:40]} {count:,}" for name, count in ranked[:MOST_SHOWN])
-    about = "" if labels.exact else tr("of a sample: ")
-    return about + shown + (tr(" and {count} more", count=len(ranked) - MOST_SHOWN) if len(ranked) > MOST_SHOWN else "")
+    shown = _and_more(shown, len(ranked) - MOST_SHOWN)
+    return shown if labels.exact else tr("of a sample: {classes}", classes=shown)
+
+
+def _and_more(shown: str, left: int) -> str:
+    return tr("{shown} and {count} more", shown=shown, count=left) if left > 0 else shown

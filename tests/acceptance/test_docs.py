@@ -20,8 +20,8 @@ from tests.each import each
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
 OF_SLURM = {"--requeue", "--signal", "--time"}
-OF_OTHERS = {"--no-index", "--user", "--shm-size", *OF_SLURM, *OF_THE_CAMPAIGN}
-"""Options of pip, systemctl, docker and sbatch, and of the fault campaign; with an underscore they are the launchers'."""
+OF_OTHERS = {"--no-index", "--user", "--shm-size", "--enable-lora", *OF_SLURM, *OF_THE_CAMPAIGN}
+"""Options of pip, systemctl, docker, vLLM and sbatch, and of the fault campaign; with an underscore they are the launchers'."""
 TASK_WORDS = {
     "masked-lm": "masked LM",
     "causal-lm": "causal LM",
