@@ -122,6 +122,7 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
     """The smallest sibling on the sample data; a model without one loses its layers but two."""
     values: dict[str, Any] = {
         "model.init": "scratch",
+        "model.architecture": None,
         "model.tokenizer": None,
         "model.chat_template": None,
         "peft.adapter": None,
