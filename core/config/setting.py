@@ -32,7 +32,7 @@ GROUPS = (
 
 When = Literal[
     "adapters", "another_cuda_card", "another_machine", "causal", "classifies", "cuda", "dev_run", "generates", "hub_data",
-    "masked", "may_adapt", "several_gpus", "several_machines", "several_processes", "targets", "text",
+    "masked", "masked_words", "may_adapt", "several_gpus", "several_machines", "several_processes", "targets", "text",
 ]  # fmt: skip
 """Of which plans a row speaks; what each word means is said by the wizard."""
 OptionGroup = Literal["what", "how", "where", "run"]

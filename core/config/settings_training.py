@@ -151,7 +151,7 @@ class TrainingSection(Section):
         False, "Hide whole words: all tokens of a word or none.",
         "A part of a word is easily guessed from its other parts.",
         "off, as the model was pretrained; on makes a harder task.",
-        label="Whole words", group="Optimizer and loss", rare=True, when="masked",
+        label="Whole words", group="Optimizer and loss", rare=True, when="masked_words",
         learnt=True,
     )
     class_weights: Literal["none", "balanced"] = setting(
@@ -321,7 +321,7 @@ class EngineSection(Section):
         "They keep fewer activations, and are often quicker.",
         "off.",
         "Losses differ in the last digits. The logits are not theirs: training.loss_chunk has them in slices.",
-        trainer="use_liger_kernel", learnt=True,
+        label="Liger kernels", group="How it is done", rare=True, when="cuda", trainer="use_liger_kernel", learnt=True,
     )
     cpu_threads: int | None = setting(
         None, "Threads of each training process.",

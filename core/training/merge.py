@@ -15,6 +15,7 @@ import psutil
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.training.model_loading import (
     DTYPES,
@@ -149,5 +150,5 @@ def write(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     tokenizer.save_pretrained(str(folder))
     config = folder / "config.json"
     # Where the base lies is nobody's business.
-    values = {name: value for name, value in json.loads(config.read_text()).items() if name != "_name_or_path"}
+    values = {name: value for name, value in json.loads(read_small(config)).items() if name != "_name_or_path"}
     config.write_text(json.dumps(values, indent=2) + "\n")

@@ -22,7 +22,12 @@ from trainwiz.core.profile import list_profiles
 PATIENCE_S = 1200.0
 """DeepSpeed compiles its optimizer once, for minutes on a busy machine."""
 
-LOADERS = {"masked-lm": "AutoModelForMaskedLM", "causal-lm": "AutoModelForCausalLM", "seq2seq": "AutoModelForSeq2SeqLM"}
+LOADERS = {
+    "masked-lm": "AutoModelForMaskedLM",
+    "causal-lm": "AutoModelForCausalLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+}
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(PATIENCE_S + 300)]
 
@@ -115,7 +120,7 @@ def assert_loads(folder: Path, kind: tuple[Any, ...]) -> None:
     # An adapter's folder is loaded in the same way: transformers finds its base through peft.
     model, told = getattr(transformers, LOADERS[kind[0]]).from_pretrained(folder, output_loading_info=True)
     assert not told["missing_keys"] and not told["mismatched_keys"], told
-    if kind[0] != "masked-lm":
+    if kind[0] in ("causal-lm", "seq2seq"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         inputs = tokenizer(["a word or two"], return_tensors="pt")
         with torch.no_grad():

@@ -99,7 +99,7 @@ def test_the_list_as_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert "▸  2080super " in out and "✓ yes" in out and "✗ no" in out
     assert "! 1 profile file has mistakes" in out
     assert "-guide " not in out and "17 guides to the letter are left out" in out
-    assert max(map(len, out.splitlines())) <= 104
+    assert max(map(len, out.splitlines())) <= 108
     shown, everything = listed(capsys), listed(capsys, guides=True)
     assert "2080super-guide" in everything and len(everything) == len(shown) + 17
     profiles.run_use("2080super-guide")

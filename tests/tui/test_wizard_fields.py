@@ -60,9 +60,10 @@ OF_TARGETS = {"target_length", "source_language", "target_language"}
 OF_GENERATION = {"beams", "generation_length", "generation_rows", "generate_at", "bleu_tokenizer"}
 OF_PROTEINS = {"mask_probability"}
 OF_CAUSAL = {"concatenate", "layout", "chat_template", "too_long", "train_on"}
-OF_CUDA = {"tf32", "empty_cache"}
+OF_CUDA = {"tf32", "empty_cache", "liger"}
 OF_OTHERS = {
     "concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps", "nodes_timeout", "network",
+    "whole_words", "new_head", "class_weights",
 }  # fmt: skip
 OF_OTHER_MACHINES = {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}
 """Shown by what the request says of a machine, and tested with the hardware step."""
@@ -119,7 +120,10 @@ def test_fields_follow_the_task_and_the_adapters() -> None:
     several = plan_for(task="seq2seq", **values)
     several = replace(several, batch=replace(several.batch, world_size=2))
     causal = applying(plan_for(task="causal-lm"))
-    assert {spec.id for spec in TRAINING_FIELDS} <= applying(plan_for()) | applying(several) | causal
+    bert = {"model__name": "bert-tiny"}
+    others = (plan_for(task=task, **bert) for task in ("sequence-classification", "masked-lm"))
+    every = causal.union(applying(plan_for()), applying(several), *map(applying, others))
+    assert {spec.id for spec in TRAINING_FIELDS} <= every
     labels = {offer.label for offer in findable_fields(state_of())}
     assert "Seed" in labels and not any("LoRA" in label for label in labels)
 

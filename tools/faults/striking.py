@@ -212,10 +212,10 @@ def _change(module: Any) -> None:
         evaluating[:] = [self]
         return evaluate(self, *given, **named)
 
-    def batch_sums(*given: Any) -> Any:
+    def batch_sums(*given: Any, **named: Any) -> Any:
         own = evaluating[0]
         faults(own.args.output_dir).strike("evaluation", own.state.global_step, own.args.per_device_eval_batch_size)
-        return sums(*given)
+        return sums(*given, **named)
 
     def loss(self: Any, *given: Any, **named: Any) -> Any:
         step = self.state.global_step + 1

@@ -56,7 +56,7 @@ class PanelScreen(Screen[None]):
     """A screen of panels; each folds to its title, and one can have the whole screen.
 
     It sets classes and moves the focus; the style sheet says what they look like: -folded (a panel), -fills (takes the
-    rest of its column), -alone (has the screen), -away (a column without that panel), -one-panel (the screen). Which
+    rest of its column), -none (it has nothing to show), -alone (has the screen), -away (a column without that panel), -one-panel (the screen). Which
     panel was chosen outlives sizes at which it has no room.
     """
 
@@ -135,7 +135,7 @@ class PanelScreen(Screen[None]):
     def _fill_columns(self) -> None:
         """Where the panel that takes the rest of its column is folded, the last open one takes it."""
         for column in self.query(f".{COLUMN}").results(Widget):
-            panels = [child for child in column.children if child.has_class(PANEL)]
+            panels = [child for child in column.children if child.has_class(PANEL) and not child.has_class("-none")]
             open_ = [panel for panel in panels if not panel.has_class("-folded")]
             greedy = any(panel.has_class("-greedy") for panel in open_)
             for panel in panels:

@@ -95,6 +95,7 @@ CONDITIONS: Mapping[When, Callable[[Plan], bool]] = {
     "generates": lambda plan: plan.task in WRITE_TEXT and plan.config.evaluation.generate,
     "hub_data": _is_of_the_hub,
     "masked": lambda plan: plan.task == "masked-lm",
+    "masked_words": lambda plan: plan.config.row_kind == "masked-lm",
     "may_adapt": lambda plan: plan.config.row_kind != "proteins" or plan.config.peft.method == "lora",
     "several_gpus": lambda plan: not plan.machine.hypothetical and len(plan.machine.gpus) > 1,
     "several_machines": lambda plan: plan.config.engine.nodes > 1,

@@ -86,7 +86,12 @@ def test_evaluation_and_generation_take_their_time() -> None:
     data = DataSummary(
         rows=100_000, rows_exact=True, lengths=(100,) * 10, target_lengths=(60,) * 10, validation_rows=2000
     )
-    values = {"batch__target_samples": 96, "training__max_steps": 1000, "evaluation__every_steps": 100}
+    values = {
+        "batch__target_samples": 96,
+        "training__max_steps": 1000,
+        "evaluation__every_steps": 100,
+        "evaluation__prompts": "none",
+    }
     without = plan(machine(), seq2seq(**values), data).time
     with_it = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__beams=4), data).time
     once = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__generate_at="end"), data).time

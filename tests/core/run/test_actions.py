@@ -36,7 +36,7 @@ def snapshot(
         ("starting", {"stop", "stop_now"}),
         ("running", {"stop", "stop_now"}),
         ("stopping", {"stop_now"}),
-        ("finished", set()),
+        ("finished", {"model"}),
         ("failed", {"resume"}),
         ("stopped", {"resume"}),
         ("lost", {"resume"}),
