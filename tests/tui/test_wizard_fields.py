@@ -120,7 +120,7 @@ def test_fields_follow_the_task_and_the_adapters() -> None:
     several = plan_for(task="seq2seq", **values)
     several = replace(several, batch=replace(several.batch, world_size=2))
     causal = applying(plan_for(task="causal-lm"))
-    bert = {"model__name": "bert-tiny"}
+    bert = {"model__name": "bert-tiny", "model__architecture": {"model_type": "bert"}}
     others = (plan_for(task=task, **bert) for task in ("sequence-classification", "masked-lm"))
     every = causal.union(applying(plan_for()), applying(several), *map(applying, others))
     assert {spec.id for spec in TRAINING_FIELDS} <= every
