@@ -278,12 +278,13 @@ def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tupl
         targets = lengths_of(plan.counted.target_lengths) if plan.counted is not None else None
         long_target = None if targets is None else targets.quantile(9, 10)
         generation = generation_time(work, rate, some, long_target).times(counts.generations)
+    told = _calibrated(generation, pace.calibration)
     answers = answering(plan.config, work)
     if answers is not None and (rows or names_prompts(plan.config)):
-        once = generation_time(answers, rate, answers.eval_micro_batch)
+        once = _calibrated(generation_time(answers, rate, answers.eval_micro_batch), pace.calibration)
         times = counts.evaluations + (not plan.config.evaluation.at_start) if rows else counts.saves + 1
-        generation = generation + Range(min(once.low, ANSWERS_MOST_S), min(once.high, ANSWERS_MOST_S)).times(times)
-    return _calibrated(evaluation, pace.calibration), _calibrated(generation, pace.calibration)
+        told = told + Range(min(once.low, ANSWERS_MOST_S), min(once.high, ANSWERS_MOST_S)).times(times)
+    return _calibrated(evaluation, pace.calibration), told
 
 
 def _calibrated(time: Range, calibration: float | None) -> Range:
