@@ -97,6 +97,7 @@ _LLAMA_KIN = ("llama", "mistral", "smollm3", "phi3", "gemma3_text", "gemma4_text
 
 SMALLEST: Mapping[str, str] = {
     "bert": "bert-tiny",
+    "modernbert": "bert-tiny",
     "esm": "esm2-tiny",
     "gpt2": "gpt2-tiny",
     "m2m_100": "nllb-tiny",
