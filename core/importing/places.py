@@ -155,10 +155,7 @@ def _save_strategy(imported: Imported, setting: Setting) -> None:
 
 
 def _load_best(imported: Imported, setting: Setting) -> None:
-    if yes_or_no(setting.value):
-        imported.map(setting, "checkpoint.final", "best")
-    else:
-        imported.map(setting, "checkpoint.final", "last")
+    imported.map(setting, "checkpoint.final", "best" if yes_or_no(setting.value) else "last")
 
 
 def _eval_strategy(imported: Imported, setting: Setting) -> None:

@@ -331,7 +331,7 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
 
 def after_commands(folder: RunFolder) -> dict[str, str]:
     """What can be done with the model of a finished run, the first to speak with it."""
-    # It reads run.yaml, which the monitor of a run that goes on need not.
+    # This reads run.yaml, which the monitor of an active run does not need.
     from trainwiz.core.model.found import next_commands
 
     return dict(next_commands(folder))

@@ -116,7 +116,7 @@ def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
     if outcome.get("best_before_training"):
         sentences.append(
             tr(
-                "No evaluation was better than the one before step 1: on the held-out rows the model is worse than before the training."
+                "No evaluation was better than the one before step 1: the training did not improve the model on the held-out rows."
             )
         )
     return sentences

@@ -62,18 +62,22 @@ class AnswersFile:
         self._tail = tail
         self._asked: dict[tuple[str, int], tuple[str, str | None]] = {}
         self._answers: dict[tuple[str, int], dict[int, Answer]] = {}
+        self._found: tuple[PromptAnswers, ...] = ()
 
     def read(self) -> tuple[PromptAnswers, ...]:
         """All so far, in the order in which they were first asked."""
         rows = self._tail.read_new()
         if self._tail.began_anew:
             self._asked, self._answers = {}, {}
+        elif not rows:
+            return self._found
         self._take(rows)
-        return tuple(
+        self._found = tuple(
             PromptAnswers(*self._asked[key], tuple(answers[step] for step in sorted(answers)))
             for key, answers in self._answers.items()
             if answers
         )
+        return self._found
 
     def _take(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:

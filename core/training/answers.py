@@ -24,7 +24,7 @@ from trainwiz.core.training.process import LastingLines, phases
 from transformers import PreTrainedTokenizerBase
 
 LONGEST_BEGINNING = 32
-"""Tokens of a plain text that the model goes on from, at most half of them."""
+"""First tokens of a plain text that the model continues; at most half of the text."""
 LONGEST_MASKED = 64
 """Tokens of a held-out row whose masks are filled."""
 LOOKED_AT = 50

@@ -72,7 +72,7 @@ def make_bleu(cutter: str) -> BLEU:
         ) from error
 
 
-# Writer: the model goes on from some tokens.
+# Writer: the model continues some tokens.
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Writer:
         of a batch."""
         self._tokenizer: Any = tokenizer
         self._follows = config.task == "causal-lm"
-        """A causal model goes on, and its sources are padded at the left."""
+        """A causal model continues its input, so sources are padded on the left."""
         self._ends = {int(tokenizer.eos_token_id), *ends}
         self._search = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=length,

@@ -89,11 +89,11 @@ class RowDataset(Dataset[TokenRow]):
         return FillerRow((tokens, np.full_like(labels, IGNORED))) if index == FILLER else (tokens, labels)
 
 
-class MaskedProteins(RowDataset):
-    """Some rows of the proteins; the mask of a row depends on its number and the epoch."""
+class MaskedRows(RowDataset):
+    """Some rows with masks; the mask of a row depends on its number and the epoch."""
 
-    def __init__(self, proteins: ProteinStore, rows: np.ndarray, probability: float, seed: int) -> None:
-        self._proteins = proteins
+    def __init__(self, rows: np.ndarray, probability: float, seed: int) -> None:
+        """`rows` (n,) int64: the rows of the set."""
         self._rows = rows
         self._probability = probability
         self._seed = seed
@@ -103,29 +103,33 @@ class MaskedProteins(RowDataset):
 
     def item(self, epoch: int, index: int) -> TokenRow:
         row = int(self._rows[index])
-        generator = sample_generator(self._seed, epoch, row)
+        return self.masked(row, sample_generator(self._seed, epoch, row))
+
+    @abstractmethod
+    def masked(self, row: int, generator: np.random.Generator) -> TokenRow:
+        """Some tokens of the row hidden."""
+
+
+class MaskedProteins(MaskedRows):
+    def __init__(self, proteins: ProteinStore, rows: np.ndarray, probability: float, seed: int) -> None:
+        super().__init__(rows, probability, seed)
+        self._proteins = proteins
+
+    def masked(self, row: int, generator: np.random.Generator) -> TokenRow:
         return mask_sequence(self._proteins.letters(row), self._probability, generator)
 
 
-class MaskedTexts(RowDataset):
-    """Some rows of text; as for proteins, the mask of a row depends on its number and the epoch."""
-
+class MaskedTexts(MaskedRows):
     def __init__(
         self, rows: TextRows, numbers: np.ndarray, encoder: MaskEncoder, config: RunConfig, mask: Mask
     ) -> None:
         """`mask`: the token that hides, and the tokens that may stand for another one."""
+        super().__init__(numbers, config.training.mask_probability, config.training.seed)
         self._texts = rows.texts
-        self._numbers = numbers
         self._encoder = encoder
-        self._probability, self._seed = config.training.mask_probability, config.training.seed
         self._mask = mask
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def item(self, epoch: int, index: int) -> TokenRow:
-        row = int(self._numbers[index])
-        generator = sample_generator(self._seed, epoch, row)
+    def masked(self, row: int, generator: np.random.Generator) -> TokenRow:
         return mask_tokens(*self._encoder.places(self._texts[row]), self._probability, generator, *self._mask)
 
 

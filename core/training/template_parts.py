@@ -32,7 +32,7 @@ def as_the_template_takes(tokenizer: PreTrainedTokenizerBase, messages: list[dic
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The token that the template writes behind an answer; None without a template, or where it is no special one."""
+    """The special token that ends an answer in the template; None without a template or such a token."""
     if not tokenizer.chat_template:
         return None
     turns = [{"role": "user", "content": USERS[0]}, {"role": "assistant", "content": ANSWERS[0]}]

@@ -344,7 +344,7 @@ def _heads(base: Any, config: RunConfig) -> list[str]:
     if config.task not in CLASSIFIES:
         return []
     children = base.named_children()
-    # Those two peft adds by itself.
+    # peft adds these two automatically.
     body = (base.base_model_prefix, "classifier", "score")
     heads = [name for name, part in children if name not in body and any(True for _ in part.parameters())]
     return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads

@@ -38,9 +38,9 @@ class AnswersPanel(MonitorPanel):
     """One prompt at a time; the arrow keys go through the steps and the prompts."""
 
     help_text = mark(
-        "What the model answers to a few prompts, without chance: always the likeliest token. The newest answer stands "
-        "over the one from before the training; left and right go through the steps, up and down through the prompts. "
-        "Prompts are held-out rows, or those of evaluation.prompts. Dots mean that the answer reached its longest length."
+        "What the model answers to a few prompts, always with the likeliest token. The newest answer is above the one "
+        "from before the training; left and right show other steps, up and down other prompts. Prompts are held-out rows, "
+        "or those of evaluation.prompts. Dots mean that the answer was cut off at its longest length or time."
     )
     key_table: ClassVar[ScreenName | None] = "answers"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("answers")]
