@@ -10,7 +10,8 @@ from math import sqrt
 from statistics import NormalDist
 
 from trainwiz.core.data.lengths import padded_length
-from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.activations import block_bytes, positions_of, weight_copy_bytes
+from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
 from trainwiz.core.estimate.quantized import LAUNCHES, moved_more, packed_linears
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
@@ -139,14 +140,39 @@ def _spread(groups: int) -> list[int]:
 
 FORWARD = 2
 """A multiplication and an addition for each weight and token."""
-BETWEEN_AUTOCAST, BETWEEN_SINGLE, BETWEEN_HALF = 280, 350, 235
-"""Bytes a token, pass and hidden unit of norms, activations, sums, casts, dropout."""
-WEIGHT_AUTOCAST = 40
-"""Bytes a weight: its half copy made and read, its gradient made, cast and added up."""
-EAGER_SCORE = 65
-"""Bytes a score of unfused attention, over three passes."""
-LOGIT = 50
-"""Bytes a logit, forward and backward, its fp32 copies included."""
+FUSED_BACKWARD = 0.5
+"""Of its forward scores: fused attention computes them again in the backward pass (5 products for 4)."""
+
+# Bytes and launches beside the products, fitted to 210 traces of 25 families in ten settings each (core/estimate/trace;
+# nine of ten within 25 %). An operation reads what another one wrote and kept, so that what is kept says what is moved.
+
+KEPT = {"autocast": 13.0, "fp32": 9.8, "half": 10.4}
+"""Bytes moved in three passes for each byte that the forward pass keeps."""
+ROTARY = {"autocast": 15, "fp32": 8, "half": 14}
+"""For each byte of queries and keys that are turned, in one pass."""
+WEIGHT = {"autocast": 11, "fp32": 14, "half": 0}
+"""For each trained weight of the products: copies made and read, its gradient made, cast and added up."""
+LOGIT = {"autocast": 42, "fp32": 27, "half": 20}
+"""For each logit, forward and backward, its fp32 copies included."""
+ADAPTED = {"autocast": (9, 15), "fp32": (9, 15), "half": (24, 24)}
+"""For each value that goes into and comes out of an adapted product in one pass: copies to fp32 and back, dropout, the
+small products, their sum."""
+TIED, APART = 4, 1
+"""Times the bytes of a trained token table: its gradient is made whole, and summed with that of a head that is tied to it."""
+UNPACKED = 0.75
+"""Of what is counted for a base in 4 or 8 bits (quantized.moved_more)."""
+KERNELS = {
+    "block": 6.5, "product": 1.2, "cast": 1.9, "rms": 6.4, "rotary": 9.2, "unfused": 6.3, "eager": 4.3, "cross": 9.6,
+    "experts": 18, "adapter": 8.2, "adapter cast": 3.1,
+}  # fmt: skip
+"""In one pass, for each of what a block has."""
+HIDDEN = 100
+"""Operations of a product that hide the moving of one byte: cards compute 78 to 295 in that time (half precision)."""
+
+
+def beyond_products(moved: float, flops: float) -> float:
+    """Bytes that take time of their own: those of a wide product move while it computes, those of an adapter do not."""
+    return max(0.0, moved - flops / HIDDEN)
 
 
 def forward_flops(work: Workload) -> float:
@@ -155,47 +181,98 @@ def forward_flops(work: Workload) -> float:
 
 
 def micro_batch_flops(work: Workload) -> float:
-    """Forward and backward: twice the forward for all gradients, once where weights are frozen, and the
-    recomputed forward of checkpointing (Korthikanti et al. 2022)."""
+    """What a device computes, forward and backward: twice the forward for all gradients, once where weights are frozen,
+    and the recomputed forward of checkpointing (Korthikanti et al. 2022)."""
     forward = forward_flops(work)
     backward = 1.0 if work.lora else 2.0
     # The blocks are computed again, the vocabulary projection is not.
     recomputed = forward - _head_flops(work) if work.checkpointing else 0.0
-    return forward * (1.0 + backward) + recomputed
+    again = 0.0 if work.attention == "eager" else FUSED_BACKWARD * attention_flops(work)
+    adapters = (3 + work.checkpointing) * _adapter_flops(work)
+    return forward * (1.0 + backward) + recomputed + again + adapters
 
 
-def useful_flops(work: Workload) -> float:
-    """Without what checkpointing computes twice: what published shares of the peak count."""
-    return forward_flops(work) * (2.0 if work.lora else 3.0)
+def _adapter_flops(work: Workload) -> float:
+    """Of the two products of each adapter, forward."""
+    if not work.lora:
+        return 0.0
+    blocks = ((block, work.micro_batch * work.queries_of(block)) for block in work.architecture.blocks)
+    weights = (
+        tokens * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
+        for block, tokens in blocks
+    )
+    return float(FORWARD * sum(weights))
 
 
-def kernels(work: Workload) -> int:
-    """Operations of one micro-batch, each a kernel launch or more: 30 to 60 a block and pass in traces of six models."""
-    each = 55 if work.formats.autocast else 40
-    packed = sum(block.layers * len(packed_linears(work, block)) for block in work.architecture.blocks)
-    return _passes(work) * (each * work.architecture.layers + LAUNCHES * packed) + 100
+def attention_flops(work: Workload) -> float:
+    """Of the scores and sums of one forward pass, a part of `forward_flops`."""
+    return sum(block.layers * _score_flops(work, block) for block in work.architecture.blocks)
+
+
+def kernels(work: Workload) -> float:
+    """Operations of one micro-batch, each a kernel launch."""
+    passes, each = _passes(work), KERNELS
+    total = 0.0
+    for block in work.architecture.blocks:
+        adapted = sum(is_target(name, work.lora_targets) for name, _, _ in block.linears) if work.lora else 0
+        cast = work.formats.autocast
+        one = each["block"] + len(block.linears) * (each["product"] + (each["cast"] if cast and not work.lora else 0))
+        one += (block.norms + 2 * block.query_key_norm) * (each["rms"] if block.norm != "layer" else 0)
+        one += each["rotary"] * block.rotary + each["cross"] * block.cross_attention
+        one += each["unfused"] * (block.activation in ("erf_unfused", "tanh_unfused"))
+        one += each["experts"] * bool(block.experts)
+        one += each["eager"] * (work.attention == "eager") * (1 + block.cross_attention)
+        one += adapted * (each["adapter"] + each["adapter cast"] * cast)
+        total += block.layers * passes * (one + LAUNCHES * len(packed_linears(work, block)))
+    return total + 100
 
 
 def moved_bytes(work: Workload) -> float:
-    """What the operations of one micro-batch read and write: products, what lies between them, weights, logits.
-
-    The constants are of traces of six models (core/estimate/trace), which this meets within a third. A cache
-    that answers some of it makes the device's memory move less.
-    """
-    formats, architecture = work.formats, work.architecture
-    element, passes = formats.compute, _passes(work)
-    between = BETWEEN_AUTOCAST if formats.autocast else BETWEEN_SINGLE if element == SINGLE else BETWEEN_HALF
+    """What the operations of one micro-batch read and write beside wide products (`beyond_products`): norms, activations,
+    sums, casts, adapters, logits. Without `weight_bytes`, a polynomial of the lengths."""
+    formats, architecture, passes = work.formats, work.architecture, _passes(work)
+    kind = _kind(work)
+    plain = replace(work, lora_rank=0, checkpointing=False, base_precision="none")
+    into, out_of = ADAPTED[kind]
     total = 0.0
     for block in architecture.blocks:
         tokens = work.micro_batch * work.queries_of(block)
-        products = sum(inputs + outputs for _, inputs, outputs in block.linears)
-        total += block.layers * tokens * passes * (element * products + between * block.hidden)
-        total += block.layers * passes * moved_more(work, block, tokens)
-        if work.attention == "eager":
-            total += block.layers * tokens * passes * EAGER_SCORE / 3 * block.heads * work.length
-    each = WEIGHT_AUTOCAST if formats.autocast else 6 * formats.weights
-    total += each * architecture.linear_parameters * (0.5 if work.lora else 1.0)
-    return total + LOGIT * work.micro_batch * work.decoded_length * architecture.vocabulary
+        kept = block_bytes(plain, block) - weight_copy_bytes(plain, block.cast_parameters)
+        one = KEPT[kind] / 3 * kept + UNPACKED * moved_more(work, block, tokens)
+        turned = block.rotary * (block.attention_width + block.kv_width)
+        one += ROTARY[kind] * formats.compute * tokens * turned
+        for name, inputs, outputs in block.linears:
+            if work.lora and is_target(name, work.lora_targets):
+                one += tokens * (into * inputs + out_of * outputs)
+        total += block.layers * passes * one
+    return total + LOGIT[kind] * positions_of(work, work.micro_batch) * architecture.vocabulary
+
+
+def weight_bytes(work: Workload) -> float:
+    """What a micro-batch moves for its weights beside wide products: those of few rows read more than they compute."""
+    architecture, element, passes = work.architecture, work.formats.compute, _passes(work)
+    total = 0.0
+    for block in architecture.blocks:
+        rows = work.micro_batch * work.queries_of(block)
+        total += block.layers * passes * element * block.expert_parameters
+        for _, inputs, outputs in block.linears:
+            total += block.layers * passes * _thin(rows, inputs, outputs, element)
+    if not architecture.pooled and architecture.vocabulary:
+        rows, wide = work.micro_batch * work.decoded_length, architecture.vocabulary
+        total += (2 if work.lora else 3) * _thin(rows, architecture.vocabulary_parameters // wide, wide, element)
+    if not work.lora:
+        table = (TIED if architecture.tied else APART) * work.formats.weights
+        total += WEIGHT[_kind(work)] * architecture.linear_parameters + table * architecture.vocabulary_parameters
+    return total
+
+
+def _thin(rows: int, inputs: int, outputs: int, element: int) -> float:
+    moved = element * (rows * (inputs + outputs) + inputs * outputs)
+    return beyond_products(moved, FORWARD * float(rows) * inputs * outputs)
+
+
+def _kind(work: Workload) -> str:
+    return "autocast" if work.formats.autocast else "fp32" if work.formats.compute == SINGLE else "half"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +294,14 @@ class Cost:
 
 def cost_of(work: Workload) -> Cost:
     """By formulas, forward and backward."""
-    return Cost(micro_batch_flops(work), moved_bytes(work), float(kernels(work)))
+    return Cost(micro_batch_flops(work), moved_bytes(work) + weight_bytes(work), kernels(work))
 
 
 def forward_cost(work: Workload) -> Cost:
     """Of the forward pass alone: a third of what training without recomputation moves and launches, or a half with LoRA."""
     plain = replace(work, checkpointing=False)
     share = 1 / _passes(plain)
-    return Cost(forward_flops(work), moved_bytes(plain) * share, kernels(plain) * share)
+    return Cost(forward_flops(work), (moved_bytes(plain) + weight_bytes(plain)) * share, kernels(plain) * share)
 
 
 def _passes(work: Workload) -> int:
@@ -241,16 +318,20 @@ def _head_flops(work: Workload) -> float:
 
 
 def _block_flops(work: Workload, block: Block) -> float:
-    queries = work.queries_of(block)
-    tokens = work.micro_batch * queries
-    attended = queries / 2 if block.causal and work.attention != "eager" else queries
-    scores = 2 * FORWARD * tokens * attended * block.attention_width
+    tokens, scores = work.micro_batch * work.queries_of(block), _score_flops(work, block)
     if not block.cross_attention:
         return FORWARD * tokens * block.active_linear_parameters + scores
     # Keys and values of the cross-attention are computed from the encoder's tokens.
     cross = 2 * block.hidden * block.attention_width
-    linear = FORWARD * (tokens * (block.active_linear_parameters - cross) + work.tokens * cross)
-    return linear + scores + 2 * FORWARD * tokens * work.length * block.attention_width
+    return FORWARD * (tokens * (block.active_linear_parameters - cross) + work.tokens * cross) + scores
+
+
+def _score_flops(work: Workload, block: Block) -> float:
+    """Of one block: queries with the keys they see, and what is summed of the values."""
+    queries = work.queries_of(block)
+    attended = queries / 2 if block.causal and work.attention != "eager" else float(queries)
+    encoded = work.length if block.cross_attention else 0
+    return 2 * FORWARD * work.micro_batch * queries * (attended + encoded) * block.attention_width
 
 
 # What the processes of a run move between each other in a step.

@@ -1,56 +1,108 @@
-"""The time of a step: by roofline, by what was measured here, with compiling."""
+"""The time of a step: what it computes, moves and launches, over what a device reaches, each by measured figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import log2, sqrt
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import sqrt
 
-from trainwiz.core.catalog.gpus import GpuSpec
+from trainwiz.core.catalog.gpus import BY_HAND, GpuSpec, is_rate_uncertain
 from trainwiz.core.estimate.flops import (
     FORWARD,
     Cost,
+    attention_flops,
     cost_of,
     exchanged_bytes,
     forward_cost,
     forward_flops,
-    useful_flops,
+    micro_batch_flops,
 )
 from trainwiz.core.estimate.peak import cache_bytes_per_row
-from trainwiz.core.estimate.traced import measured_text
 from trainwiz.core.estimate.workload import SINGLE, TimeVerdict, Workload
-from trainwiz.core.history.measurement import Measurement, same_model, same_step
-from trainwiz.core.language import tr
+from trainwiz.core.hardware.rates import Rates, product_rate
 
-# Time by roofline: a range, because uncalibrated runs reach very different shares of a card's peak.
+# What cards reach, fitted to published paces (tools/benchmarks/published/time_fit.py; docs/estimator.md has the table and
+# what each source's rows were judged by, without that source).
 
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Share of the catalogue's peak rate that products reach in training, and the measured rows that say so."""
+
+    family: str
+    """ "" for every card without a cell of its own."""
+    format: str
+    """ "half" (fp16 and bf16), "tf32" or "fp32"."""
+    share: float
+    rows: tuple[str, ...] = ()
+
+
+EFFICIENCIES = (
+    Efficiency("GeForce 30", "half", 0.72, ("T008", "T010", "T013", "T016")),
+    Efficiency("Ampere workstation", "half", 0.61, ("T026", "T027", "T029", "T030", "T031", "T032")),
+    Efficiency("A100", "half", 0.66, (
+        "T035", "T067", "T068", "T069", "T070", "T079", "T080", "T081", "T089", "T090", "T091", "T093", "T108", "T109",
+        "T113",
+    )),
+    Efficiency("Hopper", "half", 0.65, ("T111",)),
+    Efficiency("Ada", "half", 0.63, ("T095", "T096")),
+    Efficiency("Turing", "half", 0.63, ("T004",)),
+    Efficiency("Volta", "half", 0.62, ("T022", "T025")),
+    Efficiency("GeForce 30", "tf32", 0.62, ("T009", "T011", "T014", "T017")),
+    Efficiency("Ampere workstation", "tf32", 0.58, ("T028", "T033")),
+    Efficiency("Turing", "fp32", 0.52, ("T005", "T060", "T061")),
+    Efficiency("", "half", 0.64),
+    Efficiency("", "tf32", 0.60),
+    Efficiency("", "fp32", 0.50, ("T055",)),
+)  # fmt: skip
+"""Fused attention has no cell of its own: at 8,192 tokens (T089, T091) it is no slower than products, to what rows tell."""
+FAMILIES = {"7.0": "Volta", "7.5": "Turing", "8.0": "A100", "8.6": "Ampere workstation", "8.9": "Ada", "9.0": "Hopper"}
+LAUNCH_S = 15.5e-6
+"""From one kernel to the next behind Python's dispatch, where the GPU waits for it (T045 to T048, T095, T096)."""
+OPTIMIZER = 1.7
+"""Times what reading and writing 28 bytes a parameter takes: the gradients' norm, and what a step does besides."""
+EXPOSED = 0.35
+"""Of what processes exchange, the share that no computation hides (T060, T061, T069, T070, T079, T108, T109)."""
 IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
-FAST_SHARE, SLOW_SHARE = IMPLAUSIBLE_SHARE, 0.2
-"""Of the peak rate, by what is really computed (recomputation included). The fast end rests on no measurement. It was
-50 % before published paces were looked at, most of which are at 20 to 50 %. The verdict counts no operation twice, so that a
-run that computes some again can be plausible and faster than the range; moved bytes and launches, counted apart, slow small
-work down below either end."""
-FAST_BANDWIDTH, SLOW_BANDWIDTH = 2.0, 0.6
-"""Of the memory's bandwidth, by the bytes that operations read and write one after the other. Caches answer a part of
-them, on large cards half and more; small tensors do not fill the bus."""
-OVERLAPPED_SHARE = 0.5
-"""Of the peak rate in products alone, at worst, where moving bytes is counted beside them."""
-LAUNCH_FAST_S, LAUNCH_SLOW_S = 5e-6, 12e-6
-"""One kernel launch, alone and behind Python's dispatch."""
-PCIE_FAST, PCIE_SLOW = 12e9, 6e9
-"""Bytes a second between GPU and pinned host memory, PCIe 3.0 x16 in practice."""
-HOST_ADAM_FAST, HOST_ADAM_SLOW = 1.5e9, 0.5e9
-"""Parameters a second of DeepSpeed's vectorised CPU Adam on a desktop's memory bandwidth (28 bytes each)."""
+"""Of the peak, by all that is computed, recomputation included: published paces reach 62 % at most. Ranges end there."""
+
+# Factors up and down that hold nine of ten published paces, those of each source judged without it.
+
+SPREAD = 1.41
+"""Full training on a card of the catalogue: 1.41 up and down is a range of 2.0."""
+WIDER = 1.58
+"""Adapters, a base in fewer bits, offload, and cards whose rate is given by hand or uncertain: 2.5."""
+RATED = 1.22
+"""A device whose own rates were measured (hardware.rates): 1.5."""
+
+PCIE = 9e9
+"""Bytes a second between GPU and pinned host memory, PCIe 3.0 x16 in practice (6 to 12)."""
+HIDDEN_TRIPS = 0.5
+"""Of the gradients' trips to the host and back, the share that the backward pass does not hide. No row says so."""
+HOST_ADAM = 0.9e9
+"""Parameters a second of DeepSpeed's vectorised CPU Adam on a desktop's memory bandwidth (28 bytes each; 0.5 to 1.5)."""
+LINK = 6e9
+"""Bytes a second between two processes over PCIe at worst."""
+NVLINK = 50e9
+"""Bytes a second between two cards of a board with NVLink (SXM), at worst."""
+CARDS_OF_A_BOARD = 8
+
 CPU_CORE_PEAK = 96e9
 """fp32 FLOP/s of one core with AVX2 at 3 GHz: 2 FMA x 8 lanes x 2 = 32 a cycle (twice that with AVX-512)."""
 CPU_FAST, CPU_SLOW = 60e9, 15e9
 """FLOP/s that one core reaches in training: small ESM-2 models measured 42 to 75e9 on a 2024 server core; a
-hyper-thread, an older core or a busy machine does far less."""
+hyper-thread, an older core or a busy machine does far less. Only where the machine's own rates are not known."""
 CPU_FAST_SCALING, CPU_SLOW_SCALING = 0.9, 0.5
 """Exponent of the thread count: the matrices of small models keep few threads busy."""
-CPU_STEP_FAST_S, CPU_STEP_SLOW_S = 0.004, 0.03
+CPU_BANDWIDTH = 6e9
+"""Bytes a second of operations that allocate what they write: most of the time the system clears new pages."""
+CPU_STEP_S = 0.01
 """Trainer, logging and loader for one step on a CPU."""
+CPU_OVERALL = 1.07
+"""Measured over the sum of the parts, in processor time (docs/estimator.md, six families)."""
+DISPATCHES = 4
+"""Times a bare operation in the autograd engine, that a model's own takes with its Python around it."""
+
 START_FAST_S, START_SLOW_S = 6.0, 30.0
 """Launcher, imports, model and data before the first step, and closing after the last one: 7 s on a quiet machine,
 17 to 24 s on one whose cores are wanted twice over."""
@@ -58,20 +110,26 @@ DEEPSPEED_FAST_S, DEEPSPEED_SLOW_S = 2.0, 20.0
 """What DeepSpeed adds: its imports and kernels (10 to 16 s where the cores are busy; their first build takes longer)."""
 DISK_FAST, DISK_SLOW = 1.5e9, 0.25e9
 """Bytes a second of writing a checkpoint: NVMe and a busy SATA disk."""
-NVLINK = 50e9
-"""Bytes a second between two cards of a board with NVLink (SXM), at worst."""
-CARDS_OF_A_BOARD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What the device does at best: FLOP/s in the run's format, and memory bandwidth in bytes/s."""
+    """What the device of one process does."""
 
     flops: float
+    """FLOP/s at best, in the run's format."""
     bandwidth: float
-    fast_share: float = FAST_SHARE
-    slow_share: float = SLOW_SHARE
-    link: float = PCIE_SLOW
+    """Bytes/s of its memory, by operations that read one tensor and write another."""
+    share: float = 0.64
+    """Of the peak, that products reach."""
+    launch_s: float = LAUNCH_S
+    spread: float = SPREAD
+    """Factor up and down."""
+    format: str = "fp32"
+    """Of the products: "fp32", "tf32", "fp16" or "bf16"."""
+    rates: Rates | None = None
+    """This device's own."""
+    link: float = LINK
     """Bytes a second between two processes at worst."""
     network: float | None = None
     """Bytes a second out of one machine at worst; None where all processes are on one."""
@@ -89,6 +147,10 @@ class Range:
         """The geometric mean: rates are uncertain by a factor."""
         return sqrt(self.low * self.high)
 
+    @classmethod
+    def around(cls, seconds: float, factor: float) -> Range:
+        return cls(seconds / factor, seconds * factor)
+
     def __add__(self, other: Range) -> Range:
         return Range(self.low + other.low, self.high + other.high)
 
@@ -105,52 +167,111 @@ class StepTime:
     verdict: TimeVerdict
 
 
-def gpu_rate(spec: GpuSpec, precision: str, tf32: bool) -> Rate:
-    """Peak of one card in the format of the matrix products; a format that it lacks runs at its fp32 rate."""
-    flops = {
-        "fp16": spec.fp16_flops,
-        "bf16": spec.bf16_flops,
-        "bf16-true": spec.bf16_flops,
-        "tf32": spec.tf32_flops,
-    }.get(precision, spec.tf32_flops if tf32 else None)
-    link = NVLINK if "SXM" in spec.name else PCIE_SLOW
-    return Rate(flops or spec.fp32_flops, spec.bandwidth_bytes_per_s, link=link)
+def efficiency_of(spec: GpuSpec, format: str) -> Efficiency:
+    """The cell of a card and a format of products."""
+    family = FAMILIES.get(spec.compute_capability or "", "")
+    if family == "Ampere workstation" and "RTX 30" in spec.name:
+        family = "GeForce 30"
+    kind = "half" if format in ("fp16", "bf16") else format
+    own = (cell for cell in EFFICIENCIES if cell.format == kind and cell.family in (family, ""))
+    return next(own)
 
 
-def cpu_rate(threads: int) -> Rate:
+def gpu_rate(spec: GpuSpec, precision: str, tf32: bool, rates: Rates | None = None) -> Rate:
+    """Of one card in the format of the matrix products; a format that it lacks runs at its fp32 rate."""
+    peaks = {"fp16": spec.fp16_flops, "bf16": spec.bf16_flops, "tf32": spec.tf32_flops}
+    wanted = precision.removesuffix("-true")
+    format = wanted if peaks.get(wanted) else "tf32" if tf32 and wanted == "fp32" and spec.tf32_flops else "fp32"
+    unsure = spec.source == BY_HAND or (is_rate_uncertain(spec, format) and efficiency_of(spec, format).family == "")
+    return Rate(
+        peaks.get(format) or spec.fp32_flops,
+        spec.bandwidth_bytes_per_s if rates is None else rates.bytes_per_s,
+        efficiency_of(spec, format).share,
+        LAUNCH_S if rates is None else DISPATCHES * rates.launch_s,
+        RATED if rates is not None else WIDER if unsure else SPREAD,
+        format,
+        rates,
+        NVLINK if "SXM" in spec.name else LINK,
+    )
+
+
+def cpu_rate(threads: int, precision: str = "fp32", rates: Rates | None = None) -> Rate:
     """Of one process with this many threads."""
     threads = max(1, threads)
+    peak, format = CPU_CORE_PEAK * threads, precision.removesuffix("-true")
     fast, slow = CPU_FAST * threads**CPU_FAST_SCALING, CPU_SLOW * threads**CPU_SLOW_SCALING
-    peak = CPU_CORE_PEAK * threads
-    return Rate(peak, 20e9, fast / peak, slow / peak)
+    if rates is None:
+        share, spread = sqrt(fast * slow) / peak, sqrt(fast / slow)
+        return Rate(peak, CPU_BANDWIDTH, share, LAUNCH_S, spread, format)
+    peak = max(peak, *(one.flops_per_s for one in rates.products))
+    return Rate(peak, rates.bytes_per_s, 1.0, DISPATCHES * rates.launch_s, RATED, format, rates)
 
 
 def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
     """One optimizer step of one process (all processes work alike); `cost` of a micro-batch where it was traced."""
-    on_cpu = work.device == "cpu"
-    micro = _micro_batch(cost if cost is not None else cost_of(work), rate, on_cpu)
-    step = micro.times(work.accumulation) + _optimizer(work, rate) + _offload(work) + _communication(work, rate)
-    if on_cpu:
-        step = step + Range(CPU_STEP_FAST_S, CPU_STEP_SLOW_S)
-    share = useful_flops(work) * work.accumulation / (step.likely * rate.flops)
+    on_cpu, cost = work.device == "cpu", cost if cost is not None else cost_of(work)
+    seconds = _micro_batch(work, cost, rate) * work.accumulation + _optimizer(work, rate) + _offload(work)
+    exchanged = _communication(work, rate)
+    seconds += EXPOSED * exchanged + (CPU_STEP_S if on_cpu else 0.0)
+    computed = cost.flops * work.accumulation / rate.flops
+    step = Range.around(seconds, spread_of(work, rate))
+    if not on_cpu:
+        step = Range(max(step.low, min(seconds, computed / IMPLAUSIBLE_SHARE)), step.high)
+    if rate.network is not None:
+        # What a switch and its cables do is not known: at worst nothing hides it.
+        step = Range(step.low, step.high + (1 - EXPOSED) * exchanged)
+    share = computed / step.likely
     return StepTime(step, share, verdict_of(share, on_cpu))
 
 
-def _micro_batch(cost: Cost, rate: Rate, on_cpu: bool) -> Range:
-    """The longest of computing, moving bytes and launching; at worst the first two do not overlap."""
-    computed = _computed(cost.flops, rate)
-    if on_cpu:
-        return computed
-    moved = cost.moved_bytes / rate.bandwidth
-    apart = cost.flops / (OVERLAPPED_SHARE * rate.flops) + moved / SLOW_BANDWIDTH
-    return Range(
-        max(computed.low, moved / FAST_BANDWIDTH, cost.kernels * LAUNCH_FAST_S),
-        max(computed.high, apart, cost.kernels * LAUNCH_SLOW_S),
-    )
+def spread_of(work: Workload, rate: Rate) -> float:
+    """Factor up and down that a step of `work` is uncertain by."""
+    if work.lora or work.offload != "none":
+        return max(rate.spread, WIDER if rate.rates is None else RATED)
+    return rate.spread
 
 
-def _computed(flops: float, rate: Rate) -> Range:
-    return Range(flops / (rate.fast_share * rate.flops), flops / (rate.slow_share * rate.flops))
+def _micro_batch(work: Workload, cost: Cost, rate: Rate) -> float:
+    """Computing and moving one after the other. A GPU meanwhile is told what comes next, which may take longer; a CPU
+    does that itself."""
+    computed = cost.flops / (reached_flops(work, rate) or rate.share * rate.flops)
+    moved, launched = cost.moved_bytes / rate.bandwidth, cost.kernels * rate.launch_s
+    if work.device != "cpu":
+        return max(computed + moved, launched)
+    return computed * _overall(rate) + moved * _overall(rate) + launched
+
+
+def _overall(rate: Rate) -> float:
+    return CPU_OVERALL if rate.rates is not None else 1.0
+
+
+def reached_flops(work: Workload, rate: Rate) -> float | None:
+    """FLOP/s over all products and the attention of `work`, each at its own size, by the device's own rates; None
+    without."""
+    if rate.rates is None:
+        return None
+    whole = seconds = 0.0
+    for flops, rows, width in _products(work):
+        reached = product_rate(rate.rates.products, rate.format, rows, width)
+        if reached is None:
+            return None
+        whole, seconds = whole + flops, seconds + flops / reached
+    scores = attention_flops(work)
+    reached = product_rate(rate.rates.attention, rate.format, work.length, work.architecture.hidden)
+    if reached is not None:
+        whole, seconds = whole + scores, seconds + scores / reached
+    return whole / seconds if seconds else None
+
+
+def _products(work: Workload) -> Iterator[tuple[float, float, float]]:
+    """(FLOPs, rows, width) of each kind of product of one forward pass; the width is that of a square one as large."""
+    for block in work.architecture.blocks:
+        rows = work.micro_batch * work.queries_of(block)
+        for _, inputs, outputs in block.linears:
+            yield FORWARD * float(block.layers * rows * inputs * outputs), rows, sqrt(inputs * outputs)
+    head, rows = work.architecture.vocabulary_parameters, work.micro_batch * work.decoded_length
+    if head and not work.architecture.pooled:
+        yield FORWARD * float(rows * head), rows, sqrt(head)
 
 
 def verdict_of(share: float, on_cpu: bool = False) -> TimeVerdict:
@@ -164,19 +285,22 @@ def verdict_of(share: float, on_cpu: bool = False) -> TimeVerdict:
 
 def share_of_peak(work: Workload, rate: Rate, tokens_per_s: float) -> float:
     """What a claimed pace (input tokens a second over all processes) asks of each device."""
-    each = useful_flops(work) / work.tokens
+    each = micro_batch_flops(work) / work.tokens
     return each * tokens_per_s / (rate.flops * work.world_size)
 
 
-def _optimizer(work: Workload, rate: Rate) -> Range:
+def _optimizer(work: Workload, rate: Rate) -> float:
     """AdamW reads weight, gradient and two moments and writes three of them: about 28 bytes a parameter."""
     if work.offload != "none":
-        return Range(0.0, 0.0)
-    moved = 28.0 * work.trainable_parameters
-    return Range(moved / rate.bandwidth, 3 * moved / rate.bandwidth)
+        return 0.0
+    # Sharded states are stepped by the process that holds them.
+    own = work.trainable_parameters / (work.world_size if work.deepspeed or work.strategy == "fsdp" else 1)
+    if rate.rates is not None:
+        return OPTIMIZER * own / rate.rates.adam_parameters_per_s
+    return OPTIMIZER * 28.0 * own / rate.bandwidth
 
 
-def _offload(work: Workload) -> Range:
+def _offload(work: Workload) -> float:
     """PCIe for each micro-batch, and the step on the CPU.
 
     As DeepSpeed 0.19 does it (runtime/zero/stage_1_and_2.py, copy_grads_in_partition; stage3.py, partition_grads):
@@ -184,12 +308,11 @@ def _offload(work: Workload) -> Range:
     the host, and each further one fetches the sum, adds to it on the GPU and sends it back, the last one too.
     After the last one the sum goes to the host once more, in fp32 for the master weights. After the step the new
     weights come back. With `grad_accum_dtype: fp32` ZeRO-2 sums on the GPU instead and moves only the last two
-    (`_use_compact_grad_partition_buffer`); older versions do not, hence both ends of the range. The host's memory is
-    shared: its Adam takes as long for all. With everything offloaded (ZeRO-3) each forward and each backward pass
-    fetches the weights.
+    (`_use_compact_grad_partition_buffer`); older versions do not. The host's memory is shared: its Adam takes as long for
+    all. With everything offloaded (ZeRO-3) each forward and each backward pass fetches the weights.
     """
     if work.offload == "none":
-        return Range(0.0, 0.0)
+        return 0.0
     shard = work.trainable_parameters / work.world_size
     element = work.formats.adapters if work.lora else work.formats.weights
     trips = 2 * work.accumulation - 1 if work.accumulation > 1 else 0
@@ -197,21 +320,17 @@ def _offload(work: Workload) -> Range:
     if work.offload == "all":
         hidden += 2 * work.accumulation * work.formats.weights * work.architecture.parameters / work.world_size
     seen = (SINGLE + element) * shard
-    adam = Range(work.trainable_parameters / HOST_ADAM_FAST, work.trainable_parameters / HOST_ADAM_SLOW)
-    return Range(seen / PCIE_FAST, (seen + hidden) / PCIE_SLOW) + adam
+    return (seen + HIDDEN_TRIPS * hidden) / PCIE + work.trainable_parameters / HOST_ADAM
 
 
-def _communication(work: Workload, rate: Rate) -> Range:
-    """Gradients and sharded weights over the slowest link, (N - 1) / N times their bytes for each collective (ring).
-
-    At best all of it hides behind the computation.
-    """
+def _communication(work: Workload, rate: Rate) -> float:
+    """Gradients and sharded weights over the slowest link, (N - 1) / N times their bytes for each collective (ring)."""
     if work.world_size == 1:
-        return Range(0.0, 0.0)
-    link = rate.link if work.world_size <= CARDS_OF_A_BOARD else PCIE_SLOW
+        return 0.0
+    link = rate.link if work.world_size <= CARDS_OF_A_BOARD or rate.network is not None else LINK
     if rate.network is not None:
         link = min(link, rate.network)
-    return Range(0.0, (work.world_size - 1) / work.world_size * exchanged_bytes(work) / link)
+    return (work.world_size - 1) / work.world_size * exchanged_bytes(work) / link
 
 
 def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
@@ -220,7 +339,7 @@ def evaluation_time(work: Workload, rate: Rate, rows: int) -> Range:
         return Range(0.0, 0.0)
     work = work.with_micro_batch(work.eval_micro_batch or work.micro_batch)
     batches = -(-rows // (work.micro_batch * work.world_size))
-    return _micro_batch(forward_cost(work), rate, work.device == "cpu").times(batches)
+    return Range.around(batches * _micro_batch(work, forward_cost(work), rate), spread_of(work, rate))
 
 
 def start_time(work: Workload) -> Range:
@@ -247,125 +366,14 @@ COMPILING_HOST_BYTES = 6 * 2**30 // 10
 """More host RAM while it compiles, of all processes of one training process: 0.2 and 0.6 GiB in the same two runs."""
 
 
-# Pace from measurements: what this machine did with the very same work, or with the same model in another batch.
-
-BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
-"""Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
-EACH_DOUBLING = 1.15
-"""Factor for each doubling of the tokens of a micro-batch: larger matrices reach another share of the peak."""
-OTHER_SETTINGS = 1.15
-"""Factor where checkpointing, the optimizer or the loss differ: their cost is a formula's again."""
-COMPARED = 5
-"""Measurements of the very same work, the newest ones, whose disagreement widens the range."""
-START_FACTOR = 1.5
-"""Reading model and data is as fast as the disk's cache is warm."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredStep:
-    """One optimizer step by measurement. `step.likely` is the measured median, scaled where it must be."""
-
-    step: Range
-    basis: Literal["probe", "history"]
-    text: str
-    """ "measured here on 2026-11-21 (probe)"."""
-    calibration: float | None
-    """Measured over formula at the measured point; what else runs on the device may be scaled by it."""
-    exact: bool
-    """The very same settings were measured, with rows of such lengths."""
-
-
-def measured_step(
-    work: Workload, usual: Workload, measurements: Sequence[Measurement], rate: Rate | None
-) -> MeasuredStep | None:
-    """The step of `work`, or None where nothing like it was measured.
-
-    `usual` is `work` at the lengths of a usual batch; `measurements` are of the plan's devices (of_devices),
-    newest first. The very same settings give the measured 10 to 90 % of the steps, widened by what runs differ
-    by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
-    `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
-    """
-    exact = [measurement for measurement in measurements if same_step(measurement, work)]
-    exact = [measured for measured in exact if _same_lengths(measured, usual)] or exact
-    near = exact or [measurement for measurement in measurements if same_model(measurement, work)]
-    if not near or (rate is None and not exact):
-        return None
-    found = exact[0] if exact else min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
-    like, formula = bool(exact) and _same_lengths(found, usual), None if rate is None else _then(found, usual, rate)
-    scale = 1.0
-    if not like:
-        # A card of no catalogue has no formula: then a step takes as its tokens.
-        tokens = 2.0 ** _doublings(found, usual)
-        scale = tokens if rate is None or formula is None else step_time(usual, rate).step.likely / formula
-    apart = (max(found.step_s / other.step_s, other.step_s / found.step_s) for other in exact[1:COMPARED])
-    factor = max(_spread(found), BETWEEN_RUNS.get(work.device, 1.15), *apart)
-    doublings = log2(scale) if exact else _doublings(found, usual)
-    factor *= EACH_DOUBLING ** abs(doublings) * OTHER_SETTINGS ** _other_settings(found, work)
-    text = measured_text(found.day, found.source)
-    if not like:
-        batch = f"{found.micro_batch} x {found.usual_length or found.length}"
-        text = tr("scaled from {batch} {measured}", batch=batch, measured=text)
-    seconds = found.step_s * scale
-    # Even around the median, so that Range.likely (the geometric mean) is what was measured.
-    step = Range(seconds / factor, seconds * factor)
-    basis: Literal["probe", "history"] = "probe" if found.source == "probe" else "history"
-    return MeasuredStep(step, basis, text, None if formula is None else found.step_s / formula, like)
-
-
-def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
-    """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
-    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
-    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
-    if not seconds:
-        return None
-    return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), measured_text(runs[0].day, runs[0].source)
-
-
-def _spread(measurement: Measurement) -> float:
-    """Of the steps: the larger of 90 % over median and median over 10 %."""
-    return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
-
-
-def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
-    """The formula's seconds for what was measured."""
-    return step_time(_measured_work(measurement, usual), rate).step.likely
-
-
-def _measured_work(measurement: Measurement, usual: Workload) -> Workload:
-    return replace(
-        usual,
-        micro_batch=measurement.micro_batch,
-        accumulation=measurement.accumulation,
-        length=measurement.usual_length or measurement.length,
-        target_length=measurement.usual_target_length or measurement.target_length or usual.target_length,
-        checkpointing=measurement.checkpointing,
-        optimizer=measurement.optimizer,
-        lora_rank=measurement.lora_rank,
-        loss_chunk=measurement.loss_chunk,
-    )
-
-
-def _same_lengths(measurement: Measurement, usual: Workload) -> bool:
-    then = _measured_work(measurement, usual)
-    return (then.length, then.target_length) == (usual.length, usual.target_length)
-
-
-def _doublings(measurement: Measurement, usual: Workload) -> float:
-    return log2(usual.tokens / _measured_work(measurement, usual).tokens)
-
-
-def _other_settings(measurement: Measurement, work: Workload) -> int:
-    """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
-    names = ("checkpointing", "optimizer", "lora_rank", "loss_chunk")
-    return sum(getattr(measurement, name) != getattr(work, name) for name in names)
-
-
 # Time of generating text: token by token, each a pass over all weights.
 
 KERNELS_A_LAYER = 45
 """Launches of one layer for one new position, the upkeep of its cache included."""
-SEARCH_FAST_S, SEARCH_SLOW_S = 0.002, 0.010
+SEARCH_S = 0.005
 """Python's part of one position: stopping rules, scores, sorting the beams."""
+GENERATED = 2.0
+"""Factor up and down for each position, beside how many there will be."""
 SHORT_SHARE = 0.25
 """A batch ends with its longest text, which may come long before the limit."""
 
@@ -381,22 +389,22 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     batches = -(-rows // (work.eval_micro_batch * work.world_size))
     longest = work.generation_length
     shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
-    position = _position(work, rate)
+    position = Range.around(_position(work, rate), GENERATED)
     # The source, or the prompt, once.
-    prompt = _computed(forward_flops(work.with_micro_batch(work.eval_micro_batch)), rate)
+    read = work.with_micro_batch(work.eval_micro_batch)
+    prompt = Range.around(forward_flops(read) / (reached_flops(read, rate) or rate.share * rate.flops), GENERATED)
     return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
 
 
-def _position(work: Workload, rate: Rate) -> Range:
+def _position(work: Workload, rate: Rate) -> float:
     beams = work.eval_micro_batch * work.beams
     blocks = [block for block in work.architecture.blocks if block.causal]
     head = work.architecture.vocabulary_parameters
     decoder = sum(block.layers * block.parameters for block in blocks)
     moved = (decoder + head) * work.formats.weights + beams * cache_bytes_per_row(work) / 2
     active = sum(block.layers * block.active_linear_parameters for block in blocks)
-    computed = _computed(FORWARD * beams * (active + head), rate)
-    kernels = 0 if work.device == "cpu" else KERNELS_A_LAYER * sum(block.layers for block in blocks)
-    return Range(
-        max(moved / rate.bandwidth, computed.low, kernels * LAUNCH_FAST_S) + SEARCH_FAST_S,
-        max(2 * moved / rate.bandwidth, computed.high, kernels * LAUNCH_SLOW_S) + SEARCH_SLOW_S,
-    )
+    computed = FORWARD * beams * (active + head) / (reached_flops(work, rate) or rate.share * rate.flops)
+    launched = KERNELS_A_LAYER * sum(block.layers for block in blocks) * rate.launch_s
+    if work.device == "cpu":
+        return moved / rate.bandwidth + computed + launched + SEARCH_S
+    return max(moved / rate.bandwidth, computed, launched) + SEARCH_S

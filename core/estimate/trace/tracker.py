@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from trainwiz.core.estimate.flops import beyond_products
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.language import tr
 from trainwiz.core.supervise.ties import hold_to
@@ -229,7 +230,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def kernel(self, flops: float, moved_bytes: float, working: list[int]) -> None:
         """One of our own kernels ran; `working` are the bytes of the blocks that it used meanwhile."""
         self.flops += flops
-        self.moved_bytes += moved_bytes
+        self.moved_bytes += beyond_products(moved_bytes, flops)
         self.kernels += 1
         if working:
             self.ledger.transient(working)
@@ -299,9 +300,15 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if packet in VIEWS:
             return
         self.kernels += 1
+        flops = 0.0
         if packet in PRODUCTS or packet.__name__ == "int8_linear_matmul":
-            self.flops += 2 * out.numel() * args[PRODUCTS.get(packet, 0)].shape[-1]
-        self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, kwargs, out)))
+            left = args[PRODUCTS.get(packet, 0)]
+            # Where groups share the summed dimension out (gradients of experts' weights), each sums its own part.
+            groups = out.shape[0] if packet is aten._grouped_mm and left.dim() == args[1].dim() == 2 else 1
+            flops = 2.0 * out.numel() * left.shape[-1] / groups
+            self.flops += flops
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, kwargs, out)))
+        self.moved_bytes += beyond_products(moved, flops)
 
 
 def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:

@@ -90,7 +90,7 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
         return PublishedRow(**base, left_out=reason)
     assumed: list[str] = []
     rank = int(values["lora_rank"].split(" ")[0]) if values["training"] in ("lora", "qlora") else 0
-    targets = _targets(values["lora_targets"]) if rank else ()
+    targets = targets_of(values["lora_targets"]) if rank else ()
     if values["training"] == "qlora" and targets not in (("all-linear",), ("all", "linear")):
         targets = tuple(name for name in targets if is_target(name, architecture.linear_names()))
     if rank and not targets:
@@ -110,7 +110,7 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
         precision=_precision(values, assumed),
         attention=_attention(values["attention"]),
         checkpointing=values["checkpointing"].startswith("yes"),
-        optimizer=_optimizer(values["optimizer"]),
+        optimizer=optimizer_of(values["optimizer"]),
         strategy=values["strategy"].split(" ")[0],
         offload="none",
         lora_rank=rank,
@@ -196,7 +196,7 @@ def _attention(name: str) -> str:
     return "flash_attention_2" if name.startswith("flash") else "eager" if name.startswith("eager") else "sdpa"
 
 
-def _optimizer(name: str) -> str:
+def optimizer_of(name: str) -> str:
     """Loops over one parameter after the other (transformers' own AdamW, NVIDIA's BertAdam) need no more than fused ones."""
     lowered = name.lower()
     if "adafactor" in lowered:
@@ -208,7 +208,7 @@ def _optimizer(name: str) -> str:
     return "adamw_torch"
 
 
-def _targets(names: str) -> tuple[str, ...]:
+def targets_of(names: str) -> tuple[str, ...]:
     """Without the names that the model does not have a weight for: peft takes those that are there."""
     inner = names.replace("DEFAULT", "").replace("default", "").strip(" ()")
     return tuple(inner.split())

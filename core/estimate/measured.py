@@ -1,0 +1,126 @@
+"""The pace of a run by what was measured on its devices: the very same work, the same model, or another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Literal
+
+from trainwiz.core.estimate.time import Range, Rate, step_time
+from trainwiz.core.estimate.traced import measured_text
+from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.history.measurement import Measurement, same_model, same_step
+from trainwiz.core.language import tr
+
+# Pace from measurements: what this machine did with the very same work, or with the same model in another batch.
+
+BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
+"""Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
+EACH_DOUBLING = 1.15
+"""Factor for each doubling of the tokens of a micro-batch: larger matrices reach another share of the peak."""
+OTHER_SETTINGS = 1.15
+"""Factor where checkpointing, the optimizer or the loss differ: their cost is a formula's again."""
+COMPARED = 5
+"""Measurements of the very same work, the newest ones, whose disagreement widens the range."""
+START_FACTOR = 1.5
+"""Reading model and data is as fast as the disk's cache is warm."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One optimizer step by measurement. `step.likely` is the measured median, scaled where it must be."""
+
+    step: Range
+    basis: Literal["probe", "history"]
+    text: str
+    """ "measured here on 2026-11-21 (probe)"."""
+    calibration: float | None
+    """Measured over formula at the measured point; what else runs on the device may be scaled by it."""
+    exact: bool
+    """The very same settings were measured, with rows of such lengths."""
+
+
+def measured_step(
+    work: Workload, usual: Workload, measurements: Sequence[Measurement], rate: Rate | None
+) -> MeasuredStep | None:
+    """The step of `work`, or None where nothing like it was measured.
+
+    `usual` is `work` at the lengths of a usual batch; `measurements` are of the plan's devices (of_devices),
+    newest first. The very same settings give the measured 10 to 90 % of the steps, widened by what runs differ
+    by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
+    `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
+    """
+    exact = [measurement for measurement in measurements if same_step(measurement, work)]
+    exact = [measured for measured in exact if _same_lengths(measured, usual)] or exact
+    near = exact or [measurement for measurement in measurements if same_model(measurement, work)]
+    if not near or (rate is None and not exact):
+        return None
+    found = exact[0] if exact else min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
+    like, formula = bool(exact) and _same_lengths(found, usual), None if rate is None else _then(found, usual, rate)
+    scale = 1.0
+    if not like:
+        # A card of no catalogue has no formula: then a step takes as its tokens.
+        tokens = 2.0 ** _doublings(found, usual)
+        scale = tokens if rate is None or formula is None else step_time(usual, rate).step.likely / formula
+    apart = (max(found.step_s / other.step_s, other.step_s / found.step_s) for other in exact[1:COMPARED])
+    factor = max(_spread(found), BETWEEN_RUNS.get(work.device, 1.15), *apart)
+    doublings = log2(scale) if exact else _doublings(found, usual)
+    factor *= EACH_DOUBLING ** abs(doublings) * OTHER_SETTINGS ** _other_settings(found, work)
+    text = measured_text(found.day, found.source)
+    if not like:
+        batch = f"{found.micro_batch} x {found.usual_length or found.length}"
+        text = tr("scaled from {batch} {measured}", batch=batch, measured=text)
+    seconds = found.step_s * scale
+    # Even around the median, so that Range.likely (the geometric mean) is what was measured.
+    step = Range(seconds / factor, seconds * factor)
+    basis: Literal["probe", "history"] = "probe" if found.source == "probe" else "history"
+    return MeasuredStep(step, basis, text, None if formula is None else found.step_s / formula, like)
+
+
+def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:
+    """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
+    runs = [one for one in measurements if one.source == "run" and one.start_s and same_model(one, work)]
+    seconds = [one.start_s for one in runs[:COMPARED] if one.start_s]
+    if not seconds:
+        return None
+    return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), measured_text(runs[0].day, runs[0].source)
+
+
+def _spread(measurement: Measurement) -> float:
+    """Of the steps: the larger of 90 % over median and median over 10 %."""
+    return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
+
+
+def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
+    """The formula's seconds for what was measured."""
+    return step_time(_measured_work(measurement, usual), rate).step.likely
+
+
+def _measured_work(measurement: Measurement, usual: Workload) -> Workload:
+    return replace(
+        usual,
+        micro_batch=measurement.micro_batch,
+        accumulation=measurement.accumulation,
+        length=measurement.usual_length or measurement.length,
+        target_length=measurement.usual_target_length or measurement.target_length or usual.target_length,
+        checkpointing=measurement.checkpointing,
+        optimizer=measurement.optimizer,
+        lora_rank=measurement.lora_rank,
+        loss_chunk=measurement.loss_chunk,
+    )
+
+
+def _same_lengths(measurement: Measurement, usual: Workload) -> bool:
+    then = _measured_work(measurement, usual)
+    return (then.length, then.target_length) == (usual.length, usual.target_length)
+
+
+def _doublings(measurement: Measurement, usual: Workload) -> float:
+    return log2(usual.tokens / _measured_work(measurement, usual).tokens)
+
+
+def _other_settings(measurement: Measurement, work: Workload) -> int:
+    """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
+    names = ("checkpointing", "optimizer", "lora_rank", "loss_chunk")
+    return sum(getattr(measurement, name) != getattr(work, name) for name in names)
