@@ -18,7 +18,7 @@ from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.host import nearest_existing
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.rates import Rates
-from trainwiz.core.history.measurement import device_key, keys_of
+from trainwiz.core.history.measurement import device_key, keys_of, rates_for
 from trainwiz.core.history.store import LOCK_WAIT_S, history_path
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import read_json, write_json_atomic
@@ -45,14 +45,6 @@ def kept_rates(machine: Machine) -> tuple[Rates, ...]:
     return tuple(
         one for one in (_read() if keys else ()) if one.device in keys and one.versions == _versions_of(machine, one)
     )
-
-
-def rates_for(
-    kept: Sequence[Rates], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None
-) -> Rates | None:
-    """Those of the devices that a plan chose, with as many CPU threads; None where there are none."""
-    key, threads = device_key(machine, device, gpus), threads if device == "cpu" else None
-    return next((one for one in kept if key is not None and (one.device, one.threads) == (key, threads)), None)
 
 
 def load_rates(machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None) -> Rates | None:

@@ -284,7 +284,11 @@ class Measuring:
     ) -> None:
         """Nothing where it would take much longer than its share, by the slowest of its kind so far."""
         share = SHARES[what] * (1.0 if name == "fp32" else 0.6)
-        known = [timed.own_s / other for (kind, form, *_), (timed, other) in self._products.items() if (kind, form) == (what, name)]
+        known = [
+            timed.own_s / other
+            for (kind, form, *_), (timed, other) in self._products.items()
+            if (kind, form) == (what, name)
+        ]
         likely_s = flops * sorted(known)[len(known) // 2] if known else 0.0
         if self._watch.is_late or likely_s > 4 * share * self._watch.limit_s:
             return
