@@ -63,6 +63,11 @@ def measured_text(day: str, source: str) -> str:
     return tr("measured here on {day} (run)", day=day)
 
 
+def rates_text(rates: Rates) -> str:
+    """Where a time by rates comes from, in words."""
+    return tr("rates of this machine measured {day}", day=rates.day)
+
+
 def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
     """The fullest of the measurements of the very same settings; None where none says how full it was.
 

@@ -36,7 +36,7 @@ from trainwiz.core.plan.result import Plan
 from tools.benchmarks.grid_cells import Cell
 from tools.benchmarks.measured_rows import Row, append_row, read_rows
 
-SECONDS = 30.0
+SECONDS = 45.0
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert-tiny": {
         "model_type": "bert", "architectures": ["BertForMaskedLM"], "vocab_size": 30522, "hidden_size": 128,
@@ -178,6 +178,8 @@ def measured(plan: Plan, seconds: float) -> dict[str, Any]:
     own = [float(line["own_s"]) for line in lines if line.get("event") == "step"]
     found = result.measurement
     assert found is not None and plan.work is not None
+    if not own:
+        return {"problem": "no whole step in the time (--seconds)"}
     return {
         "step_s": found.step_s,
         "own_s": statistics.median(own),
