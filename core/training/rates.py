@@ -134,7 +134,7 @@ def product(device: torch.device, kind: torch.dtype, rows: int, width: int) -> C
 
     def run() -> None:
         inputs.grad = weight.grad = None
-        torch.nn.functional.linear(inputs, weight).backward(gradient)
+        torch.autograd.backward(torch.nn.functional.linear(inputs, weight), gradient)
 
     return run
 
@@ -143,13 +143,13 @@ def attention(device: torch.device, kind: torch.dtype, rows: int, length: int) -
     import torch
 
     make = partial(torch.randn, rows, HEADS, length, HEAD_WIDTH, device=device, dtype=kind)
-    parts = [make(requires_grad=True) for _ in range(3)]
+    query, key, value = parts = tuple(make(requires_grad=True) for _ in range(3))
     gradient = make()
 
     def run() -> None:
         for part in parts:
             part.grad = None
-        torch.nn.functional.scaled_dot_product_attention(*parts).backward(gradient)
+        torch.autograd.backward(torch.nn.functional.scaled_dot_product_attention(query, key, value), gradient)
 
     return run
 
@@ -163,12 +163,12 @@ def chain(device: torch.device) -> Callable[[], None]:
         start.grad, value = None, start
         for _ in range(CHAIN):
             value = torch.tanh(value)
-        value.sum().backward()
+        torch.autograd.backward(value.sum())
 
     return run
 
 
-def addition(device: torch.device, elements: int) -> Callable[[], None]:
+def addition(device: torch.device, elements: int) -> Callable[[], object]:
     import torch
 
     first, second = (torch.ones(elements, device=device) for _ in range(2))
@@ -321,19 +321,18 @@ def others_share(begun: tuple[float, float, float], ended: tuple[float, float, f
 
 def why_not(uuid: str) -> str:
     """Why the GPU is not to be measured now; "" where nothing is known against it."""
-    reader, percents = LoadReader(), []
+    reader, why = LoadReader(), ""
     try:
         for _ in range(LOOKS):
             load = next((one for one in reader.read().gpus if one.uuid == uuid), None)
-            if load is None or load.problem or load.utilization_percent is None:
+            if load is None or load.problem or (load.utilization_percent or 0) <= BUSY_PERCENT:
                 return load.problem if load is not None else ""
-            percents.append(load.utilization_percent)
-            if percents[-1] <= BUSY_PERCENT:
-                return ""
+            index, percent = load.index, load.utilization_percent
+            why = tr("GPU {index} is busy with other work ({percent}%)", index=index, percent=percent)
             time.sleep(LOOK_EVERY_S)
     finally:
         reader.close()
-    return tr("GPU {index} is busy with other work ({percent}%)", index=load.index, percent=min(percents))
+    return why
 
 
 def disk_bytes_per_s(folder: Path) -> float | None:

@@ -55,9 +55,10 @@ def _measure(machine: Machine) -> bool:
     """Of each kind of GPU that programs see, or of the CPU where there is none; False where Ctrl-C ended it."""
     kinds = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes): gpu for gpu in machine.visible_gpus}
     device = machine.accelerator if kinds else "cpu"
+    measured: list[tuple[Gpu, ...]] = [(gpu,) for gpu in kinds.values()] or [()]
     try:
         with interrupted_by_signals(), Waiting(tr("measuring this machine")):
-            for gpus in [(gpu,) for gpu in kinds.values()] or [()]:
+            for gpus in measured:
                 keep_rates(measure_rates(machine, device, gpus, machine.cpu_cores))
     except KeyboardInterrupt:
         say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
