@@ -1,4 +1,4 @@
-"""Steps of small models of five families on the CPU of this machine, beside what the rates of the machine say of them:
+"""Steps of small models of six families on the CPU of this machine, beside what the rates of the machine say of them:
 
     python -m tools.benchmarks.cpu_grid steps.csv --state quiet --rates rates.json    # measures both; goes on where it stopped
     python -m tools.benchmarks.cpu_grid steps.csv --state busy --rates rates.json     # beside programs that take all cores
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import TrainwizError
+from trainwiz.core.errors import TrainwizError, usage_error
 from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.rates import measure_rates
@@ -62,7 +62,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2,
         "max_position_embeddings": 2048, "tie_word_embeddings": True,
     },
-    "llama-12x768": {
+    "llama-8x768": {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 8000, "hidden_size": 768,
         "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 12, "num_key_value_heads": 12,
         "max_position_embeddings": 2048, "tie_word_embeddings": False,
@@ -76,7 +76,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "d_ff": 2048, "num_layers": 6, "num_decoder_layers": 6, "num_heads": 8, "decoder_start_token_id": 0, "pad_token_id": 0,
     },
 }  # fmt: skip
-CHECKPOINTED: dict[str, Any] = {"engine.checkpointing": True}
 FUSED: dict[str, Any] = {"engine.optimizer": "adamw_torch_fused"}
 
 
@@ -96,7 +95,7 @@ def cells() -> list[Cell]:
         cell("gpt2-4x512", lm, 2, 128),
         cell("qwen2-tiny", lm, 4, 256),
         cell("qwen2-8x512", lm, 2, 256),
-        cell("llama-12x768", lm, 1, 256),
+        cell("llama-8x768", lm, 1, 256),
         cell("t5-tiny", pairs, 8, 64, target_length=64),
         cell("t5-small", pairs, 4, 64, target_length=64),
         cell("esm2-8m", mlm, 2, 128, checkpointing=True),
@@ -151,10 +150,10 @@ def busy_cores(busy: bool) -> Iterator[None]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> None:
-    """Append a row for each cell that `csv` does not have in this state."""
+    """Append a row for each cell that `csv` has no step of in this state."""
     import psutil
 
-    done = {(row["cell"], row["state"]) for row in read_rows(options.csv)}
+    done = {(row["cell"], row["state"]) for row in read_rows(options.csv) if row["own_s"]}
     for cell in cells():
         if options.only not in cell.name or (cell.name, options.state) in done:
             continue
@@ -179,7 +178,7 @@ def measured(plan: Plan, seconds: float) -> dict[str, Any]:
     found = result.measurement
     assert found is not None and plan.work is not None
     if not own:
-        return {"problem": "no whole step in the time (--seconds)"}
+        raise usage_error("no_step", "bench", "no whole step in the time (--seconds)")
     return {
         "step_s": found.step_s,
         "own_s": statistics.median(own),
