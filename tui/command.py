@@ -119,11 +119,22 @@ def monitor(
 
 
 @app.command("hardware", cls=HelpfulCommand)
-def hardware(as_json: AsJson = False) -> int:
-    """Show what this machine is: GPUs, cores, RAM, disk."""
+def hardware(
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help=mark(
+                "Measure for some seconds what it computes, and keep it: the time of plans is then known better."
+            ),
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show what this machine is: GPUs, cores, RAM, disk, and how fast it was measured to compute."""
     from trainwiz.tui.commands.hardware import run_hardware
 
-    return run_hardware(as_json=as_json)
+    return run_hardware(as_json=as_json, measure=measure)
 
 
 @app.command("doctor", cls=HelpfulCommand)

@@ -9,6 +9,7 @@ from typing import Any
 from trainwiz.core.estimate.peak import Peak, weight_copies
 from trainwiz.core.estimate.states import States, single_states, states_of
 from trainwiz.core.estimate.workload import KINDS, Moment, Workload
+from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
@@ -23,6 +24,10 @@ class Evidence:
     traces: Mapping[TraceRequest, TraceResult] = field(default_factory=dict)
     measurements: tuple[Measurement, ...] = ()
     """Of the machine that the plan is for, newest first."""
+    kept_rates: tuple[Rates, ...] = ()
+    """Of all devices of that machine."""
+    rates: Rates | None = None
+    """Those of the devices and threads that the plan chose: put in while it is made (core/plan/resolve.py)."""
     waiting: str = ""
     """What the traces are waiting for, or why there are none: shown beside the tier."""
 
@@ -56,6 +61,11 @@ def measured_text(day: str, source: str) -> str:
     if source == "probe":
         return tr("measured here on {day} (probe)", day=day)
     return tr("measured here on {day} (run)", day=day)
+
+
+def rates_text(rates: Rates) -> str:
+    """Where a time by rates comes from, in words."""
+    return tr("rates of this machine measured {day}", day=rates.day)
 
 
 def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:

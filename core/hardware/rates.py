@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import exp, log
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from math import exp, inf, log
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,42 @@ class Rates:
     day: str
     """ "2026-11-21"."""
     versions: dict[str, str]
+    """Of torch and, on a GPU, of CUDA and the driver."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Rates:
+        """KeyError, TypeError or ValueError for what is not rates."""
+        threads, disk, load = values["threads"], values["disk_bytes_per_s"], float(values["load"])
+        if not 0 <= load <= 1:
+            raise ValueError("no share")
+        return cls(
+            device=str(values["device"]),
+            threads=None if threads is None else int(_positive(threads)),
+            products=tuple(map(_product, values["products"])),
+            attention=tuple(map(_product, values["attention"])),
+            bytes_per_s=_positive(values["bytes_per_s"]),
+            launch_s=_positive(values["launch_s"]),
+            adam_parameters_per_s=_positive(values["adam_parameters_per_s"]),
+            disk_bytes_per_s=None if disk is None else _positive(disk),
+            load=load,
+            day=date.fromisoformat(values["day"]).isoformat(),
+            versions={str(name): str(version) for name, version in values["versions"].items()},
+        )
+
+
+def _product(values: Mapping[str, Any]) -> ProductRate:
+    rows, width = (int(_positive(values[name])) for name in ("rows", "width"))
+    return ProductRate(str(values["format"]), rows, width, _positive(values["flops_per_s"]))
+
+
+def _positive(value: Any) -> float:
+    """Raises ValueError for everything that is no number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        raise ValueError("no number above 0")
+    return value
 
 
 def product_rate(rates: Sequence[ProductRate], format: str, rows: float, width: float) -> float | None:

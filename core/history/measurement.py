@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.hardware.rates import Rates
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
@@ -286,6 +287,14 @@ def of_devices(
         and (threads is None or measured.threads in (None, threads))
         and (tf32 is None or measured.tf32 in (None, tf32))
     )
+
+
+def rates_for(
+    kept: Sequence[Rates], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None
+) -> Rates | None:
+    """Those of the devices that a plan chose, with as many CPU threads; None where there are none."""
+    key, threads = device_key(machine, device, gpus), threads if device == "cpu" else None
+    return next((one for one in kept if key is not None and (one.device, one.threads) == (key, threads)), None)
 
 
 def same_model(measurement: Measurement, work: Workload) -> bool:

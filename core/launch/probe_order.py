@@ -102,6 +102,7 @@ def probe_config(plan: Plan) -> RunConfig:
         "checkpoint.keep_best": False,
         "evaluation.every_steps": NEVER,
         "evaluation.every_epoch": False,
+        "evaluation.at_start": False,
         "evaluation.generate": False,
         "evaluation.metric": None,
         "logging.every_steps": NEVER,

@@ -13,6 +13,7 @@ from trainwiz.core.errors import Finding, Severity, sort_findings
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered, plan_gathered
@@ -115,6 +116,10 @@ def nothing_measured(machine: Machine) -> tuple[Measurement, ...]:
     return ()
 
 
+def no_rates(machine: Machine) -> tuple[Rates, ...]:
+    return ()
+
+
 def never() -> bool:
     return False
 
@@ -122,23 +127,28 @@ def never() -> bool:
 class Refiner:
     """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
 
-    `worker` is None where nothing is to be traced. `measurements` gives those of a machine, newest first.
+    `worker` is None where nothing is to be traced. `measurements` gives those of a machine, newest first, `rates` what its
+    devices were measured to do.
     """
 
     def __init__(
         self,
         worker: Tracer | None = None,
         measurements: Callable[[Machine], tuple[Measurement, ...]] = nothing_measured,
+        rates: Callable[[Machine], tuple[Rates, ...]] = no_rates,
     ) -> None:
         self._worker = worker
         self._measurements = measurements
+        self._rates = rates
         self._known = KnownTraces()
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
         model, overrides = gathered.model, gathered.config.model.architecture_overrides
         traces = self._known.traces(model_json(model.architecture, overrides)) if model is not None else {}
-        plan = plan_gathered(gathered, Evidence(traces=traces, measurements=self._measurements(gathered.machine)))
+        machine = gathered.machine
+        evidence = Evidence(traces, self._measurements(machine), self._rates(machine))
+        plan = plan_gathered(gathered, evidence)
         return _waiting_for(plan, self._known.problem_of(plan.work))
 
     def improve(

@@ -13,7 +13,7 @@ from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import of_devices
+from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan import engine, loading, quantized, rows, sizes, tasks, times, workload
 from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
@@ -186,6 +186,13 @@ def choose_hardware(plan: Plan) -> None:
     plan.evidence = replace(plan.known, measurements=alike)
 
 
+def choose_rates(plan: Plan) -> None:
+    """Of the rates of this machine those of the devices and threads that compute."""
+    threads = plan.get("engine.cpu_threads")
+    rates = rates_for(plan.known.kept_rates, plan.machine, plan.devices.device, plan.devices.gpus, threads)
+    plan.evidence = replace(plan.evidence, rates=rates)
+
+
 def read_rows(plan: Plan) -> None:
     """What the data says of a row; rows that cannot be counted here are taken from the limits of their sources."""
     config = plan.config
@@ -232,6 +239,7 @@ STEPS: tuple[Step, ...] = (
     Step("engine", engine.resolve_engine, "machine devices model.architecture",
          "engine.device engine.precision engine.tf32 engine.attention engine.processes engine.cpu_threads",
          again="engine.checkpointing"),
+    Step("measured_rates", choose_rates, "known machine devices engine", "", again="evidence"),
     Step("method", quantized.resolve_method, "architecture based_on devices engine", "peft.method"),
     Step("rates", tasks.resolve_rates, "architecture method model.architecture",
          "training.learning_rate training.final_learning_rate training.schedule training.warmup"),

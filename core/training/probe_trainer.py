@@ -184,13 +184,14 @@ class ProbeClock(RunCallback):
         self._marks_last = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
         self._end = time.perf_counter()
         self._begin = self._end
+        self._own_end_s = time.thread_time()
         self._marks: list[float] = []
         self._stops_s: float | None = None
 
     def train_begin(self, now: Moment) -> None:
         self._answers.say("ready")
         self._wait_for_turn(now.state)
-        self._end = self._clock()
+        self._end, self._own_end_s = self._clock(), time.thread_time()
 
     def step_begin(self, now: Moment) -> None:
         self._begin, self._marks = self._clock(), []
@@ -219,7 +220,7 @@ class ProbeClock(RunCallback):
             self._wait_for_turn(now.state)
         elif self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
             now.control.should_training_stop = True
-        self._end = self._clock()
+        self._end, self._own_end_s = self._clock(), time.thread_time()
 
     def _warm_step(self, state: TrainerState) -> None:
         left = self._order.ends_s - time.monotonic()
@@ -241,7 +242,12 @@ class ProbeClock(RunCallback):
             passes = np.diff([self._begin, *self._marks])
             seconds += missing * (waiting + (float(passes.mean()) if len(passes) else 0.0))
         tokens = self._trainer.window_tokens * args.world_size * self._order.accumulation / done
-        return {"seconds": seconds, "tokens": tokens, "micro_batch": self._trainer.micro_batch}
+        figures = {"seconds": seconds, "tokens": tokens, "micro_batch": self._trainer.micro_batch}
+        if not self._cuda:
+            # What it would have taken alone on the machine: see core/training/rates.py.
+            own_s = time.thread_time() - self._own_end_s
+            figures["own_s"] = min(seconds, seconds * own_s / max(self.last_s, own_s))
+        return figures
 
     def _wait_for_turn(self, state: TrainerState) -> None:
         """Every process looks for itself: one that waited in a collective would keep its GPU busy."""

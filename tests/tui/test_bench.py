@@ -17,8 +17,9 @@ from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_o
 from trainwiz.core.launch.probe_order import ProbeResult, Trial
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.bench import bench_lines, interrupted_by_signals, keep, turns_words
+from trainwiz.tui.commands.bench import bench_lines, keep, turns_words
 from trainwiz.tui.headless.ending import benchmark_rows
+from trainwiz.tui.headless.waiting import interrupted_by_signals
 
 from tests.core.history.measurements import HERE, measurement
 from tests.core.plan.machines import config, machine, plan, real

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.history import rates as rates_module
 from trainwiz.core.history.measurement import Measurement, cpu_key
+from trainwiz.core.history.rates import METHOD
 from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan.gather import probe_here
 from trainwiz.core.tracing.worker import TraceWorker
@@ -36,8 +41,17 @@ def machine() -> Machine:
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
+def asked_rates(tmp_path, monkeypatch):
+    """What is measured of this machine: nothing, and what was asked for is noted."""
     monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def measure(machine, device, gpus, threads, **how):
+        asked.append((device, threads, how["niceness"]))
+        raise CannotRunError(Finding("no_rates", "error", "hardware", "GPU 0 is busy."))
+
+    monkeypatch.setattr(rates_module, "measure_rates", measure)
+    return asked
 
 
 class Kept:
@@ -87,6 +101,44 @@ async def test_a_dead_tracer_leaves_the_preview_and_is_said(machine):
         memory = screen.state.plan.memory
         assert memory.tier == "analytic" and memory.verdict == "fits"
         assert memory.waiting in plain(panel_lines(screen.state.plan, 200, UNICODE_MARKS))
+
+
+async def test_this_machine_is_measured_once_in_the_background_and_the_plan_follows(machine, monkeypatch, asked_rates):
+    begun, ended = [], threading.Event()
+    some = Rates(
+        cpu_key(machine.cpu_model, machine.cpu_cores), machine.cpu_cores, (), (), 1e10, 4e-6, 1e9, None, 0.0, "2026-11-26",
+        {"torch": machine.libraries.versions["torch"], "method": METHOD},
+    )  # fmt: skip
+
+    def measure(machine, device, gpus, threads, *, niceness, is_cancelled):
+        begun.append((device, threads, niceness))
+        assert ended.wait(10) and not is_cancelled()
+        return some
+
+    monkeypatch.setattr(rates_module, "measure_rates", measure)
+    app = wizard(machine, Kept(lambda: fixed_worker(3 * GIB)))
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        screen = app.screen
+        await until(pilot, lambda: begun)
+        assert screen.state.plan.evidence.rates is None
+        ended.set()
+        await until(pilot, lambda: screen.state.plan.evidence.rates == some)
+        screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": 10}))
+        await settled(pilot)
+        assert screen.state.plan.evidence.rates == some
+    assert begun == [("cpu", machine.cpu_cores, 19)] and rates_module.load_rates(machine, "cpu", (), machine.cpu_cores)
+
+
+async def test_why_this_machine_is_not_measured_is_said_once_and_the_plan_stays(machine, asked_rates):
+    app = wizard(machine, Kept(lambda: fixed_worker(3 * GIB)))
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settled(pilot)
+        await until(pilot, lambda: [note.message for note in app._notifications] == ["GPU 0 is busy."])
+        app.screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": 10}))
+        await settled(pilot)
+        assert app.screen.state.plan.time.steps == 10
+    assert len(asked_rates) == 1
 
 
 async def test_with_a_hung_tracer_values_are_planned_and_it_ends_with_the_screen(machine):

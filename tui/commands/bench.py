@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict
-from types import FrameType
 from typing import Any, TypeVar
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
 from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.alternatives import LONGEST_S as LONGEST_CHOICE_S
@@ -24,7 +22,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.commands.plan import model_text
-from trainwiz.tui.headless.waiting import Waiting, handling
+from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
 from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import labelled, say, say_json, say_labelled
 from trainwiz.tui.text import count, duration, duration_range, size
@@ -72,21 +70,12 @@ def measured(
     try:
         with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
             gathered = gather(choices.request)
-            plan = Refiner(None, load).plan(gathered)
+            plan = Refiner(None, load, kept_rates).plan(gathered)
             check_probe(plan)
             return choices, plan, measure(plan, gathered, waiting)
     except KeyboardInterrupt:
         say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
         return choices, None, None
-
-
-def interrupted_by_signals() -> AbstractContextManager[None]:
-    """SIGTERM and SIGHUP end the command as Ctrl-C does, so that the probe is cleared up."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    return handling({signal.SIGTERM: interrupt, signal.SIGHUP: interrupt})
 
 
 def keep(result: ProbeResult) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED
+from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, EXIT_STOPPED, CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.doctor import Check, can_train, check_machine
 from trainwiz.core.hardware.machine import Gpu, Machine, gpu_label
+from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
+from trainwiz.core.history.measurement import gpu_key, short_names
+from trainwiz.core.history.rates import keep_rates, kept_rates, measure_rates, rates_path
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
+from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
 from trainwiz.tui.output import paint, say, say_json, wrapped
-from trainwiz.tui.text import cells, pad, size
+from trainwiz.tui.text import cells, pad, percent, size
 
 LABEL_WIDTH = 12
 TITLE_WIDTH = 24
@@ -26,15 +30,64 @@ STATUSES = {
 """Of a check: its sign, its word and its colour."""
 
 
-def run_hardware(*, as_json: bool) -> int:
-    """Print what this machine is; always exit 0: a machine that lacks something is still described."""
+def run_hardware(*, as_json: bool, measure: bool = False) -> int:
+    """Print what this machine is; exit 0 also where it lacks something: it is still described.
+
+    With `measure` its rates are measured before: CannotRunError, and nothing but its sentence, where that cannot be.
+    """
     machine = probe_machine()
+    try:
+        if measure and not _measure(machine):
+            return EXIT_STOPPED
+    except OSError as error:
+        message = tr("The rates could not be kept in {path}: {reason}.", path=rates_path(), reason=os_reason(error))
+        raise CannotRunError(Finding("not_kept", "error", str(rates_path()), message)) from error
+    kept = kept_rates(machine)
     if as_json:
-        say_json(machine.to_json())
+        say_json({**machine.to_json(), "rates": [rates.to_json() for rates in kept]})
         return EXIT_FINISHED
-    for label, text in _hardware_lines(machine):
+    for label, text in (*_hardware_lines(machine), *_rates_lines(kept)):
         _say_below(pad(label, LABEL_WIDTH), (text,), LABEL_WIDTH)
     return EXIT_FINISHED
+
+
+def _measure(machine: Machine) -> bool:
+    """Of each kind of GPU that programs see, or of the CPU where there is none; False where Ctrl-C ended it."""
+    kinds = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes): gpu for gpu in machine.visible_gpus}
+    device = machine.accelerator if kinds else "cpu"
+    measured: list[tuple[Gpu, ...]] = [(gpu,) for gpu in kinds.values()] or [()]
+    try:
+        with interrupted_by_signals(), Waiting(tr("measuring this machine")):
+            for gpus in measured:
+                keep_rates(measure_rates(machine, device, gpus, machine.cpu_cores))
+    except KeyboardInterrupt:
+        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
+        return False
+    return True
+
+
+def _rates_lines(kept: Sequence[Rates]) -> Iterable[tuple[str, str]]:
+    if not kept:
+        yield tr("Rates"), tr("not measured with these libraries: trainwiz hardware --measure takes some seconds")
+    for rates in kept:
+        best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
+        products = (f"{format} {flops / 1e9:,.3g} GFLOP/s" for format, flops in best.items())
+        threads = () if rates.threads is None else (trn("{n} thread", "{n} threads", rates.threads),)
+        parts = (
+            *threads,
+            *products,
+            tr("memory {rate} GB/s", rate=f"{rates.bytes_per_s / 1e9:.3g}"),
+            tr("an operation {time} µs", time=f"{rates.launch_s * 1e6:.2g}"),
+            tr("AdamW {rate}G parameters/s", rate=f"{rates.adam_parameters_per_s / 1e9:.2g}"),
+            *(
+                ()
+                if rates.disk_bytes_per_s is None
+                else (tr("disk {rate} GB/s", rate=f"{rates.disk_bytes_per_s / 1e9:.2g}"),)
+            ),
+        )
+        yield tr("Rates"), tr(", ").join((short_names((rates.device,)), *parts))
+        load = tr("; other programs had {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
+        yield "", tr("measured {day}{load}", day=rates.day, load=load)
 
 
 def run_doctor(*, as_json: bool) -> int:

@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any
 
+from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.history.store import load
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered
@@ -91,6 +92,15 @@ def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def interrupted_by_signals() -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does, so that what it started is cleared up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    return handling({signal.SIGTERM: interrupt, signal.SIGHUP: interrupt})
+
+
 # Plans with better figures for the commands: a tracer of their own, and what the terminal says meanwhile.
 
 INTERRUPTED = mark("stopped by Ctrl-C before better figures were there")
@@ -103,14 +113,14 @@ def refining(tier: RefineTier) -> Iterator[Refiner]:
     The tracer starts at once, so that it loads while the machine and the data are read; it is gone at the end.
     """
     if tier == "analytic":
-        yield Refiner(None, load)
+        yield Refiner(None, load, kept_rates)
         return
     from trainwiz.core.tracing.worker import TraceWorker
 
     worker = TraceWorker()
     try:
         worker.start()
-        yield Refiner(worker, load)
+        yield Refiner(worker, load, kept_rates)
     finally:
         worker.close()
 

@@ -25,7 +25,7 @@ from trainwiz.tui.screens.plan_fields import (
     Setting,
     parse_field,
 )
-from trainwiz.tui.screens.plan_maker import PlanThreads, Read, numbered_remedies
+from trainwiz.tui.screens.plan_maker import Measured, PlanThreads, Read, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HeadLine, KeyBar, StepRail
@@ -198,6 +198,14 @@ class PlanScreen(Screen[None]):
         self._open_wanted_list()
         if self.state.wanted_start and (states.is_ready(self.state) or states.start_obstacle(self.state)):
             await self._start(cast("StartKind", self.state.wanted_start))
+
+    @on(Measured)
+    def _measured(self, event: Measured) -> None:
+        """The same plan, with what this machine was measured to do."""
+        if event.problem:
+            self.notify(event.problem, markup=False)
+        elif not self.state.busy:
+            self._threads.change(self.state.request)
 
     # Values: rows, their editors and lists, dialogs, remedies.
 

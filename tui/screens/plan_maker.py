@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from textual.message import Message
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.errors import TrainwizError
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.errors import Finding, Remedy
     from trainwiz.core.hardware.machine import Machine
-    from trainwiz.core.history.measurement import Measurement
     from trainwiz.core.plan.gather import Gathered
     from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
     from trainwiz.core.plan.result import Plan
@@ -99,8 +99,16 @@ class Read(Message):
     """The same plan again, with better figures."""
 
 
+@dataclass
+class Measured(Message):
+    """A thread measured the rates of this machine, or could not: `problem` says why."""
+
+    problem: str = ""
+
+
 class PlanThreads:
-    """Two threads of the wizard: one plans by what is known, one waits for better figures. Each takes the newest request."""
+    """Threads of the wizard: one plans by what is known, one waits for better figures, each of the newest request; one
+    measures this machine."""
 
     def __init__(
         self,
@@ -108,7 +116,7 @@ class PlanThreads:
         tier: RefineTier,
         *,
         start: Callable[[Callable[[], None], str], object],
-        post: Callable[[Read], bool],
+        post: Callable[[Message], bool],
         set_timer: Callable[[float, Callable[[], None]], Timer],
         note_slow: Callable[[], None],
     ) -> None:
@@ -182,6 +190,16 @@ class PlanThreads:
             reader.improve(request, partial(self._better.is_stale, request), post)
 
         self._better.work_through(improve)
+        # Now the tracer rests.
+        self._start(self._measure, "rates")
+
+    def _measure(self) -> None:
+        assert self.reader is not None
+        try:
+            if self.reader.measure():
+                self._post(Measured())
+        except TrainwizError as error:
+            self._post(Measured(error.findings[0].message))
 
 
 # What the remedies of a plan would bring: each is planned like any other change, and told before and after.
@@ -258,15 +276,18 @@ def new_tracer() -> Tracer:
     return TraceWorker()
 
 
-class History:
+Kept = TypeVar("Kept")
+
+
+class History(Generic[Kept]):
     """What a file says of a machine; it is read again only when it has changed, since every keystroke asks."""
 
-    def __init__(self, path: Path, load: Callable[[Machine], tuple[Measurement, ...]]) -> None:
+    def __init__(self, path: Path, load: Callable[[Machine], tuple[Kept, ...]]) -> None:
         self._path = path
         self._load = load
-        self._kept: tuple[object, tuple[Measurement, ...]] = (None, ())
+        self._kept: tuple[object, tuple[Kept, ...]] = (None, ())
 
-    def __call__(self, machine: Machine) -> tuple[Measurement, ...]:
+    def __call__(self, machine: Machine) -> tuple[Kept, ...]:
         from trainwiz.core.history.measurement import keys_of
 
         try:
@@ -284,11 +305,16 @@ class PlanMaker:
 
     def __init__(self, tier: RefineTier, tracer: Callable[[], Tracer] = new_tracer) -> None:
         """`tracer` makes the process that traces; it is started by the first plan, unless `tier` is "analytic"."""
+        from trainwiz.core.history.rates import kept_rates, rates_path
         from trainwiz.core.history.store import history_path, load
 
         self._tier = tier
         self._new_tracer = tracer
         self._history = History(history_path(), load)
+        self._rates = History(rates_path(), kept_rates)
+        self._tried: set[object] = set()
+        """Devices that were measured, or could not be."""
+        self._closed = threading.Event()
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
         self._tracer: Tracer | None = None
@@ -304,8 +330,37 @@ class PlanMaker:
             return
         refiner.improve(gathered, on_plan, self._tier, lambda: is_cancelled() or self._refiner is not refiner)
 
+    def measure(self, plan: Plan) -> bool:
+        """Measure and keep the rates of the plan's devices, where there are none: True where there are now.
+
+        It takes seconds, and ends soon after `close`: then the cores and the card are a training's. Raises CannotRunError
+        with the reason, once for each device.
+        """
+        from trainwiz.core.history.measurement import device_key
+        from trainwiz.core.history.rates import BACKGROUND_NICENESS, keep_rates, measure_rates
+
+        device, gpus, threads = plan.devices.device, plan.devices.gpus, plan.config.engine.cpu_threads
+        place = device_key(plan.machine, device, gpus), threads if device == "cpu" else None
+        here = not plan.machine.hypothetical and plan.machine.libraries.has("torch") and place[0] is not None
+        with self._lock:
+            if self._tier == "analytic" or not here or plan.evidence.rates or place in self._tried:
+                return False
+            self._tried.add(place)
+        closed = self._closed.is_set
+        try:
+            rates = measure_rates(
+                plan.machine, device, gpus, threads, niceness=BACKGROUND_NICENESS, is_cancelled=closed
+            )
+            keep_rates(rates)
+        except (TrainwizError, OSError) as error:
+            if closed() or isinstance(error, OSError):
+                return False
+            raise
+        return True
+
     def close(self) -> None:
-        """End the tracer. What is planned later has a new one."""
+        """End the tracer and the measuring. What is planned later has a new tracer."""
+        self._closed.set()
         with self._lock:
             tracer, self._tracer, self._refiner = self._tracer, None, None
         if tracer is not None:
@@ -319,5 +374,5 @@ class PlanMaker:
                 if self._tier != "analytic":
                     self._tracer = self._new_tracer()
                     self._tracer.start()
-                self._refiner = Refiner(self._tracer, self._history)
+                self._refiner = Refiner(self._tracer, self._history, self._rates)
             return self._refiner

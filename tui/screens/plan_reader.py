@@ -168,6 +168,10 @@ class PlanReader:
             on_reading(replace(self._complete(request, plan), effects=effects))
         self._plans.improve(gathered, take, is_cancelled)
 
+    def measure(self) -> bool:
+        """The rates of the devices that were planned last, where they are not known: see PlanMaker."""
+        return self._gathered is not None and self._plans.measure(self._gathered[2])
+
     def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> Mapping[str, Effect]:
         """What the remedies of a plan bring, as far as they can be planned."""
         effects: dict[str, Effect] = {}

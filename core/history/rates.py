@@ -1,0 +1,180 @@
+"""Rates of the devices here: measured by a process with torch, kept in the data folder, renewed with the libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trainwiz.core.errors import CannotRunError, Finding, os_reason
+from trainwiz.core.hardware.host import nearest_existing
+from trainwiz.core.hardware.machine import Gpu, Machine
+from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.history.measurement import device_key, keys_of, rates_for
+from trainwiz.core.history.store import LOCK_WAIT_S, history_path
+from trainwiz.core.language import tr
+from trainwiz.core.run.folder import read_json, write_json_atomic
+from trainwiz.core.run.lost import RunLock
+from trainwiz.core.text import object_in, objects_in, parse_json, plain_text
+
+# rates.json beside history.jsonl.
+
+MOST_KEPT = 32
+"""The newest ones; a machine has a kind or two of devices and some numbers of threads."""
+METHOD = "1"
+"""Of the measuring. What was measured in another way is measured anew."""
+
+
+def rates_path() -> Path:
+    """It need not exist."""
+    return history_path().with_name("rates.json")
+
+
+def kept_rates(machine: Machine) -> tuple[Rates, ...]:
+    """Of all devices of this machine with the libraries and drivers that are here now, the newest first; () for a machine
+    that is only planned. A file that cannot be read is no file, and a part of it that is broken no part."""
+    keys = keys_of(machine)
+    return tuple(
+        one for one in (_read() if keys else ()) if one.device in keys and one.versions == _versions_of(machine, one)
+    )
+
+
+def load_rates(machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None) -> Rates | None:
+    """What is kept of these devices; None where nothing is, or it was measured with other libraries."""
+    return rates_for(kept_rates(machine), machine, device, gpus, threads)
+
+
+def keep_rates(rates: Rates) -> None:
+    """In place of what is kept of the same devices and threads. Raises OSError where it cannot be written."""
+    path = rates_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = RunLock.take(path.parent, LOCK_WAIT_S)
+    try:
+        others = [one for one in _read() if (one.device, one.threads) != (rates.device, rates.threads)]
+        write_json_atomic(path, {"rates": [one.to_json() for one in (rates, *others)][:MOST_KEPT]})
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _read() -> list[Rates]:
+    found = []
+    for values in objects_in((read_json(rates_path()) or {}).get("rates")):
+        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            found.append(Rates.from_json(values))
+    return found
+
+
+def _versions(machine: Machine, gpus: Sequence[Gpu]) -> dict[str, str]:
+    """What rates depend on beside the device."""
+    on_gpu = {"cuda": machine.torch_cuda, "driver": gpus[0].driver} if gpus else {}
+    named = {"torch": machine.libraries.versions.get("torch"), **on_gpu, "method": METHOD}
+    return {name: str(version) for name, version in named.items() if version is not None}
+
+
+def _versions_of(machine: Machine, rates: Rates) -> dict[str, str]:
+    alike = [gpu for gpu in machine.gpus if device_key(machine, machine.accelerator, (gpu,)) == rates.device]
+    return _versions(machine, [] if rates.device.startswith("cpu:") else alike)
+
+
+# The measuring: some seconds in a process of its own.
+
+LIMIT_S = 5.0
+PATIENCE_S = 120.0
+"""For torch from a cold, slow disk, and for cores that others take."""
+LOOK_EVERY_S = 0.05
+BACKGROUND_NICENESS = 19
+
+
+def never() -> bool:
+    return False
+
+
+def measure_rates(
+    machine: Machine,
+    device: str,
+    gpus: Sequence[Gpu],
+    threads: int | None,
+    *,
+    limit_s: float = LIMIT_S,
+    niceness: int = 0,
+    is_cancelled: Callable[[], bool] = never,
+) -> Rates:
+    """Measured now, the first of `gpus` for all of its kind; nothing is kept. `is_cancelled` is looked at 20 times a second.
+
+    The process ends with the calling thread. Raises CannotRunError with the reason in one sentence.
+    """
+    key, torch = device_key(machine, device, gpus), machine.libraries.versions.get("torch")
+    if machine.hypothetical or key is None:
+        raise _cannot(tr("rates are of one kind of device of this machine"))
+    if torch is None:
+        raise _cannot(tr("torch is not installed"))
+    threads = max(1, threads or machine.cpu_cores) if device == "cpu" else None
+    order = {
+        "device": device,
+        "uuid": gpus[0].uuid if device == "cuda" else None,
+        "threads": threads,
+        "folder": str(nearest_existing(Path(machine.disk_path or "."))),
+        "limit_s": limit_s,
+        "nice": niceness,
+    }
+    found = object_in(_asked(order, limit_s, is_cancelled))
+    if "rates" not in found:
+        raise _cannot(plain_text(found.get("problem") or tr("the process ended without an answer"), 300))
+    told = {"device": key, "threads": threads, "day": datetime.now().date().isoformat()}
+    try:
+        versions = _versions(machine, gpus if device != "cpu" else ())
+        return Rates.from_json({**object_in(found["rates"]), **told, "versions": versions})
+    except (KeyError, TypeError, ValueError) as error:
+        raise _cannot(tr("the process wrote an invalid answer")) from error
+
+
+def _cannot(reason: str) -> CannotRunError:
+    message = tr("The rates of this machine were not measured: {reason}.", reason=reason.rstrip("."))
+    return CannotRunError(Finding("no_rates", "error", "hardware", message))
+
+
+def _asked(order: dict[str, Any], limit_s: float, is_cancelled: Callable[[], bool]) -> Any:
+    """The answer as JSON; raises CannotRunError where there is none."""
+    command = [sys.executable, "-P", "-m", "trainwiz.core.training.rates", "--parent", str(os.getpid())]
+    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": order["uuid"]} if order["uuid"] else {})}
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _cannot(os_reason(error)) from error
+    ends_s, said = time.monotonic() + PATIENCE_S + limit_s, b""
+    try:
+        asked: bytes | None = json.dumps(order).encode()
+        while True:
+            try:
+                said = child.communicate(asked, timeout=LOOK_EVERY_S)[0]
+                break
+            except subprocess.TimeoutExpired:
+                asked = None
+            if is_cancelled():
+                raise _cannot(tr("it was cancelled"))
+            if time.monotonic() > ends_s:
+                raise _cannot(tr("it took longer than {seconds} s", seconds=f"{PATIENCE_S + limit_s:.0f}"))
+        return parse_json(said)
+    except ValueError:
+        raise _cannot(tr("the process ended without an answer")) from None
+    finally:
+        if child.poll() is None:
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()

@@ -1,0 +1,160 @@
+"""Rates of this machine: measured by a real process on this CPU, kept, and renewed with the libraries."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from trainwiz.core.errors import CannotRunError
+from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.hardware.machine import Libraries, Machine
+from trainwiz.core.hardware.rates import ProductRate, Rates, product_rate
+from trainwiz.core.hardware.read import probe_machine
+from trainwiz.core.history import rates as module
+from trainwiz.core.history.measurement import device_key
+from trainwiz.core.history.rates import METHOD, keep_rates, load_rates, measure_rates, rates_path
+
+from tests.core.history.measurements import HERE
+from tests.core.plan.machines import config, machine, plan, real
+from tests.fakes.nvml import FakeGpu, FakeNvml, fixtures
+
+fake_nvml = fixtures.fake_nvml
+fake_nvml_library = fixtures.fake_nvml_library
+
+WITH_TORCH = replace(HERE, libraries=Libraries({"torch": "2.13.0"}))
+SOME = Rates(
+    device=device_key(HERE, "cpu") or "",
+    threads=8,
+    products=(ProductRate("fp32", 256, 128, 1e11),),
+    attention=(),
+    bytes_per_s=2e10,
+    launch_s=4e-6,
+    adam_parameters_per_s=1e9,
+    disk_bytes_per_s=None,
+    load=0.0,
+    day="2026-11-26",
+    versions={"torch": "2.13.0", "method": METHOD},
+)
+
+
+def test_rates_are_loaded_for_their_device_threads_and_libraries_alone() -> None:
+    keep_rates(replace(SOME, bytes_per_s=1e9))
+    keep_rates(SOME)
+    keep_rates(replace(SOME, threads=2))
+    assert load_rates(WITH_TORCH, "cpu", (), 8) == SOME
+    assert load_rates(WITH_TORCH, "cpu", (), 4) is None
+    assert load_rates(replace(WITH_TORCH, hypothetical=True), "cpu", (), 8) is None
+    assert load_rates(replace(WITH_TORCH, cpu_cores=9), "cpu", (), 8) is None
+    newer = replace(WITH_TORCH, libraries=Libraries({"torch": "2.14.0"}))
+    assert load_rates(newer, "cpu", (), 8) is None
+    renewed = replace(SOME, day="2026-12-01", versions={"torch": "2.14.0", "method": METHOD})
+    keep_rates(renewed)
+    assert load_rates(newer, "cpu", (), 8) == renewed and load_rates(WITH_TORCH, "cpu", (), 8) is None
+
+
+BROKEN = ['"launch_s": 4e-06', '"launch_s": "fast"'], ['"day": "2026-11-26"', '"day": "2026\\u001b"']
+
+
+def test_a_broken_file_is_no_file_and_a_broken_part_no_part() -> None:
+    keep_rates(SOME)
+    whole = rates_path().read_text()
+    for text in ("", "{", "[]", '{"rates": 3}', whole[:-9], *(whole.replace(*pair) for pair in BROKEN)):
+        rates_path().write_text(text)
+        assert load_rates(WITH_TORCH, "cpu", (), 8) is None, text
+    keep_rates(SOME)
+    rates_path().write_text(rates_path().read_text().replace('"rates": [', '"rates": [{"device": 1},'))
+    assert load_rates(WITH_TORCH, "cpu", (), 8) == SOME
+
+
+@contextmanager
+def two_busy_programs() -> Iterator[None]:
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10000))"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+@pytest.fixture(scope="module")
+def here() -> Machine:
+    return probe_machine()
+
+
+def middle_ratio(first: Rates, second: Rates) -> float:
+    """Of the products of both that take long enough to be timed in a second."""
+    known = {(one.rows, one.width): one.flops_per_s for one in first.products if one.format == "fp32"}
+    both = [
+        one for one in second.products if one.format == "fp32" and one.width >= 320 and (one.rows, one.width) in known
+    ]
+    assert len(both) >= 3
+    return statistics.median(one.flops_per_s / known[one.rows, one.width] for one in both)
+
+
+def test_this_cpu_is_measured_alike_alone_and_beside_busy_programs(here: Machine, tmp_path: Path) -> None:
+    here = replace(here, disk_path=str(tmp_path / "runs"))
+    ratios = []
+    # By the clock it would be half of it each time; by processor time what else the machine does may disturb one try.
+    for _ in range(3):
+        alone = measure_rates(here, "cpu", (), 2, limit_s=1.0)
+        with two_busy_programs():
+            beside = measure_rates(here, "cpu", (), 2, limit_s=1.0)
+        assert beside.load > 0.2
+        ratios.append(middle_ratio(alone, beside))
+        if 1 / 1.25 < ratios[-1] < 1.25:
+            break
+    assert 1 / 1.25 < ratios[-1] < 1.25, ratios
+    assert (alone.device, alone.threads) == (device_key(here, "cpu"), 2) and alone.versions["torch"]
+    assert list(tmp_path.iterdir()) == [], "nothing is left on the disk"
+    for name in ("bytes_per_s", "launch_s", "adam_parameters_per_s"):
+        assert 0 < getattr(alone, name) < math.inf
+    assert any(one.rows == 128 and one.format == "fp32" for one in alone.attention)
+    assert (product_rate(alone.products, "fp32", 1000, 500) or 0) > 1e8
+    assert Rates.from_json(alone.to_json()) == alone
+
+
+def test_a_cancelled_measuring_is_a_sentence_and_leaves_no_process(here: Machine) -> None:
+    began = time.monotonic()
+    with pytest.raises(CannotRunError, match="not measured: it was cancelled"):
+        measure_rates(here, "cpu", (), 1, is_cancelled=lambda: time.monotonic() > began + 0.5)
+    assert time.monotonic() - began < 5
+    running = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
+    assert not [words for words in running if "training.rates" in words]
+
+
+def test_what_cannot_be_measured_is_one_sentence(
+    here: Machine, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_torch = replace(here, libraries=Libraries({}))
+    with pytest.raises(CannotRunError, match="not measured: torch is not installed"):
+        measure_rates(without_torch, "cpu", (), 1)
+    fake_nvml.load_here(monkeypatch)
+    for name, value in fake_nvml.environment().items():
+        monkeypatch.setenv(name, value)
+    for percent, reason in ((97, r"GPU 0 is busy with other work \(97%\)"), (3, "torch cannot use the GPU")):
+        fake_nvml.write([FakeGpu(utilization=percent)])
+        with_gpu = probe_machine()
+        with pytest.raises(CannotRunError, match=f"not measured: {reason}"):
+            measure_rates(with_gpu, "cuda", with_gpu.visible_gpus, None)
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    with pytest.raises(CannotRunError, match="the process ended without an answer"):
+        measure_rates(here, "cpu", (), 1)
+
+
+def test_a_plan_takes_the_rates_of_its_threads() -> None:
+    here = real(machine(gpu=None, cores=8), torch="2.13.0")
+    of_here = replace(SOME, device=device_key(here, "cpu") or "")
+    known = Evidence(kept_rates=(replace(of_here, threads=2), of_here))
+    assert plan(here, config(), evidence=known).evidence.rates == of_here
+    assert plan(here, config(engine__cpu_threads=2), evidence=known).evidence.rates == known.kept_rates[0]
+    assert plan(here, config(engine__cpu_threads=3), evidence=known).evidence.rates is None
