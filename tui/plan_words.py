@@ -187,8 +187,8 @@ def memory_title(device: str) -> str:
 
 
 def pace_words(basis: str, text: str) -> str:
-    """Where a pace comes from: "by roofline", "measured here on 2026-11-21 (probe)"."""
-    return tr("by {basis}", basis=tr(basis)) if text in ("", basis) else text
+    """Where a pace comes from: "by published runs on such cards", "measured here on 2026-11-21 (probe)"."""
+    return text or tr("by {basis}", basis=tr(basis))
 
 
 def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log2
+from functools import lru_cache
+from math import exp, log, log2
 from typing import Literal
 
-from trainwiz.core.estimate.time import Range, Rate, step_time
+from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.flops import micro_batch_flops
+from trainwiz.core.estimate.time import Range, Rate, StepTime, spread_of, step_time
 from trainwiz.core.estimate.traced import measured_text
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.history.measurement import Measurement, same_model, same_step
-from trainwiz.core.language import tr
+from trainwiz.core.history.measurement import Measurement, same_kind, same_model, same_step
+from trainwiz.core.language import tr, trn
 
 # Pace from measurements: what this machine did with the very same work, or with the same model in another batch.
 
@@ -76,6 +81,70 @@ def measured_step(
     step = Range(seconds / factor, seconds * factor)
     basis: Literal["probe", "history"] = "probe" if found.source == "probe" else "history"
     return MeasuredStep(step, basis, text, None if formula is None else found.step_s / formula, like)
+
+
+CARRIED = 1.2
+"""Factor by which measured over formula differs from one model to another on one device, by the same kernels."""
+FOR_EACH_DOUBLING = 1.03
+"""The same for each doubling of what a micro-batch computes."""
+BESIDE_OTHERS = 1.1
+"""More where the clock measured and not the processor's time: who knows what else ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedStep:
+    """One optimizer step by formula, corrected by measurements of other models."""
+
+    step: Range
+    factor: float
+    """Measured over formula."""
+    text: str
+
+
+def carried_step(
+    usual: Workload, planned: StepTime, measurements: Sequence[Measurement], rate: Rate
+) -> CarriedStep | None:
+    """None where nothing of the same kind was measured, or where it would narrow nothing.
+
+    The factor is a mean of measured over formula, in which near sizes count more; its spread is at least CARRIED, and what
+    the measurements are apart.
+    """
+    found: list[tuple[float, float, Measurement]] = []
+    for measurement in measurements:
+        architecture = _architecture(measurement.config, measurement.task) if same_kind(measurement, usual) else None
+        if architecture is None or len(found) == COMPARED:
+            continue
+        work = replace(_measured_work(measurement, usual), architecture=architecture, task=measurement.task)
+        seconds = measurement.own_step_s or measurement.step_s
+        away = abs(log2(micro_batch_flops(work) / micro_batch_flops(usual)))
+        found.append((seconds / step_time(work, rate).step.likely, away, measurement))
+    if not found:
+        return None
+    weights = [exp(-away / 4) for _, away, _ in found]
+    mean = sum(weight * log(ratio) for weight, (ratio, _, _) in zip(weights, found, strict=True)) / sum(weights)
+    factor, nearest = exp(mean), min(away for _, away, _ in found)
+    apart = max(max(ratio / factor, factor / ratio) for ratio, _, _ in found)
+    by_clock = usual.device == "cpu" and any(one.own_step_s is None for _, _, one in found)
+    spread = max(CARRIED, apart) * FOR_EACH_DOUBLING**nearest * (BESIDE_OTHERS if by_clock else 1.0)
+    if spread > spread_of(usual, rate) and 1 / spread < factor < spread:
+        return None
+    day = max(one.day for _, _, one in found)
+    text = trn(
+        "formula × {factor}, as one other measurement here says ({day})",
+        "formula × {factor}, as {n} other measurements here say ({day})",
+        len(found),
+        factor=f"{factor:.2g}",
+        day=day,
+    )
+    return CarriedStep(Range.around(planned.step.likely * factor, spread), factor, text)
+
+
+@lru_cache(maxsize=64)
+def _architecture(config: str, task: str) -> Architecture | None:
+    try:
+        return read_architecture(json.loads(config), task)[0]
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:

@@ -38,30 +38,30 @@ class Efficiency:
 
 
 EFFICIENCIES = (
-    Efficiency("GeForce 30", "half", 0.72, ("T008", "T010", "T013", "T016")),
-    Efficiency("Ampere workstation", "half", 0.61, ("T026", "T027", "T029", "T030", "T031", "T032")),
-    Efficiency("A100", "half", 0.66, (
-        "T035", "T067", "T068", "T069", "T070", "T079", "T080", "T081", "T089", "T090", "T091", "T093", "T108", "T109",
+    Efficiency("GeForce 30", "half", 0.69, ("T008", "T010", "T013", "T016")),
+    Efficiency("Ampere workstation", "half", 0.58, ("T026", "T027", "T029", "T030", "T031", "T032")),
+    Efficiency("A100", "half", 0.64, (
+        "T035", "T045", "T046", "T047", "T048", "T056", "T067", "T068", "T069", "T070", "T079", "T080", "T081", "T089", "T090", "T091", "T093", "T108", "T109",
         "T113",
     )),
-    Efficiency("Hopper", "half", 0.65, ("T111",)),
-    Efficiency("Ada", "half", 0.63, ("T095", "T096")),
-    Efficiency("Turing", "half", 0.63, ("T004",)),
-    Efficiency("Volta", "half", 0.62, ("T022", "T025")),
-    Efficiency("GeForce 30", "tf32", 0.62, ("T009", "T011", "T014", "T017")),
-    Efficiency("Ampere workstation", "tf32", 0.58, ("T028", "T033")),
-    Efficiency("Turing", "fp32", 0.52, ("T005", "T060", "T061")),
-    Efficiency("", "half", 0.64),
-    Efficiency("", "tf32", 0.60),
-    Efficiency("", "fp32", 0.50, ("T055",)),
+    Efficiency("Hopper", "half", 0.61, ("T111",)),
+    Efficiency("Ada", "half", 0.59, ("T095", "T096")),
+    Efficiency("Turing", "half", 0.61, ("T004",)),
+    Efficiency("Volta", "half", 0.59, ("T022", "T025")),
+    Efficiency("GeForce 30", "tf32", 0.64, ("T009", "T011", "T014", "T017")),
+    Efficiency("Ampere workstation", "tf32", 0.60, ("T028", "T033")),
+    Efficiency("Turing", "fp32", 0.50, ("T005", "T060", "T061")),
+    Efficiency("", "half", 0.61),
+    Efficiency("", "tf32", 0.62),
+    Efficiency("", "fp32", 0.47, ("T055",)),
 )  # fmt: skip
 """Fused attention has no cell of its own: at 8,192 tokens (T089, T091) it is no slower than products, to what rows tell."""
 FAMILIES = {"7.0": "Volta", "7.5": "Turing", "8.0": "A100", "8.6": "Ampere workstation", "8.9": "Ada", "9.0": "Hopper"}
 LAUNCH_S = 15.5e-6
 """From one kernel to the next behind Python's dispatch, where the GPU waits for it (T045 to T048, T095, T096)."""
-OPTIMIZER = 1.7
+OPTIMIZER = 1.85
 """Times what reading and writing 28 bytes a parameter takes: the gradients' norm, and what a step does besides."""
-EXPOSED = 0.35
+EXPOSED = 0.25
 """Of what processes exchange, the share that no computation hides (T060, T061, T069, T070, T079, T108, T109)."""
 IMPLAUSIBLE_SHARE, IDLE_SHARE = 0.65, 0.08
 """Of the peak, by all that is computed, recomputation included: published paces reach 62 % at most. Ranges end there."""
@@ -120,7 +120,7 @@ class Rate:
     """FLOP/s at best, in the run's format."""
     bandwidth: float
     """Bytes/s of its memory, by operations that read one tensor and write another."""
-    share: float = 0.64
+    share: float = 0.61
     """Of the peak, that products reach."""
     launch_s: float = LAUNCH_S
     spread: float = SPREAD
@@ -210,16 +210,16 @@ def cpu_rate(threads: int, precision: str = "fp32", rates: Rates | None = None) 
 def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
     """One optimizer step of one process (all processes work alike); `cost` of a micro-batch where it was traced."""
     on_cpu, cost = work.device == "cpu", cost if cost is not None else cost_of(work)
-    seconds = _micro_batch(work, cost, rate) * work.accumulation + _optimizer(work, rate) + _offload(work)
-    exchanged = _communication(work, rate)
-    seconds += EXPOSED * exchanged + (CPU_STEP_S if on_cpu else 0.0)
+    busy, exchanged = _micro_batch(work, cost, rate) * work.accumulation, _communication(work, rate)
+    alone = busy + _optimizer(work, rate) + _offload(work) + (CPU_STEP_S if on_cpu else 0.0)
+    seconds, spread = alone + max(EXPOSED * exchanged, exchanged - busy), spread_of(work, rate)
     computed = cost.flops * work.accumulation / rate.flops
-    step = Range.around(seconds, spread_of(work, rate))
+    step = Range.around(seconds, spread)
     if not on_cpu:
         step = Range(max(step.low, min(seconds, computed / IMPLAUSIBLE_SHARE)), step.high)
-    if rate.network is not None:
+    if rate.network is not None and rate.network < rate.link:
         # What a switch and its cables do is not known: at worst nothing hides it.
-        step = Range(step.low, step.high + (1 - EXPOSED) * exchanged)
+        step = Range(step.low, spread * alone + exchanged)
     share = computed / step.likely
     return StepTime(step, share, verdict_of(share, on_cpu))
 

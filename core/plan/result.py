@@ -140,7 +140,7 @@ class TimePlan:
     saving_s: float | None = None
     tokens_per_s: float | None = None
     fraction_of_peak: float | None = None
-    basis: Literal["roofline", "probe", "history"] = "roofline"
+    basis: Literal["formula", "rates", "others", "probe", "history"] = "formula"
     verdict: TimeVerdict | None = None
     start_low_s: float | None = None
     start_high_s: float | None = None
@@ -148,7 +148,7 @@ class TimePlan:
     generation_s: float | None = None
     """Generating text in evaluations: a part of the total, not of evaluation_s."""
     basis_text: str = ""
-    """Where the pace comes from in words: "roofline", "measured here on 2026-11-21 (probe)"."""
+    """Where the pace comes from in words: "by published runs on such cards", "measured here on 2026-11-21 (probe)"."""
     total_tokens: int | None = None
     """Tokens of the whole run, padding included."""
     real_tokens: int | None = None

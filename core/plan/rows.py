@@ -18,9 +18,12 @@ from trainwiz.core.estimate.flops import (
     LengthCounts,
     Padding,
     arranged_longest,
-    cost_of,
+    kernels,
+    micro_batch_flops,
+    moved_bytes,
     padding_of,
     rounded_counts,
+    weight_bytes,
 )
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.language import tr
@@ -317,7 +320,7 @@ def padded_cost(
     if arrangement == UNPADDED and work.attention != "flash_attention_2":
         own = _squared_together(own, work.micro_batch)
     factors = _factors(work)
-    return PaddedCost(*(_mean_cost(factors, moments) for moments in (own, drawn, unpadded)))
+    return PaddedCost(*(_mean_cost(work, factors, moments) for moments in (own, drawn, unpadded)))
 
 
 def _squared_together(rows: Moments, micro_batch: int) -> Moments:
@@ -334,12 +337,15 @@ TERMS = np.linalg.inv([(1, s, t, s * s, t * t, s * t) for s, t in PLACES])
 
 def _factors(work: Workload) -> np.ndarray:
     """(6, 3) float64: of each term in the lengths, for operations, bytes and kernels of a micro-batch of `work`."""
-    costs = (cost_of(replace(work, length=source, target_length=target)) for source, target in PLACES)
-    factors: np.ndarray = TERMS @ np.array([(one.flops, one.moved_bytes, one.kernels) for one in costs])
+    sizes = (replace(work, length=source, target_length=target) for source, target in PLACES)
+    costs = [(micro_batch_flops(one), moved_bytes(one), kernels(one)) for one in sizes]
+    factors: np.ndarray = TERMS @ np.array(costs)
     return factors
 
 
-def _mean_cost(factors: np.ndarray, moments: Moments) -> Cost:
+def _mean_cost(work: Workload, factors: np.ndarray, moments: Moments) -> Cost:
     means = (1, moments.source, moments.target, moments.source_squared, moments.target_squared, moments.product)
-    flops, moved_bytes, kernels = (float(one) for one in np.array(means) @ factors)
-    return Cost(flops, moved_bytes, kernels)
+    flops, moved, launched = (float(one) for one in np.array(means) @ factors)
+    # What weights move is no polynomial: at the mean lengths.
+    usual = replace(work, length=max(1, round(moments.source)), target_length=max(1, round(moments.target)))
+    return Cost(flops, moved + weight_bytes(usual), launched)

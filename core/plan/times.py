@@ -16,25 +16,26 @@ from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
+from trainwiz.core.estimate.measured import carried_step, measured_start, measured_step
 from trainwiz.core.estimate.time import (
     COMPILED_START,
+    SPREAD,
     Range,
     Rate,
     cpu_rate,
     evaluation_time,
     generation_time,
     gpu_rate,
-    measured_start,
-    measured_step,
     saving_time,
     share_of_peak,
     start_time,
     step_time,
     verdict_of,
 )
-from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.estimate.traced import Evidence, rates_text
 from trainwiz.core.estimate.workload import TimeVerdict, Workload
 from trainwiz.core.history.measurement import of_devices
+from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan, TimePlan
 from trainwiz.core.plan.rows import lengths_of
 from trainwiz.core.plan.workload import answering
@@ -111,8 +112,8 @@ class Pace:
     """Of the whole run: launcher, imports, model, data, closing."""
     fraction_of_peak: float | None
     verdict: TimeVerdict | None
-    basis: Literal["roofline", "probe", "history"] = "roofline"
-    text: str = "roofline"
+    basis: Literal["formula", "rates", "others", "probe", "history"] = "formula"
+    text: str = ""
     calibration: float | None = None
     """Measured over formula, where this device was measured with this model."""
 
@@ -121,11 +122,11 @@ def rate_of(plan: Plan) -> Rate | None:
     """What one process computes at best; None for a card that the catalogue does not know."""
     devices, precision = plan.devices, plan.get("engine.precision")
     if devices.device == "cpu":
-        rate = cpu_rate(plan.get("engine.cpu_threads") or 1)
+        rate = cpu_rate(plan.get("engine.cpu_threads") or 1, precision or "fp32", plan.evidence.rates)
     elif devices.spec is None:
         return None
     else:
-        rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")))
+        rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")), plan.evidence.rates)
     return (
         rate
         if devices.nodes == 1
@@ -134,8 +135,8 @@ def rate_of(plan: Plan) -> Rate | None:
 
 
 def pace_of(plan: Plan) -> Pace | None:
-    """Measured here where it was, else by roofline with the counts of a trace or of the formulas; None where nothing is
-    known."""
+    """Measured here where it was, else by formula (core/estimate/time.py) with the counts of a trace or of formulas, and
+    what was measured of other models; None where nothing is known."""
     work, usual, rate, devices = plan.work, plan.usual, plan.rate, plan.devices
     if work is None or usual is None:
         return None
@@ -163,8 +164,26 @@ def pace_of(plan: Plan) -> Pace | None:
     if rate is None:
         return None
     mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
-    roofline = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
-    return Pace(roofline.step, start, roofline.fraction_of_peak, roofline.verdict)
+    planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
+    others = carried_step(usual, planned, measurements, rate)
+    if others is not None:
+        share = planned.fraction_of_peak / others.factor
+        return Pace(
+            others.step, start, share, verdict_of(share, usual.device == "cpu"), "others", others.text, others.factor
+        )
+    basis, text = _source(usual, rate)
+    return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, basis, text)
+
+
+def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], str]:
+    """What a pace by formula rests on."""
+    if rate.rates is not None:
+        return "rates", rates_text(rate.rates)
+    if work.device == "cpu":
+        return "formula", tr("a guess at this processor; `trainwiz hardware --measure` narrows it in 5 s")
+    if rate.spread > SPREAD:
+        return "formula", tr("by rates of this card that are uncertain")
+    return "formula", tr("by published runs on such cards")
 
 
 def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
@@ -235,7 +254,7 @@ def plan_time(plan: Plan) -> None:
 
 
 def _gains(plan: Plan, usual: Workload) -> dict[str, Any]:
-    """How many times the pace of the rows as drawn the run has, and would have without padding; by roofline."""
+    """How many times the pace of the rows as drawn the run has, and would have without padding; by formula."""
     rate, padded = plan.rate, plan.padded
     if rate is None or padded is None:
         return {}

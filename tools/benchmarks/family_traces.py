@@ -159,6 +159,8 @@ def _record() -> Iterator[dict[str, Any]]:
                 "reserved": trace.reserved_bytes,
                 "parameters": trace.parameters,
                 "flops": trace.flops,
+                "moved_bytes": trace.moved_bytes,
+                "kernels": trace.kernels,
             }
         yield {"family": family, "task": task, "config": config, "traces": traces}
 

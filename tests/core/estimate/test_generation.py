@@ -6,9 +6,10 @@ import pytest
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.peak import cache_bytes_per_row
 from trainwiz.core.estimate.time import (
+    GENERATED,
     KERNELS_A_LAYER,
-    LAUNCH_FAST_S,
-    SEARCH_FAST_S,
+    LAUNCH_S,
+    SEARCH_S,
     Range,
     Rate,
     generation_time,
@@ -27,7 +28,7 @@ def test_no_faster_than_the_weights_can_be_read() -> None:
     """Decoder and vocabulary projection of NLLB-600M are 0.46 billion fp32 weights: 2.5 ms a position at 736 GB/s."""
     time = generation_time(WORK, RATE, 48, likely_length=256)
     assert time.low > 256 * 0.0025
-    assert time.high < 256 * 0.1
+    assert time.high < 256 * 0.15
 
 
 def test_the_likely_length_is_the_quick_end_alone() -> None:
@@ -50,13 +51,16 @@ def test_every_beam_reads_its_own_keys_and_values() -> None:
     weights, *times = (generation_time(replace(WORK, beams=beams), slow, 48, 256).low for beams in (0, 4, 8))
     assert times[1] - weights == pytest.approx(2 * (times[0] - weights), rel=1e-6)
     cache = cache_bytes_per_row(replace(WORK, beams=4)) / 2
-    assert times[0] - weights == pytest.approx(256 * 48 * 4 * cache / 1e9, rel=1e-6)
+    assert times[0] - weights == pytest.approx(256 * 48 * 4 * cache / 1e9 / GENERATED, rel=1e-6)
 
 
-def test_a_cpu_launches_no_kernels() -> None:
-    """What takes no time but launching: a position on a GPU is bound by it, on a CPU by Python alone."""
+def test_each_position_is_launched_layer_by_layer() -> None:
+    """What takes no time but launching and Python's part; a CPU does its reading beside that."""
     endless = Rate(1e24, 1e24)
-    gpu = generation_time(WORK, endless, 48, 256)
-    cpu = generation_time(replace(WORK, device="cpu"), endless, 48, 256)
-    assert cpu.low == pytest.approx(256 * SEARCH_FAST_S, rel=1e-3)
-    assert gpu.low == pytest.approx(256 * (SEARCH_FAST_S + KERNELS_A_LAYER * 12 * LAUNCH_FAST_S), rel=1e-3)
+    position = SEARCH_S + KERNELS_A_LAYER * 12 * LAUNCH_S
+    for device in ("cuda", "cpu"):
+        time = generation_time(replace(WORK, device=device), endless, 48, 256)
+        assert time.low == pytest.approx(256 * position / GENERATED, rel=1e-3)
+    slow = Rate(1e24, 1e9)
+    cpu, gpu = (generation_time(replace(WORK, device=device), slow, 48, 256).low for device in ("cpu", "cuda"))
+    assert cpu > gpu

@@ -1,15 +1,22 @@
-"""The roofline range against worked figures."""
+"""The time of a step against worked figures, traces and published paces."""
 
+import json
 from dataclasses import replace
 
 import pytest
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.flops import cost_of, forward_flops, kernels, micro_batch_flops, moved_bytes
+from trainwiz.core.estimate.flops import cost_of, forward_flops, micro_batch_flops
 from trainwiz.core.estimate.time import (
-    HOST_ADAM_FAST,
-    PCIE_FAST,
-    PCIE_SLOW,
+    EXPOSED,
+    HIDDEN_TRIPS,
+    HOST_ADAM,
+    IMPLAUSIBLE_SHARE,
+    LINK,
+    OPTIMIZER,
+    PCIE,
+    SPREAD,
+    WIDER,
     evaluation_time,
     gpu_rate,
     share_of_peak,
@@ -20,6 +27,9 @@ from trainwiz.core.estimate.workload import Workload
 
 from tests.core.estimate.test_peak import DOCUMENT, esm650, workload
 from tests.each import each
+from tools.benchmarks.family_traces import FILE
+from tools.benchmarks.family_traces import workload as workload_of
+from tools.benchmarks.published.time_rows import planned, read_time_rows
 
 
 def rate(name: str = "RTX 2080 Super", precision: str = "fp16"):
@@ -34,11 +44,12 @@ def test_flops_equal_the_traced_ones() -> None:
 
 
 def test_the_guides_step_on_a_2080_super() -> None:
-    """6 x 651 sequences of 512 with checkpointing: 11,100 TFLOP at 20 to 65 % of 44.6 TFLOP/s."""
+    """6 x 651 sequences of 512 with checkpointing: 11,400 TFLOP at 63 % of 44.6 TFLOP/s take 405 s, moving bytes and the
+    host's share make it half as much again."""
     work = esm650(micro_batch=6, accumulation=651, checkpointing=True, strategy="zero2", offload="optimizer")
     time = step_time(work, rate())
-    assert 375 < time.step.low < 400
-    assert 1150 < time.step.high < 1700
+    assert 405 < time.step.likely < 700
+    assert time.step.high / time.step.likely == pytest.approx(WIDER)
     assert time.verdict == "plausible"
 
 
@@ -54,33 +65,46 @@ def test_a_claimed_pace_as_a_share_of_the_peak() -> None:
     assert share_of_peak(esm650(), rate(), 900) == pytest.approx(3.8 / 44.6, rel=0.05)
 
 
-def test_moved_bytes_and_kernels_against_a_trace() -> None:
-    """6 layers of ESM-2 8M, 4 x 512 under bf16: the tracer counted 688 operations for 4 of them."""
-    trace = next(one for one in DOCUMENT["traces"] if one["model"] == "esm2_t6_8M")
-    work = replace(workload(trace), micro_batch=4, length=512, precision="bf16", checkpointing=False, attention="sdpa")
-    each = 1034 * work.tokens * work.architecture.hidden * work.architecture.layers
-    assert moved_bytes(work) == pytest.approx(each, rel=0.1)
-    assert kernels(work) == pytest.approx(688 * 6 / 4, rel=0.15)
+def test_bytes_and_kernels_against_traces() -> None:
+    """Recorded by the product's tracer for 47 families in full, half and adapted training: operations as counted there,
+    bytes and kernels nearly so."""
+    found = []
+    for one in json.loads(FILE.read_text(encoding="utf-8")):
+        for setting, trace in one["traces"].items():
+            cost = cost_of(workload_of(one["config"], one["task"], setting))
+            assert cost.flops == pytest.approx(trace["flops"], rel=0.12), (one["family"], setting)
+            found += [trace["moved_bytes"] / cost.moved_bytes, trace["kernels"] / cost.kernels]
+    assert sum(1 / 1.4 < ratio < 1.4 for ratio in found) > 0.9 * len(found), sorted(found)
 
 
 def test_a_small_model_is_held_by_its_memory_traffic() -> None:
     """30 FLOP a byte moved: an H100 computes 295 in that time, so a large batch does not make it quick."""
     trace = next(one for one in DOCUMENT["traces"] if one["model"] == "esm2_t6_8M")
     work = replace(workload(trace), micro_batch=256, precision="bf16")
-    cost, card = cost_of(work), rate("H100 SXM", "bf16")
-    time = step_time(work, card)
-    assert time.step.low > 0.99 * cost.moved_bytes / (2 * card.bandwidth) > cost.flops / (0.65 * card.flops)
-    assert time.fraction_of_peak < 0.15
+    time = step_time(work, rate("H100 SXM", "bf16"))
+    assert time.step.likely > cost_of(work).moved_bytes / rate("H100 SXM", "bf16").bandwidth
+    assert time.fraction_of_peak < 0.2
+
+
+def test_a_range_ends_where_a_pace_is_implausible() -> None:
+    """One count of operations for both: what is computed twice is work."""
+    for name in ("RTX 3090", "A100 80GB SXM"):
+        work = replace(esm650(micro_batch=16, precision="bf16", checkpointing=True), length=1024)
+        time = step_time(work, rate(name, "bf16"))
+        assert time.step.high / time.step.low < SPREAD**2 + 1e-9
+        fast = work.tokens / time.step.low
+        assert share_of_peak(work, rate(name, "bf16"), fast) <= IMPLAUSIBLE_SHARE + 1e-9
+        assert verdict_of(share_of_peak(work, rate(name, "bf16"), 0.999 * fast)) == "plausible"
 
 
 def test_offload_moves_the_gradients_as_deepspeed_does() -> None:
     """Accumulated: once out, then in and out for each further micro-batch; always fp32 out at the end, new weights in."""
     one, two, three = (
         step_time(esm650(accumulation=n, strategy="zero2", offload="optimizer"), rate()).step.high
-        - step_time(esm650(accumulation=n, strategy="zero2"), rate()).step.high
+        - WIDER / SPREAD * step_time(esm650(accumulation=n, strategy="zero2"), rate()).step.high
         for n in (1, 2, 3)
     )
-    trip = 2 * esm650().trainable_parameters / PCIE_SLOW
+    trip = WIDER * HIDDEN_TRIPS * 2 * esm650().trainable_parameters / PCIE
     assert two - one == pytest.approx(3 * trip, rel=0.01)
     assert three - two == pytest.approx(2 * trip, rel=0.01)
 
@@ -99,17 +123,22 @@ def test_a_token_meets_only_its_own_experts() -> None:
 
 
 def exchanged(card: str = "A100 80GB PCIe", **settings: object) -> float:
-    """Seconds at worst that several processes take beside what each computes."""
-    work = esm650(precision="bf16", **settings)
+    """Seconds that several processes take beside what each computes and steps."""
+    work = esm650(**{"micro_batch": 64, "precision": "bf16", **settings})
     alone = replace(work, world_size=1)
-    return step_time(work, rate(card, "bf16")).step.high - step_time(alone, rate(card, "bf16")).step.high
+    here = rate(card, "bf16")
+    stepped = 0.0
+    if work.deepspeed:
+        shared = work.trainable_parameters * (1 - 1 / work.world_size)
+        stepped = SPREAD * OPTIMIZER * 28 * shared / here.bandwidth
+    return step_time(work, here).step.high - step_time(alone, here).step.high + stepped
 
 
 def test_a_ring_moves_all_but_ones_own_part() -> None:
-    """DDP: fp32 gradients, twice, (N - 1) / N of them."""
+    """DDP: fp32 gradients, twice, (N - 1) / N of them, of which a part is seen."""
     gradients = 4 * esm650().trainable_parameters
     for world in (2, 8):
-        expected = (world - 1) / world * 2 * gradients / PCIE_SLOW
+        expected = SPREAD * EXPOSED * (world - 1) / world * 2 * gradients / LINK
         assert exchanged(strategy="ddp", world_size=world) == pytest.approx(expected, rel=1e-6)
 
 
@@ -126,14 +155,14 @@ def test_nvlink_ends_at_the_board() -> None:
 
 
 def test_the_new_weights_come_back_from_the_host() -> None:
-    """At best only what nothing hides: fp32 gradients out and fp16 weights in, and the host's Adam."""
+    """fp32 gradients out and fp16 weights in, and the host's Adam in place of the card's."""
     away, kept = (
-        step_time(esm650(strategy="zero2", offload=offload), rate()).step.low for offload in ("optimizer", "none")
+        step_time(esm650(strategy="zero2", offload=offload), rate()).step.high for offload in ("optimizer", "none")
     )
     parameters = esm650().trainable_parameters
-    on_the_card = 28 * parameters / rate().bandwidth
-    adam = parameters / HOST_ADAM_FAST
-    assert away - kept + on_the_card == pytest.approx((4 + 2) * parameters / PCIE_FAST + adam, rel=0.01)
+    on_the_card = OPTIMIZER * 28 * parameters / rate().bandwidth
+    there = (4 + 2) * parameters / PCIE + parameters / HOST_ADAM
+    assert away / WIDER - kept / SPREAD + on_the_card == pytest.approx(there, rel=0.01)
 
 
 def test_rows_are_evaluated_in_whole_batches_of_their_own_size() -> None:
@@ -141,3 +170,15 @@ def test_rows_are_evaluated_in_whole_batches_of_their_own_size() -> None:
     one, two = (evaluation_time(work, rate(), rows).low for rows in (8, 9))
     assert two == pytest.approx(2 * one)
     assert one == pytest.approx(evaluation_time(replace(work, eval_micro_batch=0, micro_batch=8), rate(), 8).low)
+
+
+def test_published_paces_are_within_the_range() -> None:
+    """Nine of ten that can be planned, by formulas alone. docs/estimator.md judges each source without its own rows."""
+    rows = [row for row in read_time_rows() if not row.left_out]
+    if not rows:
+        pytest.skip("the table of published paces is not here")
+    ranges = [planned(row) for row in rows]
+    held = sum(one.low <= row.step_s <= one.high for one, row in zip(ranges, rows, strict=True))
+    assert len(rows) > 40
+    assert held >= 0.9 * len(rows)
+    assert all(one.high / one.low <= WIDER**2 + 1e-9 for one in ranges)

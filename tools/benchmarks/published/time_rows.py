@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.gpus import GpuSpec, find_gpu
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.flops import Cost
+from trainwiz.core.estimate.time import LAUNCH_S, NVLINK, Range, Rate, gpu_rate, step_time
 from trainwiz.core.estimate.workload import HALF, Formats, Workload
 
 from tools.benchmarks.family_traces import attention_projections
@@ -39,6 +41,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 ALIASES = {"gpt2": "openai-community/gpt2"}
 WMT16 = 50
 """Tokens of the longest row of a batch of T5's WMT16 rows, assumed; the page gives the limit of 512 only."""
+INFINIBAND = 25e9
+"""Bytes a second between the two machines of T113."""
 APEX_O2 = Formats(HALF, HALF, autocast=False, residual=HALF)
 """Weights in half precision beside the optimizer's fp32 ones (NVIDIA's DeepLearningExamples)."""
 
@@ -150,7 +154,7 @@ def _length(values: dict[str, str]) -> int:
 def _precision(words: str, card: GpuSpec) -> str:
     if "TF32 matmul likely" in words:
         return "tf32" if card.tf32_flops else "fp32"
-    if words.startswith("tf32/bf16") or words.startswith("bf16 amp"):
+    if words.startswith(("tf32/bf16", "bf16 amp")):
         return "bf16"
     return "fp16" if words.startswith("fp16") else "bf16" if words.startswith("amp_bf16") else words.split(" ")[0]
 
@@ -161,3 +165,30 @@ def _peft_rank(values: dict[str, str]) -> int:
 
 def _peft_targets(values: dict[str, str]) -> str:
     return {"T095": "q_proj v_proj", "T096": "gate_proj up_proj down_proj"}.get(values["id"], "")
+
+
+def planned(row: TimeRow, cost: Cost | None = None) -> Range:
+    """What a plan says of a step of the row, by formulas or by the `cost` of a traced micro-batch, with the optimizer that
+    was measured."""
+    assert row.work is not None and row.card is not None
+    step = step_time(row.work, rate_of(row), cost).step
+    return step + Range.around(loop_s(row.id, row.work), step.high / step.likely)
+
+
+LOOPS = ("T005", "T009", "T011", "T014", "T017", "T028", "T033", "T045", "T046", "T047", "T048", "T060", "T061")
+"""Their optimizers (NVIDIA's BertAdam in Python, transformers' adamw_hf) go from one parameter to the next."""
+EACH_PARAMETER = 10
+"""Kernels that they launch for one."""
+
+
+def loop_s(row_id: str, work: Workload) -> float:
+    tensors = sum(block.layers * 2 * (len(block.linears) + block.norms) for block in work.architecture.blocks)
+    return tensors * EACH_PARAMETER * LAUNCH_S if row_id in LOOPS else 0.0
+
+
+def rate_of(row: TimeRow) -> Rate:
+    assert row.card is not None
+    rate = gpu_rate(row.card, row.precision, tf32=row.precision == "tf32")
+    if row.id == "T060":
+        return replace(rate, link=NVLINK)
+    return replace(rate, link=NVLINK, network=INFINIBAND) if row.id == "T113" else rate

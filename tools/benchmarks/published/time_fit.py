@@ -1,0 +1,213 @@
+"""Fits the constants of core/estimate/time.py to the published paces, and judges each source without its own rows:
+
+python -m tools.benchmarks.published.time_fit             # what a fit says, beside what the product has
+python -m tools.benchmarks.published.time_fit --write     # the tables of docs/estimator.md
+
+Costs are those of a trace by layers where today's transformers can trace the model, else of the formulas. A source counts
+as the root of its rows, and rows that lie far off pull by their distance only (Huber). The shares of single families
+stay near that of their format (a deviation of 15 %).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log, sqrt
+from typing import Any
+
+from trainwiz.core.estimate import time
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.flops import Cost, cost_of
+from trainwiz.core.estimate.time import EFFICIENCIES, Rate, efficiency_of
+from trainwiz.core.estimate.workload import Workload
+
+from tools.benchmarks.published.report import PAGE, replaced
+from tools.benchmarks.published.time_rows import TimeRow, loop_s, planned, rate_of, read_time_rows
+
+FORMATS = {"half": 0.64, "tf32": 0.60, "fp32": 0.50}
+SINGLE_ONES = {"launch": 15.5e-6, "optimizer": 1.7, "exposed": 0.35, "bytes": 1.0}
+NEAR = {"half": 0.3, "tf32": 0.3, "fp32": 0.3, "launch": 0.3, "optimizer": 0.4, "exposed": 0.7, "bytes": 0.3}
+"""Deviation, in logarithms, that each may have from what it began with."""
+OF_A_FAMILY = 0.15
+ONE_ROW, FAR = 0.15, 1.5
+QWEN = {"c_attn": "q_proj k_proj v_proj", "c_proj": "o_proj down_proj", "w1": "gate_proj", "w2": "up_proj"}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A row with what its micro-batch costs."""
+
+    row: TimeRow
+    work: Workload
+    cost: Cost
+    traced: bool
+    cell: tuple[str, str]
+    rate: Rate
+    optimizer_s: float
+    exchanged_s: float
+    loop_s: float
+
+
+def known_rows() -> list[Known]:
+    found = []
+    for row in read_time_rows():
+        if row.work is None or row.card is None:
+            continue
+        cost = traced_cost(row.work)
+        cell, rate, work = efficiency_of(row.card, row.precision), rate_of(row), row.work
+        parts = time._optimizer(work, rate) / time.OPTIMIZER, time._communication(work, rate), loop_s(row.id, work)
+        found.append(
+            Known(row, work, cost or cost_of(work), cost is not None, (cell.family, cell.format), rate, *parts)
+        )
+    return found
+
+
+def traced_cost(work: Workload) -> Cost | None:
+    """None for a model that today's transformers cannot trace; Qwen and MPT by one of the same sizes."""
+    from trainwiz.core.estimate.trace.build import CannotTrace
+    from trainwiz.core.estimate.trace.layers import trace_layers
+    from trainwiz.core.tracing.request import TraceRequest
+
+    request = TraceRequest.of(_of_today(work))
+    try:
+        trace = trace_layers(request) if request is not None else None
+    except CannotTrace:
+        return None
+    return None if trace is None else Cost(trace.flops, trace.moved_bytes, float(trace.kernels))
+
+
+def _of_today(work: Workload) -> Workload:
+    own = json.loads(work.model_config)
+    sizes: dict[str, Any]
+    if own["model_type"] == "qwen":
+        heads = own["num_attention_heads"]
+        sizes = {
+            "model_type": "qwen2", "hidden_size": own["hidden_size"], "num_attention_heads": heads, "num_key_value_heads": heads,
+            "num_hidden_layers": own["num_hidden_layers"], "intermediate_size": own["intermediate_size"] // 2,
+            "vocab_size": own["vocab_size"], "max_position_embeddings": 8192, "tie_word_embeddings": False,
+        }  # fmt: skip
+    elif own["model_type"] == "mpt":
+        sizes = {
+            "model_type": "gpt_neox", "hidden_size": own["d_model"], "num_attention_heads": own["n_heads"],
+            "num_hidden_layers": own["n_layers"], "intermediate_size": 4 * own["d_model"], "vocab_size": own["vocab_size"],
+            "max_position_embeddings": 2048, "tie_word_embeddings": True,
+        }  # fmt: skip
+    else:
+        return work
+    architecture = read_architecture(sizes)[0]
+    assert architecture is not None
+    targets = tuple(new for old in work.lora_targets for new in QWEN[old].split())
+    return replace(
+        work, architecture=architecture, model_config=json.dumps(sizes, sort_keys=True), lora_targets=targets
+    )
+
+
+Constants = dict[Any, float]
+"""Logarithms: of a format's share, a cell's factor upon it, and the single ones."""
+
+
+def start(rows: Sequence[Known]) -> Constants:
+    shares = {name: log(share) for name, share in FORMATS.items()}
+    cells = {one.cell: 0.0 for one in rows if one.cell[0]}
+    return {**shares, **{name: log(value) for name, value in SINGLE_ONES.items()}, **cells}
+
+
+def predicted(known: Known, constants: Constants) -> float:
+    """Seconds of a step with other constants: the sum of core/estimate/time.py, whose code is slower."""
+    share = exp(constants[known.cell[1]] + constants.get(known.cell, 0.0))
+    computed = known.cost.flops / (share * known.rate.flops)
+    moved = exp(constants["bytes"]) * known.cost.moved_bytes / known.rate.bandwidth
+    busy = known.work.accumulation * max(computed + moved, exp(constants["launch"]) * known.cost.kernels)
+    seen = max(exp(constants["exposed"]) * known.exchanged_s, known.exchanged_s - busy)
+    return busy + exp(constants["optimizer"]) * known.optimizer_s + seen + known.loop_s
+
+
+def fit(rows: Sequence[Known]) -> Constants:
+    """Coordinate descent: a dozen values, all of them smooth."""
+    first = start(rows)
+    here, step = dict(first), 0.2
+    best = _loss(rows, here, first)
+    while step > 2e-3:
+        improved = False
+        for name in here:
+            for change in (step, -step):
+                tried = {**here, name: here[name] + change}
+                loss = _loss(rows, tried, first)
+                if loss < best - 1e-9:
+                    here, best, improved = tried, loss, True
+        step = step if improved else step / 2
+    return here
+
+
+def _loss(rows: Sequence[Known], constants: Constants, first: Constants) -> float:
+    sources = Counter(one.row.source for one in rows)
+    total = sum(((constants[name] - first[name]) / NEAR.get(name, OF_A_FAMILY)) ** 2 for name in constants)
+    for one in rows:
+        away = abs(log(predicted(one, constants) / one.row.step_s)) / ONE_ROW
+        huber = away**2 if away < FAR else 2 * FAR * away - FAR**2
+        total += 2 / sqrt(sources[one.row.source]) * huber
+    return total
+
+
+def judged(rows: Sequence[Known]) -> dict[str, float]:
+    """Row -> seconds by constants that its source had no part in."""
+    found = {}
+    for source in sorted({one.row.source for one in rows}):
+        constants = {**start(rows), **fit([one for one in rows if one.row.source != source])}
+        found.update({one.row.id: predicted(one, constants) for one in rows if one.row.source == source})
+    return found
+
+
+def table(rows: Sequence[Known], others: dict[str, float]) -> Iterator[str]:
+    yield "| row | source | run | measured | by formulas | traced | range | width | holds it | without its source | within it |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for one in rows:
+        row, range_ = one.row, planned(one.row, one.cost)
+        factor = range_.high / range_.likely
+        other, plain = others[row.id], planned(row).likely
+        yield (
+            f"| {row.id} | {row.source} | {row.words} | {row.step_s:.3g} s | {plain:.3g} s | "
+            f"{f'{range_.likely:.3g} s' if one.traced else 'no'} | {range_.low:.3g} to {range_.high:.3g} | "
+            f"{range_.high / range_.low:.1f} | {_word(range_.low <= row.step_s <= range_.high)} | {other:.3g} s | "
+            f"{_word(1 / factor <= row.step_s / other <= factor)} |"
+        )
+
+
+def cells(rows: Sequence[Known], fitted: Constants) -> Iterator[str]:
+    yield "| cards | format | share of the peak | a fit of today says | rows |"
+    yield "|---|---|---|---|---|"
+    for cell in EFFICIENCIES:
+        said = exp(fitted[cell.format] + fitted.get((cell.family, cell.format), 0.0))
+        own = [one.row.id for one in rows if one.cell == (cell.family, cell.format)]
+        assert sorted(own) == sorted(cell.rows), (cell, own)
+        yield f"| {cell.family or 'others'} | {cell.format} | {cell.share} | {said:.3f} | {', '.join(own) or 'none'} |"
+
+
+def _word(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.published.time_fit")
+    parser.add_argument("--write", action="store_true", help="into docs/estimator.md")
+    choices = parser.parse_args(words)
+    rows = known_rows()
+    if not rows:
+        sys.exit("The table of published paces is not here: ../shared/data/measurements/throughput.csv.")
+    fitted, others = fit(rows), judged(rows)
+    for name in SINGLE_ONES:
+        print(f"{name}: {exp(fitted[name]):.3g}")
+    tables = {"time": [*table(rows, others)], "efficiency": [*cells(rows, fitted)]}
+    for name, lines in tables.items():
+        if choices.write:
+            page = replaced(PAGE.read_text(encoding="utf-8"), name, "\n".join(lines))
+            PAGE.write_text(page, encoding="utf-8")
+        print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
