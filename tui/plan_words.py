@@ -100,7 +100,7 @@ SOON = "%a %d %b %H:%M"
 WEEK_S = 6 * 86400.0
 YEARS_S = 3 * 365.25 * 86400.0
 
-SOURCES = (mark("analytic"), mark("traced"), mark("measured"), mark("roofline"))
+SOURCES = (mark("analytic"), mark("traced"), mark("measured"), mark("formula"))
 """Where figures come from, in one word; plans and --json have the word itself."""
 
 MOST = 0.5

@@ -60,7 +60,7 @@ def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said()
                 "8 × 2 sequences of at most 64 tokens; rows of the data",
                 "in 20 steps), 1,000 tokens/s with padding",
                 "the plan said ",
-                "by roofline",
+                "a guess at this processor",
                 "3.0 GiB at its most",
                 "micro-batch 64 fits; the search ended: the time was up",
             ),
@@ -216,7 +216,7 @@ BENCHMARK = Benchmark(
     planned_step_low_s=0.12,
     planned_step_high_s=0.8,
     planned_tokens_per_s=13_452.0,
-    planned_basis="roofline",
+    planned_basis="formula",
     planned_allocated_bytes=2 * GIB,
     planned_device_used_bytes=6 * GIB,
     planned_host_ram_bytes=GIB,
@@ -225,7 +225,7 @@ BENCHMARK = Benchmark(
 
 def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:
     assert benchmark_rows(BENCHMARK) == [
-        ("Step", "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s (roofline)"),
+        ("Step", "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s (by formulas)"),
         ("Pace", "10,261 tokens/s, 8,130 of them real; planned 13,452; 3 % of the time waits for data"),
         ("Memory", "3.0 GiB allocated at most, planned 2.0 GiB"),
         ("Host RAM", "1.0 GiB at most, planned 1.0 GiB"),

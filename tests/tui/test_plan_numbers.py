@@ -39,7 +39,7 @@ def text_of(plan=PLAN, **choices) -> str:
         "while evaluating 3.0 GiB",
         "tracing layer by layer…",
         "done 2034 to 2045",
-        "by roofline",
+        "by published runs on such cards",
         "15,000 to 30,000 kWh, 4,500 to 9,000 EUR",
     ],
 )

@@ -123,8 +123,8 @@ def make_frozen_plan(
     time = TimePlan(
         step_s=700, step_low_s=460, step_high_s=1150, steps=steps, epochs=None,
         total_s=700 * steps, total_low_s=460 * steps, total_high_s=1150 * steps,
-        evaluation_s=10, saving_s=10, tokens_per_s=2000, fraction_of_peak=0.2, basis="roofline",
-        verdict="implausible" if steps > 10_000 else "plausible", basis_text="roofline",
+        evaluation_s=10, saving_s=10, tokens_per_s=2000, fraction_of_peak=0.2, basis="formula",
+        verdict="implausible" if steps > 10_000 else "plausible", basis_text="by published runs on such cards",
         total_tokens=samples * length * steps, real_tokens=1_130_000 * steps,
         energy_low_kwh=0.03 * steps, energy_high_kwh=0.06 * steps,
         energy_cost_low=0.009 * steps, energy_cost_high=0.018 * steps, currency="EUR",

@@ -24,7 +24,13 @@ from trainwiz.tui.text import count, duration, duration_range, percent, size
 
 # A benchmark in words: each figure beside the one of the plan.
 
-BASES = {"roofline": mark("roofline"), "probe": mark("measured here"), "history": mark("measured here")}
+BASES = {
+    "formula": mark("by formulas"),
+    "rates": mark("by rates of this machine"),
+    "others": mark("by other measurements here"),
+    "probe": mark("measured here"),
+    "history": mark("measured here"),
+}
 """What the plan's time rested on; the records of older versions have words of their own."""
 
 
@@ -52,14 +58,14 @@ def benchmark_rows(measured: Benchmark | None) -> list[tuple[str, str]]:
 
 
 def step_words(measured: Benchmark) -> str:
-    """ "0.52 s (0.45 to 0.61 s in 28 steps), planned 0.12 to 0.8 s (roofline)"."""
+    """ "0.52 s (0.45 to 0.61 s in 28 steps), planned 0.12 to 0.8 s (by formulas)"."""
     steps = trn("{n} step", "{n} steps", measured.steps)
     spread = duration_range(measured.step_low_s, measured.step_high_s)
     words = tr("{median} ({range} in {steps})", median=duration(measured.step_s), range=spread, steps=steps)
     if measured.planned_step_low_s is None or measured.planned_step_high_s is None:
         return words
     planned = duration_range(measured.planned_step_low_s, measured.planned_step_high_s)
-    basis = plain_text(tr(BASES.get(measured.planned_basis or "roofline", measured.planned_basis or "")))
+    basis = plain_text(tr(BASES.get(measured.planned_basis or "formula", measured.planned_basis or "")))
     return tr("{measured}; planned {planned} ({basis})", measured=words, planned=planned, basis=basis)
 
 

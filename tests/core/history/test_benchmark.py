@@ -17,7 +17,7 @@ from trainwiz.core.run.folder import RunFolder
 from tests.core.training.runs import metrics, start, stop_at, tiny_config, train, write_run
 
 PLAN = {
-    "time": {"step_s": 0.3, "step_low_s": 0.2, "step_high_s": 0.5, "tokens_per_s": 4000.0, "basis": "roofline"},
+    "time": {"step_s": 0.3, "step_low_s": 0.2, "step_high_s": 0.5, "tokens_per_s": 4000.0, "basis": "formula"},
     "memory": {"allocated_bytes": 700, "device_used_bytes": 900, "host_ram_bytes": 1000},
 }
 

@@ -46,7 +46,7 @@ def plan_for(config: RunConfig, *, disk_bytes: int = 1 << 20, step_high_s: float
         saving_s=0.5,
         tokens_per_s=None,
         fraction_of_peak=None,
-        basis="roofline",
+        basis="formula",
         verdict=None,
     )
     model = PlannedModel(config.model.name, "EsmForMaskedLM", 1000, 1000)

@@ -145,7 +145,7 @@ def test_tight_is_a_warning_and_processes_on_a_cpu_are_refused_with_what_all_of_
 
 def test_room() -> None:
     """At the same batch; without one to keep the largest that fits; and checkpointing that is not needed."""
-    here, request = machine("A100 80GB SXM"), asked("esm2-150m", micro=2, target=64)
+    here, request = machine("RTX 3090"), asked("esm2-150m", micro=2, target=64)
     remedy = finding(plan(here, request), "room").remedies[0]
     after = plan(here, apply(request, remedy))
     assert after.batch.micro_batch > 4 and after.batch.effective_samples == 64

@@ -148,7 +148,7 @@ def test_the_mean_cost_is_that_of_the_micro_batches(
     work = computing(model, attention)
     moments = moments_of(work, data, arrangement)
     assert moments is not None
-    assert _mean_cost(_factors(work), moments).flops == pytest.approx(counted(work, data, arrangement), rel=0.01)
+    assert _mean_cost(work, _factors(work), moments).flops == pytest.approx(counted(work, data, arrangement), rel=0.01)
 
 
 def test_a_plan_says_what_its_order_saves_and_what_could_be_saved() -> None:

@@ -180,7 +180,7 @@ def test_the_document_of_a_plan() -> None:
     document = json.loads(json.dumps(made.to_json()))
     parts = {"weights", "gradients", "optimizer", "activations", "logits", "temporary", "context"}
     assert document["memory"]["tier"] == "analytic" and set(document["memory"]["breakdown"]) >= parts
-    assert document["time"]["basis"] == "roofline" and document["data"]["rows"] == 200_000
+    assert document["time"]["basis"] == "formula" and document["data"]["rows"] == 200_000
     # From what to how.
     order = ["model.name", "batch.target_samples", "batch.micro_batch_size", "engine.precision", "data.workers"]
     assert [choice.key for choice in made.choices if choice.key in order] == order

@@ -25,7 +25,7 @@ def made(here: Machine, **values: object) -> Plan:
 
 def test_tokens_energy_and_its_cost() -> None:
     run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR")
-    assert run.time.total_tokens == 1000 * run.batch.effective_tokens and run.time.basis_text == "roofline"
+    assert run.time.total_tokens == 1000 * run.batch.effective_tokens and run.time.basis_text == "by published runs on such cards"
     assert run.time.real_tokens == 1000 * (run.batch.real_tokens or 0) == 1000 * 64 * 200
     run = run.time
     assert run.energy_low_kwh and run.energy_high_kwh and run.total_low_s and run.total_high_s
@@ -52,7 +52,7 @@ def test_what_is_not_known_is_not_invented() -> None:
 
 
 def test_a_traces_counts_are_used() -> None:
-    """A trace that counts three times the products: the fast end of the step is about three times as long."""
+    """A trace that counts three times of everything: the step is about three times as long."""
     first = made(machine())
     assert first.work is not None
     request = TraceRequest.of(first.work)
@@ -68,8 +68,8 @@ def test_a_traces_counts_are_used() -> None:
         parameters=1,
         trainable_parameters=1,
         flops=3 * cost.flops,
-        moved_bytes=cost.moved_bytes,
-        kernels=int(cost.kernels),
+        moved_bytes=3 * cost.moved_bytes,
+        kernels=3 * int(cost.kernels),
         seconds=1.0,
     )
     again = plan(machine(), config(**STEPS), DATA, evidence=Evidence(traces={request: trace}))
@@ -82,7 +82,7 @@ def test_what_was_measured_with_torch_compile_says_nothing_of_what_runs_without_
     here = real(machine(gpu=None))
     wanted = {**STEPS, "engine__compile": compiled}
     first = plan(here, config(**wanted), DATA)
-    assert first.work is not None and first.time.basis == "roofline"
+    assert first.work is not None and first.time.basis == "formula"
     known = measurement_of(first.work, machine=device_key(here, "cpu"), threads=None, host_rss_bytes=1 << 31)
     for measured in (True, False):
         evidence = Evidence(measurements=(replace(known, compiled=measured),))
