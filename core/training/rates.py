@@ -218,11 +218,11 @@ class Measuring:
             "fresh": lambda share: self._watch.time(addition(self._device, elements, fresh=True), share),
             "adam": lambda share: self._watch.time(adam(self._device, elements // 2), share),
         }
-        for round in range(ROUNDS):
+        for turn in range(ROUNDS):
             for name, timed in scalars.items():
                 self._timed[name] = self._timed.get(name, Timing()).quicker(timed(SHARES[name] / ROUNDS))
             for name, kind in self._formats():
-                if self._kind == "cpu" and name != "fp32" and round < ROUNDS - 1:
+                if self._kind == "cpu" and name != "fp32" and turn < ROUNDS - 1:
                     # Mostly emulated and slow: it must not take the time of what trains there.
                     continue
                 self._measure_attention(name, kind)
