@@ -11,17 +11,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
 from trainwiz.core.hardware.rates import ProductRate
 from trainwiz.core.language import chosen_language, tr
 from trainwiz.core.language import use_language as speak
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.supervise.ties import hold_to
-from trainwiz.core.telemetry.gpu import LoadReader
 from trainwiz.core.text import plain_text
 
 if TYPE_CHECKING:
@@ -340,17 +341,16 @@ def others_share(begun: tuple[float, float, float], ended: tuple[float, float, f
 
 def why_not(uuid: str) -> str:
     """Why the GPU is not to be measured now; "" where nothing is known against it."""
-    reader, why = LoadReader(), ""
-    try:
-        for _ in range(LOOKS):
-            load = next((one for one in reader.read().gpus if one.uuid == uuid), None)
-            if load is None or load.problem or (load.utilization_percent or 0) <= BUSY_PERCENT:
-                return load.problem if load is not None else ""
-            index, percent = load.index, load.utilization_percent
+    why = ""
+    with NvmlSession() as session, suppress(Unreadable):
+        handle = None if session.error else call("nvmlDeviceGetHandleByUUID", uuid)
+        for _ in range(LOOKS if handle else 0):
+            percent = int(call("nvmlDeviceGetUtilizationRates", handle).gpu)
+            if percent <= BUSY_PERCENT:
+                return ""
+            index = call("nvmlDeviceGetIndex", handle)
             why = tr("GPU {index} is busy with other work ({percent}%)", index=index, percent=percent)
             time.sleep(LOOK_EVERY_S)
-    finally:
-        reader.close()
     return why
 
 
