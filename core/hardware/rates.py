@@ -46,6 +46,9 @@ class Rates:
     """ "2026-11-21"."""
     versions: dict[str, str]
     """Of torch and, on a GPU, of CUDA and the driver."""
+    fresh_bytes_per_s: float | None = None
+    """Like `bytes_per_s`, written into a new tensor of 64 MB as training does with logits: on a CPU the system makes its pages
+    first, which takes several times as long. Smaller tensors (below 32 MB with glibc) take memory that is there already."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,6 +71,7 @@ class Rates:
             load=load,
             day=date.fromisoformat(values["day"]).isoformat(),
             versions={str(name): str(version) for name, version in values["versions"].items()},
+            fresh_bytes_per_s=None if (fresh := values.get("fresh_bytes_per_s")) is None else _positive(fresh),
         )
 
 

@@ -11,17 +11,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
 from trainwiz.core.hardware.rates import ProductRate
 from trainwiz.core.language import chosen_language, tr
 from trainwiz.core.language import use_language as speak
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.supervise.ties import hold_to
-from trainwiz.core.telemetry.gpu import LoadReader
 from trainwiz.core.text import plain_text
 
 if TYPE_CHECKING:
@@ -173,12 +174,12 @@ def chain(device: torch.device) -> Callable[[], None]:
     return run
 
 
-def addition(device: torch.device, elements: int) -> Callable[[], object]:
+def addition(device: torch.device, elements: int, *, fresh: bool = False) -> Callable[[], object]:
+    """`fresh`: into a new tensor each time."""
     import torch
 
     first, second = (torch.ones(elements, device=device) for _ in range(2))
-    # The sum is a new tensor, as in training: on a CPU the system clears its pages, which takes longer than adding.
-    return partial(torch.add, first, second)
+    return partial(torch.add, first, second, out=None if fresh else torch.empty_like(first))
 
 
 def adam(device: torch.device, parameters: int) -> Callable[[], None]:
@@ -193,9 +194,9 @@ def adam(device: torch.device, parameters: int) -> Callable[[], None]:
 
 # All of it, in its order: what everything rests on first, for time may run out.
 
-SHARES = {"launch": 0.04, "memory": 0.06, "adam": 0.06, "product": 0.04, "attention": 0.04}
+SHARES = {"launch": 0.04, "memory": 0.04, "fresh": 0.04, "adam": 0.06, "product": 0.04, "attention": 0.04}
 ROUNDS = 2
-"""Of products and attention, apart in time: what disturbs one of them is seldom there in the other too."""
+"""Of everything, apart in time: what disturbs one of them is seldom there in the other too."""
 
 
 class Measuring:
@@ -212,11 +213,19 @@ class Measuring:
     def rates(self) -> dict[str, Any]:
         begun = cores_busy_s()
         elements = self._elements()
-        self._timed["launch"] = self._launch()
-        self._timed["memory"] = self._watch.time(addition(self._device, elements), SHARES["memory"])
-        self._timed["adam"] = self._watch.time(adam(self._device, elements // 2), SHARES["adam"])
-        for _ in range(ROUNDS):
+        scalars: dict[str, Callable[[float], Timing]] = {
+            "launch": self._launch,
+            "memory": lambda share: self._watch.time(addition(self._device, elements), share),
+            "fresh": lambda share: self._watch.time(addition(self._device, elements, fresh=True), share),
+            "adam": lambda share: self._watch.time(adam(self._device, elements // 2), share),
+        }
+        for turn in range(ROUNDS):
+            for name, timed in scalars.items():
+                self._timed[name] = self._timed.get(name, Timing()).quicker(timed(SHARES[name] / ROUNDS))
             for name, kind in self._formats():
+                if self._kind == "cpu" and name != "fp32" and turn < ROUNDS - 1:
+                    # Mostly emulated and slow: it must not take the time of what trains there.
+                    continue
                 self._measure_attention(name, kind)
                 self._measure_products(name, kind)
         load = others_share(begun, cores_busy_s())
@@ -231,18 +240,19 @@ class Measuring:
             "products": found["product"],
             "attention": found["attention"],
             "bytes_per_s": 12 * elements / seconds(self._timed["memory"]),
+            "fresh_bytes_per_s": 12 * elements / seconds(self._timed["fresh"]),
             "launch_s": seconds(self._timed["launch"]) / (2 * CHAIN + 2),
             "adam_parameters_per_s": (elements // 16) * 8 / seconds(self._timed["adam"]),
             "disk_bytes_per_s": disk_bytes_per_s(self._folder),
             "load": round(load, 3),
         }
 
-    def _launch(self) -> Timing:
+    def _launch(self, share: float) -> Timing:
         """By the clock: on a GPU what is wanted is the time in which Python queues, which the GPU waits for."""
         run = chain(self._device)
         if self._device.type != "cuda":
-            return self._watch.time(run, SHARES["launch"])
-        best, ends_s = Timing(), time.perf_counter() + SHARES["launch"] * self._watch.limit_s
+            return self._watch.time(run, share)
+        best, ends_s = Timing(), time.perf_counter() + share * self._watch.limit_s
         while time.perf_counter() < ends_s:
             began = time.perf_counter()
             run()
@@ -331,17 +341,16 @@ def others_share(begun: tuple[float, float, float], ended: tuple[float, float, f
 
 def why_not(uuid: str) -> str:
     """Why the GPU is not to be measured now; "" where nothing is known against it."""
-    reader, why = LoadReader(), ""
-    try:
-        for _ in range(LOOKS):
-            load = next((one for one in reader.read().gpus if one.uuid == uuid), None)
-            if load is None or load.problem or (load.utilization_percent or 0) <= BUSY_PERCENT:
-                return load.problem if load is not None else ""
-            index, percent = load.index, load.utilization_percent
+    why = ""
+    with NvmlSession() as session, suppress(Unreadable):
+        handle = None if session.error else call("nvmlDeviceGetHandleByUUID", uuid)
+        for _ in range(LOOKS if handle else 0):
+            percent = int(call("nvmlDeviceGetUtilizationRates", handle).gpu)
+            if percent <= BUSY_PERCENT:
+                return ""
+            index = call("nvmlDeviceGetIndex", handle)
             why = tr("GPU {index} is busy with other work ({percent}%)", index=index, percent=percent)
             time.sleep(LOOK_EVERY_S)
-    finally:
-        reader.close()
     return why
 
 

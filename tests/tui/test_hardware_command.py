@@ -37,8 +37,16 @@ def test_hardware_shows_each_card_and_what_it_means(fake_nvml: FakeNvml, tmp_pat
     assert "\x1b" not in done.stdout and "RTX[/red]" in done.stdout
     document = json.loads(trainwiz(fake_nvml, tmp_path, "hardware", "--json").stdout)
     assert document["gpus"][0]["name"] == "NVIDIA GeForce RTX 3080"
-    assert document["disk_path"] == str(tmp_path)
+    assert document["disk_path"] == str(tmp_path) and document["rates"] == []
     assert "\x1b" not in trainwiz(fake_nvml, tmp_path, "hardware", CUDA_VISIBLE_DEVICES="\x1b[2J").stdout
+
+
+def test_a_busy_card_is_not_measured(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    fake_nvml.write([FakeGpu(utilization=97)])
+    done = trainwiz(fake_nvml, tmp_path, "hardware", "--measure")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "The rates of this machine were not measured: GPU 0 is busy with other work (97%)." in done.stderr
+    assert "trainwiz hardware --measure" in trainwiz(fake_nvml, tmp_path, "hardware").stdout
 
 
 def test_doctor_names_the_cure(fake_nvml: FakeNvml, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _rates_lines(kept: Sequence[Rates]) -> Iterable[tuple[str, str]]:
         )
         yield tr("Rates"), tr(", ").join((short_names((rates.device,)), *parts))
         load = tr("; other programs had {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
-        yield "", tr("measured {day}{load}", day=rates.day, load=load)
+        yield "", tr("measured {day}", day=rates.day) + load
 
 
 def run_doctor(*, as_json: bool) -> int:
