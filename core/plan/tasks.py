@@ -175,7 +175,7 @@ class TemplateChoice:
         if folder is not None or self.model is None or self.config.model.init != "pretrained":
             return has_chat_template(folder)
         name = self.config.model.tokenizer or self.model.hub_id or self.model.name
-        return SAYS_INSTRUCT.search(str(name)) is not None
+        return self.model.instruct or SAYS_INSTRUCT.search(str(name)) is not None
 
     def _folder(self) -> Path | None:
         return tokenizer_folder(self.config, Path.cwd())
