@@ -121,6 +121,13 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
 SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
 
 
+def is_instruct(spec: ModelSpec, tokenizer: str | None = None) -> bool:
+    """Whether a model is tuned to answer in chats, by the catalogue or the name on the hub; or another `tokenizer` by its."""
+    if tokenizer is None and spec.instruct:
+        return True
+    return SAYS_INSTRUCT.search(str(tokenizer or spec.hub_id or spec.name)) is not None
+
+
 def has_chat_template(folder: Path | None) -> bool:
     """Whether the tokenizer in `folder` brings a template for chats."""
     if folder is None:

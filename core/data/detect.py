@@ -367,7 +367,9 @@ def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str
     plain = [name for name in texts if name.lower() in {*TEXT_NAMES, *SEQUENCE_NAMES}]
     # A text beside other texts may be one side of something; alone, or with what only says whose it is, it is the text.
     beside = [name for name in texts if name not in plain and name.lower() not in NO_CONTENT]
-    return ("texts", plain[:1]) if plain and not beside and not any(column.is_list for column in columns) else (None, [])
+    return (
+        ("texts", plain[:1]) if plain and not beside and not any(column.is_list for column in columns) else (None, [])
+    )
 
 
 def _are_proteins(cells: Sequence[str]) -> bool:
