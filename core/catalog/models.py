@@ -228,7 +228,7 @@ def load_models() -> Mapping[str, ModelSpec]:
     specs: dict[str, ModelSpec] = {}
     for task in TASKS:
         text = resources.files("trainwiz.profiles").joinpath("models", f"{task}.yaml").read_text(encoding="utf-8")
-        for name, entry in yaml.safe_load(text)["models"].items():
+        for name, entry in yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["models"].items():
             specs[name] = ModelSpec(name=name, task=task, **entry)
     return MappingProxyType(specs)
 

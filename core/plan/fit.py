@@ -70,8 +70,10 @@ JOINED = (2048, 1024, 512)
 """Lengths of sequences that joined texts fill: nothing is cut."""
 COVERED = (0.999, 0.99, 0.9, 0.5)
 """Shares of the rows that a length leaves whole."""
-LEAST_COVERED = 0.9
-"""What cuts more is taken to fit, and not to be in time."""
+MOST_CUT = 0.1
+"""Of the rows; a length that cuts more is taken where no other fits, and never for the time."""
+FAR_TOO_LONG = 4.0
+"""Times the limit: no shorter length brings such a run into it."""
 SHORTEST = 64
 TRACED = 10
 MOST_TRIES = 3
@@ -168,6 +170,14 @@ class Fit:
         return self.plan.architecture.parameters if self.plan.architecture is not None else 0
 
     @property
+    def passes(self) -> float:
+        """Over the data, within the limit."""
+        whole, passes = self.plan.time.total_s, self.plan.time.epochs or 0.0
+        if self.in_time or whole is None or self.limit_s is None or whole <= self.limit_s:
+            return passes
+        return passes * self.limit_s / whole
+
+    @property
     def rank(self) -> int | None:
         return None if self.way.method == "full" else self.plan.config.peft.rank
 
@@ -194,11 +204,17 @@ class Fit:
         }
 
 
+def _group(fit: Fit) -> int:
+    """0: in time, fits safely and cuts few rows; 1: in time; 2: sees the data less often than asked."""
+    if not fit.in_time:
+        return 2
+    return 0 if fit.plan.memory.verdict == "fits" and fit.cut <= MOST_CUT else 1
+
+
 def sort_key(fit: Fit, rule: Rule) -> tuple[Any, ...]:
-    """Smaller is better. First what is in time and fits safely, then what may fit, then what sees the data less often."""
-    time = fit.plan.time
-    group = 2 if not fit.in_time else 0 if fit.plan.memory.verdict == "fits" else 1
-    seen = -round(time.epochs or 0.0, 2) if group == 2 else 0.0
+    """Smaller is better: the group, then what the rule says."""
+    time, group = fit.plan.time, _group(fit)
+    seen = -round(fit.passes, 2) if group == 2 else 0.0
     cut, seconds = round(fit.cut, 2), time.total_s or math.inf
     tie = (cut, list(METHODS).index(fit.way.method), -(fit.rank or 0), seconds)
     if rule == "fastest":
@@ -270,7 +286,7 @@ def _can_do(spec: ModelSpec, kind: RowsKind, task: Task) -> bool:
     return spec.task == learns and (kind != "chats" or is_instruct(spec))
 
 
-def may_fit(parameters: int, method: Method, machine: Machine) -> bool:
+def may_fit(parameters: float, method: Method, machine: Machine) -> bool:
     """Whether it is worth a plan: a bound that no setting of an engine gets below."""
     cards = machine.visible_gpus
     if machine.accelerator == "cpu" or not cards:
@@ -322,6 +338,7 @@ class _Search:
     config: RunConfig = field(init=False)
     kind: RowsKind = "texts"
     evidence: Evidence = field(init=False)
+    _specs: dict[str, ModelSpec] = field(default_factory=dict)
     _alike: dict[tuple[Any, ...], Gathered] = field(default_factory=dict)
     _tokenizers: dict[str, Path | None] = field(default_factory=dict)
     _data: dict[tuple[Any, ...], DataSummary] = field(default_factory=dict)
@@ -334,12 +351,16 @@ class _Search:
         kind, told = _told(self.config)
         self.kind = kind or self._causal_kind()
         specs = self._models()
+        self._specs = {spec.name: spec for spec in specs}
         found: list[Fit] = []
-        for spec in specs:
-            architecture, _ = read_architecture(spec.architecture, self.config.task)
+        most, rule = self.question.most, self.question.rule
+        for spec in sorted(specs, key=self._parameters, reverse=True):
             for method in self._methods(spec):
-                if architecture is not None and may_fit(architecture.parameters, method, machine):
+                if may_fit(self._parameters(spec), method, machine):
                     found += self._of(spec, method)
+            if rule == "largest" and most and sum(_group(fit) == 0 for fit in found) >= most:
+                # All others are smaller, and would come after these.
+                break
         if not found:
             raise self._nothing_fits(specs, machine)
         key = partial(sort_key, rule=self.question.rule)
@@ -351,6 +372,10 @@ class _Search:
         return Fits(
             tuple(sorted(rows, key=key)), self.question, self.kind, told, rows[0].plan.data, machine, len(specs)
         )
+
+    def _parameters(self, spec: ModelSpec) -> float:
+        architecture, _ = read_architecture(spec.architecture, self._task)
+        return architecture.parameters if architecture is not None else math.inf
 
     def _is_yours(self, key: str) -> bool:
         return self.config.origin(key).origin == "you"
@@ -445,7 +470,7 @@ class _Search:
                 own = {key: value for key, value in changes.items() if value is not None and not self._is_yours(key)}
                 fit = self._planned(known, Way(spec.name, method, tuple(own.items())))
                 found += [fit] if fit is not None else []
-            if found and not everything and (found[-1].in_time or found[-1].cut >= 1 - LEAST_COVERED):
+            if found and not everything and not _is_worth_shorter(found[-1]):
                 break
         return found if everything else sorted(found, key=partial(sort_key, rule=self.question.rule))[:1]
 
@@ -465,6 +490,12 @@ class _Search:
             return None
         if any(finding.severity == "error" and finding.code not in TO_INSTALL for finding in refusals(plan)):
             return None
+        if limit.cost is not None and limit.cost_of(plan) is None:
+            message = tr(
+                "The power of {machine} is not known, and so is not what a run costs: give the price of an hour, --per-hour 0.80.",
+                machine=plan.devices.label,
+            )
+            raise usage_error("no_price", "--budget", message)
         limit_s, whole = limit.seconds_of(plan), plan.time.total_s
         in_time = limit_s is None or (whole is not None and whole <= limit_s)
         cut = 0.0 if plan.data is None or joins_texts(plan.config) else share_cut(plan.data, plan.config)
@@ -480,15 +511,15 @@ class _Search:
         """The row as any front end plans it, ended in time; None where there is no time for a step."""
         if fit.in_time:
             return self._made(fit, None)
-        made, limit_s = fit, fit.limit_s or 0.0
+        known, plan, limit_s, steps = self._gathered(self._specs[fit.way.model]), fit.plan, fit.limit_s or 0.0, 0
         for _ in range(MOST_TRIES):
-            steps = steps_in(made.plan, limit_s)
+            steps = steps_in(plan, limit_s)
             if steps < 1:
                 return None
-            made = self._made(fit, steps)
-            if made.plan.time.total_s is None or made.plan.time.total_s <= limit_s:
+            plan = self._resolved(known, {**dict(fit.way.changes), STEPS: steps})
+            if plan.time.total_s is None or plan.time.total_s <= limit_s:
                 break
-        return made
+        return self._made(fit, steps)
 
     def _made(self, fit: Fit, steps: int | None) -> Fit:
         changes = dict(fit.way.changes) | ({STEPS: steps} if steps is not None else {})
@@ -500,12 +531,7 @@ class _Search:
 
     def _nothing_fits(self, specs: Sequence[ModelSpec], machine: Machine) -> TrainwizError:
         """With what the smallest needs, in its smallest way."""
-
-        def parameters(spec: ModelSpec) -> float:
-            architecture, _ = read_architecture(spec.architecture, self._task)
-            return architecture.parameters if architecture is not None else math.inf
-
-        spec = min(specs, key=parameters)
+        spec = min(specs, key=self._parameters)
         method = [one for one in self._methods(spec) if one != "4-bit" or machine.accelerator == "cuda"][-1]
         known = self._gathered(spec)
         length, target = self._lengths(known, method)[-1]
@@ -528,15 +554,26 @@ class _Search:
         return CannotRunError(Finding("nothing_fits", "error", "memory", message, (larger,)))
 
     def _no_time(self, fit: Fit) -> TrainwizError:
+        one = self._resolved(self._gathered(self._specs[fit.way.model]), {**dict(fit.way.changes), STEPS: 1})
         message = tr(
-            "There is no time for a step: the quickest, {name} ({method}), takes {whole} for {passes}, and there are {time}.",
+            "There is no time to train: the quickest, {name} ({method}), takes {whole} for {passes} and {least} for one step "
+            "with its start and evaluations; there are {time}.",
             name=fit.way.model,
             method=tr(fit.way.method),
             whole=duration(fit.plan.time.total_s or 0.0),
             passes=passes_words(self.question.passes),
+            least=duration(one.time.total_s or 0.0),
             time=duration(fit.limit_s or 0.0),
         )
         return usage_error("no_time", "time", message)
+
+
+def _is_worth_shorter(fit: Fit) -> bool:
+    """Whether a shorter length may do what this one does not: end in time."""
+    whole, limit_s = fit.plan.time.total_s, fit.limit_s
+    if fit.in_time or fit.cut >= MOST_CUT or whole is None or limit_s is None:
+        return False
+    return whole <= FAR_TOO_LONG * limit_s
 
 
 def _host_holds(plan: Plan) -> bool:
@@ -555,7 +592,7 @@ def steps_in(plan: Plan, seconds: float) -> int:
 
 
 def passes_words(passes: float) -> str:
-    return trn("{n} pass", "{n} passes", 1 if passes == 1 else 2).format(n=f"{passes:g}")
+    return trn("{passes} pass", "{passes} passes", 1 if passes == 1 else 2, passes=f"{passes:g}")
 
 
 def find_fits(
