@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.catalog.hub import cached_model_folder
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import default_init, is_instruct, load_models, resolve_model
@@ -70,10 +71,11 @@ JOINED = (2048, 1024, 512)
 """Lengths of sequences that joined texts fill: nothing is cut."""
 COVERED = (0.999, 0.99, 0.9, 0.5)
 """Shares of the rows that a length leaves whole."""
+LEAST_FLOPS = 4.0
 MOST_CUT = 0.1
 """Of the rows; a length that cuts more is taken where no other fits, and never for the time."""
-FAR_TOO_LONG = 4.0
-"""Times the limit: no shorter length brings such a run into it."""
+FAR_TOO_LONG = 1.5
+"""Times the limit: what a shorter length may save, which cuts few rows."""
 SHORTEST = 64
 TRACED = 10
 MOST_TRIES = 3
@@ -354,12 +356,12 @@ class _Search:
         self._specs = {spec.name: spec for spec in specs}
         found: list[Fit] = []
         most, rule = self.question.most, self.question.rule
-        for spec in sorted(specs, key=self._parameters, reverse=True):
+        for spec in sorted(specs, key=lambda spec: (self._is_too_slow(spec, machine), -self._parameters(spec))):
             for method in self._methods(spec):
                 if may_fit(self._parameters(spec), method, machine):
                     found += self._of(spec, method)
             if rule == "largest" and most and sum(_group(fit) == 0 for fit in found) >= most:
-                # All others are smaller, and would come after these.
+                # All others are smaller or have no time, and would come after these.
                 break
         if not found:
             raise self._nothing_fits(specs, machine)
@@ -376,6 +378,19 @@ class _Search:
     def _parameters(self, spec: ModelSpec) -> float:
         architecture, _ = read_architecture(spec.architecture, self._task)
         return architecture.parameters if architecture is not None else math.inf
+
+    def _is_too_slow(self, spec: ModelSpec, machine: Machine) -> bool:
+        """No card that is never idle ends in time: two products forward and two backward for each weight and token."""
+        limit_s, rates = self.question.limit.seconds, [spec_of(card) for card in machine.visible_gpus]
+        architecture, _ = read_architecture(spec.architecture, self._task)
+        if limit_s is None or not rates or None in rates or architecture is None:
+            return False
+        if any(block.expert_parameters for block in architecture.blocks):
+            return False
+        data = self._summary(self._gathered(spec).config)
+        tokens = self.question.passes * data.rows * float(np.mean(data.lengths))
+        peak = sum(max(rate.fp16_flops or 0.0, rate.fp32_flops) for rate in rates if rate is not None)
+        return LEAST_FLOPS * architecture.parameters * tokens / peak > limit_s
 
     def _is_yours(self, key: str) -> bool:
         return self.config.origin(key).origin == "you"
