@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled, width_of
+from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.text import (
     aligned,
     amount_range,
@@ -195,26 +197,27 @@ def run_fit(values: Mapping[str, Any], typed: Bounds, *, models: tuple[str, ...]
     return EXIT_FINISHED
 
 
-LIMIT_S = 60.0
-"""For the traces of a row; most take some seconds."""
+LIMIT_S = 120.0
+"""For all traces; each takes some seconds."""
 
 
 def traced(refiner: Refiner, fits: Fits, tier: RefineTier) -> Fits:
-    """The first rows with traced figures; Ctrl-C leaves it at those that are there."""
-    number = 0
-    with Waiting(tr("tracing the first rows; Ctrl-C chooses now")) as waiting:
+    """The first rows with traced figures, as many as there is time for; Ctrl-C leaves it at those that are there."""
+    number, end = 0, time.monotonic() + LIMIT_S
+    with Waiting("") as waiting:
 
         def better(gathered: Gathered) -> Plan:
             nonlocal number
             number += 1
-            waiting.say(
-                tr("tracing row {number} of {all}; Ctrl-C chooses now", number=number, all=min(TRACED, len(fits.rows)))
-            )
-            return refiner.improve(gathered, lambda plan: None, tier, limit_s=LIMIT_S)
+            most = min(TRACED, len(fits.rows))
+            waiting.say(tr("tracing row {number} of {most}; Ctrl-C chooses now", number=number, most=most))
+            return refiner.improve(gathered, lambda plan: None, tier, limit_s=max(0.0, end - time.monotonic()))
 
         try:
             for found in improved(fits, better):
                 fits = found
+                if time.monotonic() > end:
+                    break
         except KeyboardInterrupt:
             pass
     return fits
@@ -301,6 +304,23 @@ def _columns(fits: Fits) -> list[Column]:
         currency = fits.rows[0].plan.config.planning.currency
         columns.append(Column(plain_text(currency, 8) or mark("cost"), _cost_cell))
     return columns
+
+
+def fit_offers(fits: Fits) -> tuple[Offer, ...]:
+    """The rows as entries of a list; each value is the number of a row, from 0."""
+    return tuple(
+        Offer(str(number), plain_text(fit.way.model, 40), ", ".join(_said(fit))) for number, fit in enumerate(fits.rows)
+    )
+
+
+def _said(fit: Fit) -> Iterator[str]:
+    yield tr(METHOD_WORDS[fit.way.method])
+    yield tr("{length} tokens", length=count(fit.plan.batch.sequence_length))
+    if fit.cut:
+        yield tr("{share} of the rows cut", share=percent(fit.cut))
+    yield f"{_memory_cell(fit)} GiB {_verdict_cell(fit)}"
+    times = duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s)
+    yield tr("{time} for {passes}", time=times, passes=passes_words(fit.passes))
 
 
 def _memory_cell(fit: Fit) -> str:
