@@ -97,7 +97,8 @@ class Question:
 
     @property
     def passes(self) -> float:
-        return float(self.request.overrides.get(EPOCHS) or PASSES)
+        passes = float(self.request.overrides.get(EPOCHS) or PASSES)
+        return int(passes) if passes.is_integer() else passes
 
 
 # What is answered.

@@ -26,7 +26,7 @@ from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled, width_of
-from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.plan_words import FIT_METHODS
 from trainwiz.tui.text import (
     aligned,
     amount_range,
@@ -266,7 +266,6 @@ KINDS: dict[RowsKind, str] = {
     "pairs": mark("pairs of source and target"), "classes": mark("texts with classes"), "tags": mark("words with tags"),
     "proteins": mark("protein sequences"),
 }  # fmt: skip
-METHOD_WORDS = {"full": mark("full"), "lora": mark("LoRA"), "4-bit": mark("4-bit LoRA")}
 GAP = "  "
 
 
@@ -283,7 +282,7 @@ def _columns(fits: Fits) -> list[Column]:
     columns = [
         Column(mark("model"), lambda fit: plain_text(fit.way.model, 40), right=False),
         Column(mark("size"), lambda fit: short_count(fit.parameters), needed=4),
-        Column(mark("method"), lambda fit: tr(METHOD_WORDS[fit.way.method]), right=False),
+        Column(mark("method"), lambda fit: tr(FIT_METHODS[fit.way.method]), right=False),
         Column(mark("length"), lambda fit: count(fit.plan.batch.sequence_length)),
         Column(mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), needed=5),
         Column(mark("rows cut"), lambda fit: percent(fit.cut), needed=3),
@@ -304,23 +303,6 @@ def _columns(fits: Fits) -> list[Column]:
         currency = fits.rows[0].plan.config.planning.currency
         columns.append(Column(plain_text(currency, 8) or mark("cost"), _cost_cell))
     return columns
-
-
-def fit_offers(fits: Fits) -> tuple[Offer, ...]:
-    """The rows as entries of a list; each value is the number of a row, from 0."""
-    return tuple(
-        Offer(str(number), plain_text(fit.way.model, 40), ", ".join(_said(fit))) for number, fit in enumerate(fits.rows)
-    )
-
-
-def _said(fit: Fit) -> Iterator[str]:
-    yield tr(METHOD_WORDS[fit.way.method])
-    yield tr("{length} tokens", length=count(fit.plan.batch.sequence_length))
-    if fit.cut:
-        yield tr("{share} of the rows cut", share=percent(fit.cut))
-    yield f"{_memory_cell(fit)} GiB {_verdict_cell(fit)}"
-    times = duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s)
-    yield tr("{time} for {passes}", time=times, passes=passes_words(fit.passes))
 
 
 def _memory_cell(fit: Fit) -> str:

@@ -321,7 +321,6 @@ class PlanScreen(Screen[None]):
         self.app.push_screen(window, partial(self._take_fit, window))
 
     async def _take_fit(self, window: FitChooser, row: str | None) -> None:
-        """All of it is chosen with the row: the review is next."""
         if row is not None:
             self._change_request(window.request_of(row))
             await self._go(states.go_to(self.state, REVIEW))

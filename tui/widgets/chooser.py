@@ -112,7 +112,7 @@ class Chooser(Window[str]):
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
         self._put_options(0 if self._shown else None)
         hint = tr("enter take   ↑↓ move   esc close")
-        if not self._shown:
+        if text and not self._shown:
             hint = tr("No matches. Press backspace to widen the search.") + "\n" + hint
         self.query_one(".hint", Static).update(hint)
 
@@ -221,7 +221,7 @@ class FitChooser(Chooser):
             self.dismiss(value)
             return
         self._source, self._is_asking = value, False
-        self.query_one(Input).value = ""
+        self.query_one(Input).value, self.query_one(Input).placeholder = "", tr("type to search")
         self._list(tr("Looking for what fits..."), ())
         self._look()
 
@@ -246,9 +246,12 @@ class FitChooser(Chooser):
             self._fits = find_fits(Question(request), here, Refiner(None, load).plan, load)
         except (TrainwizError, OSError) as error:
             return failure_words(error), ()
-        from trainwiz.tui.commands.fit import fit_offers
+        from trainwiz.tui.plan_words import fit_words
 
-        return tr("What fits, the largest first"), fit_offers(self._fits)
+        rows = enumerate(self._fits.rows)
+        return tr("What fits, the largest first"), tuple(
+            Offer(str(n), fit.way.model, fit_words(fit)) for n, fit in rows
+        )
 
     @on(Worker.StateChanged)
     def _found(self, event: Worker.StateChanged) -> None:
