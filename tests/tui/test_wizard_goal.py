@@ -166,7 +166,7 @@ async def test_pretraining_needs_a_model_and_a_refused_value_stays_in_its_row_wi
         assert app.screen.state.plan is None and "Choose a model" in shown(app)
         await go(pilot, "escape")
         assert isinstance(app.focused, GoalRow) and app.focused.goal == "pretrain"
-        await go(pilot, "down", "enter")
+        await go(pilot, "down", "down", "enter")
         assert isinstance(app.screen, Chooser) and app.screen._offers[0].label == "none"
         await go(pilot, "escape")
         app.screen._change_request(DEMO)
