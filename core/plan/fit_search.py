@@ -68,8 +68,8 @@ COVERED = (0.999, 0.99, 0.9, 0.5)
 FAR_TOO_LONG = 1.5
 """Times the limit: what a shorter length may save, which cuts few rows."""
 SHORTEST = 64
-MOST_TRIES = 3
-"""To end in time: evaluations and saves do not shrink with the steps."""
+LESS = 0.95
+"""Times the steps that took too long: so the search for those that are in time ends."""
 MOST_COLUMNS = 12
 
 # What the data is, and which models can do its task.
@@ -337,15 +337,17 @@ class _Search:
         """The row as any front end plans it, ended in time; None where there is no time for a step."""
         if fit.in_time:
             return self._made(fit, None)
-        known, plan, limit_s, steps = self._gathered(self._specs[fit.way.model]), fit.plan, fit.limit_s or 0.0, 0
-        for _ in range(MOST_TRIES):
-            steps = steps_in(plan, limit_s)
+        known, limit_s = self._gathered(self._specs[fit.way.model]), fit.limit_s or 0.0
+        # Evaluations and saves do not shrink with the steps: a line through what was tried is followed down.
+        start = math.sqrt((fit.plan.time.start_low_s or 0.0) * (fit.plan.time.start_high_s or 0.0))
+        before, after = (0, start), (fit.plan.steps or 0, fit.plan.time.total_s or math.inf)
+        while after[1] > limit_s:
+            steps = _on_the_line(before, after, limit_s)
             if steps < 1:
                 return None
-            plan = self._resolved(known, {**dict(fit.way.changes), STEPS: steps})
-            if plan.time.total_s is None or plan.time.total_s <= limit_s:
-                break
-        return self._made(fit, steps)
+            ended = self._resolved(known, {**dict(fit.way.changes), STEPS: steps})
+            before, after = after, (steps, ended.time.total_s or math.inf)
+        return self._made(fit, after[0])
 
     def _made(self, fit: Fit, steps: int | None) -> Fit:
         changes = dict(fit.way.changes) | ({STEPS: steps} if steps is not None else {})
@@ -409,12 +411,11 @@ def _host_holds(plan: Plan) -> bool:
     return fits and (memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes)
 
 
-def steps_in(plan: Plan, seconds: float) -> int:
-    """Steps of a run of `plan` that may take so long, its start included."""
-    time, start = plan.time, math.sqrt((plan.time.start_low_s or 0.0) * (plan.time.start_high_s or 0.0))
-    if not time.steps or time.total_s is None or time.total_s <= start:
-        return 0
-    return max(0, int((seconds - start) * time.steps / (time.total_s - start)))
+def _on_the_line(first: tuple[int, float], second: tuple[int, float], seconds: float) -> int:
+    """(steps, seconds) of two runs -> the steps of one that takes so long; fewer than those of the second."""
+    slope = (second[1] - first[1]) / (second[0] - first[0]) if second[0] != first[0] else math.inf
+    steps = second[0] + (seconds - second[1]) / slope if 0 < slope < math.inf else 0.0
+    return min(int(steps), int(LESS * second[0]))
 
 
 def find_fits(
