@@ -249,7 +249,7 @@ def document(fits: Fits, bound: Bound) -> dict[str, Any]:
         "task": fits.rows[0].plan.task,
         "rows_are": fits.kind,
         "told_by": None if fits.told is None else fits.told.why,
-        "data_rows": fits.data.rows,
+        "data_rows": fits.data.texts or fits.data.rows,
         "length_unit": fits.data.length_unit,
         "rule": question.rule,
         "passes": question.passes,
@@ -340,7 +340,7 @@ def _show(fits: Fits, bound: Bound) -> None:
 def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
     first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
     name = plain_text(Path(first.config.data.sources[0].name).name, 60)
-    what = tr("{rows} rows of {name}: {kind}", rows=count(fits.data.rows), name=name, kind=tr(KINDS[fits.kind]))
+    what = tr("{rows} rows of {name}: {kind}", rows=count(fits.data.texts or fits.data.rows), name=name, kind=tr(KINDS[fits.kind]))
     if fits.told is not None:
         what += tr(" ({why}; another task: --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
@@ -378,7 +378,7 @@ def _say_table(fits: Fits) -> None:
 def _notes(fits: Fits) -> Iterator[str]:
     tiers = [fit.plan.memory.tier != "analytic" for fit in fits.rows]
     yield (
-        tr("Memory is traced where the verdict says so, else by formulas; times are of formulas.")
+        tr("Where the verdict says traced, memory is of a trace of the step; all else is by formulas.")
         if any(tiers)
         else tr(
             "Memory and time are by formulas; --tier layers traces the memory of the first {count} rows.", count=TRACED
