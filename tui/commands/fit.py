@@ -340,7 +340,12 @@ def _show(fits: Fits, bound: Bound) -> None:
 def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
     first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
     name = plain_text(Path(first.config.data.sources[0].name).name, 60)
-    what = tr("{rows} rows of {name}: {kind}", rows=count(fits.data.texts or fits.data.rows), name=name, kind=tr(KINDS[fits.kind]))
+    what = tr(
+        "{rows} rows of {name}: {kind}",
+        rows=count(fits.data.texts or fits.data.rows),
+        name=name,
+        kind=tr(KINDS[fits.kind]),
+    )
     if fits.told is not None:
         what += tr(" ({why}; another task: --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
