@@ -94,10 +94,10 @@ def fit(
     **choices: Any,
 ) -> int:
     """Show which models fit, with this data and in this time."""
-    from trainwiz.tui.commands.fit import Bounds, run_fit
+    from trainwiz.tui.commands.fit import run_fit
 
-    bounds = Bounds(until, hours, budget, per_hour)
-    return run_fit(choices, bounds, models=tuple(model or ()), best=best, everything=everything)
+    limits = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
+    return run_fit(choices, limits, models=tuple(model or ()), best=best, everything=everything)
 
 
 @app.command("bench", cls=explained(bench_help))

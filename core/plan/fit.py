@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,9 +12,7 @@ from trainwiz.core.data.detect import RowsKind, RowsTold
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import mark, trn
-from trainwiz.core.plan.gather import (
-    Gathered,
-)
+from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.quantized import BASE, METHOD
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import plan_command
@@ -67,20 +64,16 @@ class Limit:
     def cost_of(self, plan: Plan) -> tuple[float, float, float] | None:
         """(low, likely, high) of rent and energy; None where neither has a price."""
         time = plan.time
-        parts: list[tuple[float, float, float]] = []
-        if self.per_hour is not None and time.total_s is not None:
-            times = (time.total_low_s or 0.0, time.total_s, time.total_high_s or 0.0)
-            parts.append(
-                (self.per_hour * times[0] / 3600, self.per_hour * times[1] / 3600, self.per_hour * times[2] / 3600)
-            )
-        low, high = time.energy_cost_low, time.energy_cost_high
-        if low is not None and high is not None:
-            # The ends are of times that are a factor apart: the middle is of factors too.
-            parts.append((low, math.sqrt(low * high), high))
-        if not parts:
+        if time.total_s is None or time.total_low_s is None or time.total_high_s is None:
             return None
-        first, likely, last = (sum(part) for part in zip(*parts, strict=True))
-        return first, likely, last
+        low, high, rent = time.energy_cost_low, time.energy_cost_high, (self.per_hour or 0.0) / 3600
+        if low is None or high is None:
+            if self.per_hour is None:
+                return None
+            low = high = 0.0
+        # The ends of the energy are of times that are a factor apart: the middle is of factors too.
+        likely = math.sqrt(low * high) + rent * time.total_s
+        return low + rent * time.total_low_s, likely, high + rent * time.total_high_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +199,14 @@ class Fits:
     tried: int
     """Models that can do the task."""
 
-    def better(self, better: Sequence[Fit]) -> Fits:
-        """With these rows in place of those of the same ways; what does not fit any more is left out."""
-        known = {fit.way: fit for fit in better}
-        rows = [known.get(fit.way, fit) for fit in self.rows]
-        kept = (fit for fit in rows if fit.plan.memory.verdict != "does_not_fit")
-        return replace(self, rows=tuple(sorted(kept, key=lambda fit: sort_key(fit, self.question.rule))))
+    def with_plan(self, fit: Fit, plan: Plan) -> Fits:
+        """With a better plan of a row; one that does not fit any more is left out."""
+        whole = plan.time.total_s
+        in_time = fit.in_time and (fit.limit_s is None or (whole is not None and whole <= fit.limit_s))
+        better = replace(fit, plan=plan, cost=self.question.limit.cost_of(plan), in_time=in_time)
+        rows = [other for other in self.rows if other is not fit]
+        rows += [better] if plan.memory.verdict != "does_not_fit" else []
+        return replace(self, rows=tuple(sorted(rows, key=lambda fit: sort_key(fit, self.question.rule))))
 
 
 def passes_words(passes: float) -> str:

@@ -42,13 +42,7 @@ from trainwiz.core.plan.fit import (
     passes_words,
     sort_key,
 )
-from trainwiz.core.plan.gather import (
-    Gathered,
-    choose_target,
-    gather_data,
-    gather_known,
-    with_data,
-)
+from trainwiz.core.plan.gather import Gathered, choose_target, gather_data, gather_known, with_data
 from trainwiz.core.plan.quantized import BASE, METHOD
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.replan import LENGTH, TARGET, TO_INSTALL
@@ -210,31 +204,23 @@ class _Search:
 
     def _models(self) -> list[ModelSpec]:
         if not self.question.models:
-            found = [spec for spec in load_models().values() if _can_do(spec, self.kind, self._task)]
-            if not found:
-                message = tr(
-                    "No model of the catalogue learns {task} from such rows. Name one: --model.", task=self._task
-                )
-                raise usage_error("no_model", "--model", message)
-            return found
-        answers = [resolve_model(ModelSection(name=name), online=True) for name in self.question.models]
-        unknown = [finding for spec, findings in answers if spec is None for finding in findings]
-        if unknown:
-            raise UsageError(unknown)
-        return [
-            replace(spec, name=name)
-            for name, (spec, _) in zip(self.question.models, answers, strict=True)
-            if spec is not None
-        ]
+            return [spec for spec in load_models().values() if _can_do(spec, self.kind, self._task)]
+        found = []
+        for name in self.question.models:
+            spec, findings = resolve_model(ModelSection(name=name), online=True)
+            if spec is None:
+                raise UsageError(findings)
+            found.append(replace(spec, name=name))
+        return found
 
     def _causal_kind(self) -> RowsKind:
         """Of rows of which only the task was said: what an instruct model would learn of them."""
         tuned = next(spec for spec in load_models().values() if spec.task == "causal-lm" and is_instruct(spec))
         return "chats" if trains_on_chats(self._gathered(tuned).config) else "texts"
 
-    def _request(self, model: str, changes: Mapping[str, Any], kind: RowsKind | None) -> PlanRequest:
+    def _request(self, model: str, changes: Mapping[str, Any]) -> PlanRequest:
         """The request of a front end for a way. No model of the catalogue is made for classes: that task is named."""
-        task = {"task": TASK_OF[kind]} if kind in ("classes", "tags") else {}
+        task = {"task": TASK_OF[self.kind]} if self.kind in ("classes", "tags") else {}
         request = self.question.request
         return replace(request, overrides={**task, **request.overrides, "model.name": model, **changes})
 
@@ -245,7 +231,7 @@ class _Search:
         )
         key = (spec.name if is_here else "", spec.task, is_instruct(spec), spec.tokenizer, default_init(spec))
         if key not in self._alike:
-            request = self._request(spec.name, {}, self.kind)
+            request = self._request(spec.name, {})
             self._alike[key] = gather_known(request, None, self.here, online=False)
         known = self._alike[key]
         if known.model is None or known.model.name == spec.name:
@@ -351,7 +337,7 @@ class _Search:
 
     def _made(self, fit: Fit, steps: int | None) -> Fit:
         changes = dict(fit.way.changes) | ({STEPS: steps} if steps is not None else {})
-        request = self._request(fit.way.model, changes, self.kind)
+        request = self._request(fit.way.model, changes)
         known = gather_known(request, None, self.here, online=False)
         gathered = with_data(known, self._summary(known.config), ())
         plan = self.plan_of(gathered)
@@ -364,20 +350,15 @@ class _Search:
         known = self._gathered(spec)
         length, target = self._lengths(known, method)[-1]
         plan = self._resolved(known, {**METHODS[method], LENGTH: length, **({TARGET: target} if target else {})})
-        message = trn(
-            "{name} does not fit: {method} at {length} tokens needs {needed}, {device} has {there}.",
-            "None of {n} models fits: the smallest, {name}, needs {needed} ({method}, {length} tokens), {device} has {there}.",
-            len(specs),
-            name=spec.name,
-            method=tr(method),
-            length=length,
-            needed=gib(plan.memory.needed_high_bytes),
-            device=plan.memory.device,
-            there=gib(plan.memory.capacity_bytes or 0),
-        )
         refused = [finding for finding in refusals(plan) if finding.severity == "error"]
         if refused and plan.memory.verdict != "does_not_fit":
             return CannotRunError(refused)
+        message = tr(
+            "Nothing fits: the smallest of {n}, {name}, needs {needed} ({method}, {length} tokens), {device} has {there}.",
+            n=trn("{n} model", "{n} models", len(specs)),
+            name=spec.name, method=tr(method), length=length, device=plan.memory.device,
+            needed=gib(plan.memory.needed_high_bytes), there=gib(plan.memory.capacity_bytes or 0),
+        )  # fmt: skip
         larger = Remedy(tr("see what fits a larger card: --gpu NAME"))
         return CannotRunError(Finding("nothing_fits", "error", "memory", message, (larger,)))
 
@@ -386,13 +367,10 @@ class _Search:
         message = tr(
             "There is no time to train: the quickest, {name} ({method}), takes {whole} for {passes} and {least} for one step "
             "with its start and evaluations; there are {time}.",
-            name=fit.way.model,
-            method=tr(fit.way.method),
-            whole=duration(fit.plan.time.total_s or 0.0),
-            passes=passes_words(self.question.passes),
-            least=duration(one.time.total_s or 0.0),
+            name=fit.way.model, method=tr(fit.way.method), passes=passes_words(self.question.passes),
+            whole=duration(fit.plan.time.total_s or 0.0), least=duration(one.time.total_s or 0.0),
             time=duration(fit.limit_s or 0.0),
-        )
+        )  # fmt: skip
         return usage_error("no_time", "time", message)
 
 
@@ -438,6 +416,5 @@ def improved(fits: Fits, better: Callable[[Gathered], Plan]) -> Iterator[Fits]:
         if fit.gathered is not None:
             # Chats are looked at as the model reads them, which the quick answer has no time for.
             data, _ = gather_data(fit.gathered.config)
-            plan = better(replace(fit.gathered, data=data or fit.gathered.data))
-            fits = fits.better([replace(fit, plan=plan, cost=fits.question.limit.cost_of(plan))])
+            fits = fits.with_plan(fit, better(replace(fit.gathered, data=data or fit.gathered.data)))
             yield fits

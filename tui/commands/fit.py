@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -51,16 +53,6 @@ DAY = "%Y-%m-%d %H:%M"
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Options as they were typed."""
-
-    until: str | None = None
-    hours: str | None = None
-    budget: str | None = None
-    per_hour: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Bound:
     """A limit, in words and with the currency that it names."""
 
@@ -69,43 +61,34 @@ class Bound:
     currency: str = ""
 
 
-def bound_of(typed: Bounds, now: datetime, *, priced: bool) -> Bound:
-    """`priced`: electricity has a price. Raises UsageError for what cannot be read, has passed, or has no price."""
-    given = [
-        flag for flag, text in (("--until", typed.until), ("--hours", typed.hours), ("--budget", typed.budget)) if text
-    ]
+def bound_of(typed: Mapping[str, str | None], now: datetime, *, priced: bool) -> Bound:
+    """`typed`: option -> its text. `priced`: electricity has a price. Raises UsageError for what cannot be."""
+    given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
     if len(given) > 1:
-        raise UsageError(
-            wrong(given[-1], tr("{limits} are different limits; keep one", limits=tr(" and ").join(given)))
-        )
-    per_hour, rented_in = _amount("--per-hour", typed.per_hour) if typed.per_hour else (None, "")
-    if typed.until:
-        end = parse_until(typed.until, now)
+        raise _refused(given[-1], mark("{limits} are different limits; keep one"), limits=tr(" and ").join(given))
+    rent, until, hours, budget = (typed.get(flag) for flag in ("--per-hour", "--until", "--hours", "--budget"))
+    per_hour, currency = _amount("--per-hour", rent) if rent else (None, "")
+    if until or hours:
+        end = parse_until(until, now) if until else now + timedelta(hours=_hours(hours or ""))
         seconds = end.timestamp() - now.timestamp()
         words = tr("until {moment}: {time}", moment=end.strftime(DAY), time=duration(seconds))
-        return Bound(Limit(seconds, per_hour=per_hour), words, rented_in)
-    if typed.hours:
-        hours = _hours(typed.hours)
-        end = now + timedelta(hours=hours)
-        words = tr("{time}: until {moment}", moment=end.strftime(DAY), time=duration(hours * 3600))
-        return Bound(Limit(hours * 3600, per_hour=per_hour), words, rented_in)
-    if not typed.budget:
-        return Bound(Limit(per_hour=per_hour), tr("no limit"), rented_in)
-    cost, paid_in = _amount("--budget", typed.budget)
+        return Bound(Limit(seconds, per_hour=per_hour), words, currency)
+    if not budget:
+        return Bound(Limit(per_hour=per_hour), tr("no limit"), currency)
+    cost, paid_in = _amount("--budget", budget)
     if not priced and per_hour is None:
-        message = tr(
-            "nothing has a price yet: give that of electricity, --set {price}=0.30, or of an hour of the machine, --per-hour 0.80",
-            price=PRICE,
+        sentence = mark(
+            "nothing has a price yet: give that of electricity, --set {price}=0.30, or of an hour of the machine, --per-hour 0.80"
         )
-        raise UsageError(wrong("--budget", message))
-    if rented_in and paid_in and rented_in != paid_in:
-        raise UsageError(
-            wrong("--budget", tr("{first} and {second} are two currencies", first=paid_in, second=rented_in))
-        )
-    currency = paid_in or rented_in
-    return Bound(
-        Limit(cost=cost, per_hour=per_hour), tr("{amount} at most", amount=f"{cost:g} {currency}".strip()), currency
-    )
+        raise _refused("--budget", sentence, price=PRICE)
+    if currency and paid_in and currency != paid_in:
+        raise _refused("--budget", mark("{first} and {second} are two currencies"), first=paid_in, second=currency)
+    words = tr("{amount} at most", amount=f"{cost:g} {paid_in or currency}".strip())
+    return Bound(Limit(cost=cost, per_hour=per_hour), words, paid_in or currency)
+
+
+def _refused(flag: str, sentence: str, **values: object) -> UsageError:
+    return UsageError(wrong(flag, tr(sentence, **values)))
 
 
 def parse_until(text: str, now: datetime) -> datetime:
@@ -117,48 +100,39 @@ def parse_until(text: str, now: datetime) -> datetime:
             return today if today > now else today + timedelta(days=1)
         end = datetime.fromisoformat(text.strip())
     except ValueError:
-        words = tr(
-            "{shown} is not a time, write it like 08:00 or {example}", shown=shown, example=f"{now:%Y-%m-%d} 23:00"
-        )
-        raise UsageError(wrong("--until", words)) from None
+        sentence = mark("{shown} is not a time, write it like 08:00 or {example}")
+        raise _refused("--until", sentence, shown=shown, example=f"{now:%Y-%m-%d} 23:00") from None
     end = end if end.tzinfo is None else end.astimezone().replace(tzinfo=None)
     if end > now:
         return end
-    next_one = parse_until(f"{end:%H:%M}", now)
-    words = tr(
-        "{shown} has passed, it is {now}; the next is {next}", shown=shown, now=f"{now:{DAY}}", next=f"{next_one:{DAY}}"
-    )
-    raise UsageError(wrong("--until", words))
+    after, sentence = parse_until(f"{end:%H:%M}", now), mark("{shown} has passed, it is {now}; the next is {next}")
+    raise _refused("--until", sentence, shown=shown, now=f"{now:{DAY}}", next=f"{after:{DAY}}")
 
 
 def _hours(text: str) -> float:
-    try:
-        hours = parse_number(text)
-    except ValueError:
-        hours = 0.0
-    if not 0 < hours <= MOST_HOURS:
-        shown = repr(plain_text(text, 40))
-        raise UsageError(wrong("--hours", tr("{shown} is not a number of hours, write it like 6 or 0.5", shown=shown)))
-    return hours
+    with suppress(ValueError):
+        if 0 < (hours := parse_number(text)) <= MOST_HOURS:
+            return hours
+    sentence = mark("{shown} is not a number of hours, write it like 6 or 0.5")
+    raise _refused("--hours", sentence, shown=repr(plain_text(text, 40)))
 
 
 def _amount(flag: str, text: str) -> tuple[float, str]:
     """(amount, currency or "")."""
     match = _AMOUNT.fullmatch(text.strip())
-    try:
-        amount = parse_number(match[2]) if match is not None else 0.0
-    except ValueError:
-        amount = 0.0
-    if match is None or not 0 < amount < float("inf") or (match[1] and match[3]):
-        shown = repr(plain_text(text, 40))
-        raise UsageError(wrong(flag, tr("{shown} is not an amount of money, write it like 5EUR", shown=shown)))
-    return amount, match[1] or match[3] or ""
+    with suppress(ValueError):
+        if match is not None and not (match[1] and match[3]) and 0 < (amount := parse_number(match[2])) < math.inf:
+            return amount, match[1] or match[3] or ""
+    sentence = mark("{shown} is not an amount of money, write it like 5EUR")
+    raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
 
 
 # The command.
 
 
-def run_fit(values: Mapping[str, Any], typed: Bounds, *, models: tuple[str, ...], best: str, everything: bool) -> int:
+def run_fit(
+    values: Mapping[str, Any], typed: Mapping[str, str | None], *, models: tuple[str, ...], best: str, everything: bool
+) -> int:
     """`values` are the choices as typer read them."""
     choices = parse_choices({**values, "profile": "none"})
     try:
@@ -169,8 +143,8 @@ def run_fit(values: Mapping[str, Any], typed: Bounds, *, models: tuple[str, ...]
     bound = bound_of(typed, now, priced=PRICE in request.overrides)
     own = request.overrides.setdefault(CURRENCY, bound.currency) if bound.currency else ""
     if bound.currency and own != bound.currency:
-        words = tr("{first} and {second} ({key}) are two currencies", first=bound.currency, second=own, key=CURRENCY)
-        raise UsageError(wrong("--budget", words))
+        sentence = mark("{first} and {second} are two currencies")
+        raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
     waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
     question = Question(request, models, bound.limit, rule, 0 if everything else TRACED)
@@ -269,40 +243,30 @@ KINDS: dict[RowsKind, str] = {
 GAP = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    heading: str
-    cell: Callable[[Fit], str]
-    right: bool = True
-    needed: int = 0
-    """Columns of a higher number go first where a terminal is narrow; 0 never does."""
+Column = tuple[str, Callable[[Fit], str], int]
+"""Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
+LEFT = ("model", "method", "verdict")
 
 
 def _columns(fits: Fits) -> list[Column]:
-    columns = [
-        Column(mark("model"), lambda fit: plain_text(fit.way.model, 40), right=False),
-        Column(mark("size"), lambda fit: short_count(fit.parameters), needed=4),
-        Column(mark("method"), lambda fit: tr(FIT_METHODS[fit.way.method]), right=False),
-        Column(mark("length"), lambda fit: count(fit.plan.batch.sequence_length)),
-        Column(mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), needed=5),
-        Column(mark("rows cut"), lambda fit: percent(fit.cut), needed=3),
-        Column(mark("needs GiB"), _memory_cell),
-        Column(mark("verdict"), _verdict_cell, right=False),
-        Column(mark("time"), lambda fit: duration(fit.plan.time.total_s)),
-        Column(
-            mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), needed=1
-        ),
-        Column(mark("passes"), lambda fit: epochs(fit.plan.time.epochs or 0.0)),
-        Column(
-            mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), needed=6
-        ),
+    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
+    columns: list[Column] = [
+        (mark("model"), lambda fit: plain_text(fit.way.model, 40), 0),
+        (mark("size"), lambda fit: short_count(fit.parameters), 4),
+        (mark("method"), lambda fit: tr(FIT_METHODS[fit.way.method]), 0),
+        (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
+        (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
+        (mark("rows cut"), lambda fit: percent(fit.cut), 3),
+        (mark("needs GiB"), _memory_cell, 0),
+        (mark("verdict"), _verdict_cell, 0),
+        (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
+        (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
+        (mark("passes"), lambda fit: epochs(fit.passes), 0),
+        (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
+        ("kWh", _energy_cell, 2),
+        (currency or mark("cost"), lambda fit: "" if fit.cost is None else amount_range(fit.cost[0], fit.cost[2]), 0),
     ]
-    if any(fit.plan.time.energy_low_kwh is not None for fit in fits.rows):
-        columns.append(Column("kWh", _energy_cell, needed=2))
-    if any(fit.cost is not None for fit in fits.rows):
-        currency = fits.rows[0].plan.config.planning.currency
-        columns.append(Column(plain_text(currency, 8) or mark("cost"), _cost_cell))
-    return columns
+    return [column for column in columns if any(map(column[1], fits.rows))]
 
 
 def _memory_cell(fit: Fit) -> str:
@@ -323,11 +287,7 @@ def _verdict_cell(fit: Fit) -> str:
 
 def _energy_cell(fit: Fit) -> str:
     low, high = fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh
-    return "-" if low is None or high is None else amount_range(low, high)
-
-
-def _cost_cell(fit: Fit) -> str:
-    return "-" if fit.cost is None else amount_range(fit.cost[0], fit.cost[2])
+    return "" if low is None or high is None else amount_range(low, high)
 
 
 def _show(fits: Fits, bound: Bound) -> None:
@@ -362,14 +322,12 @@ def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
 def _say_table(fits: Fits) -> None:
     columns, width = _columns(fits), width_of(sys.stdout)
     while True:
-        rows = [["#", *(tr(column.heading) for column in columns)]]
-        rows += [
-            [str(number), *(column.cell(fit) for column in columns)] for number, fit in enumerate(fits.rows, start=1)
-        ]
-        right = {0, *(place for place, column in enumerate(columns, start=1) if column.right)}
+        rows = [["#", *(tr(heading) for heading, _, _ in columns)]]
+        rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
+        right = {0, *(place for place, (heading, _, _) in enumerate(columns, start=1) if heading not in LEFT)}
         lines = [GAP.join(row).rstrip() for row in aligned(rows, right)]
-        least = max(columns, key=lambda column: column.needed)
-        if width is None or max(map(cells, lines)) <= width or not least.needed:
+        least = max(columns, key=lambda column: column[2])
+        if width is None or max(map(cells, lines)) <= width or not least[2]:
             break
         columns.remove(least)
     say(paint(lines[0], "quiet", sys.stdout))

@@ -19,7 +19,7 @@ from trainwiz.core.plan.fit_search import find_fits, improved
 from trainwiz.core.plan.gather import plan_gathered, plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.fit import Bounds, bound_of, parse_until
+from trainwiz.tui.commands.fit import bound_of, parse_until
 
 from tests.each import each
 from tests.tui.test_pasted_remedies import parsed
@@ -157,7 +157,7 @@ def test_a_named_task_is_taken() -> None:
 
 
 def test_what_cannot_be_is_said_with_the_nearest() -> None:
-    with pytest.raises(CannotRunError, match=r"None of \d+ models fits: the smallest, smollm2-135m-instruct, needs"):
+    with pytest.raises(CannotRunError, match=r"Nothing fits: the smallest of \d+ models, smollm2-135m-instruct, needs"):
         found(
             Question(
                 PlanRequest(gpu="RTX 3090", gpu_memory_bytes=2**28, overrides={"data.sources.0.name": "sample-chat"})
@@ -192,23 +192,23 @@ def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: datetime) -> 
 @each(
     "bounds, sentence",
     [
-        (Bounds(until="2026-11-26 11:00"), r"has passed, it is 2026-11-26 12:00; the next is 2026-11-27 11:00"),
-        (Bounds(until="24:30"), "is not a time"),
-        (Bounds(until="08:00", hours="3"), "keep one"),
-        (Bounds(hours="-1"), "not a number of hours"),
-        (Bounds(hours="1e300"), "not a number of hours"),
-        (Bounds(budget="5EUR"), "nothing has a price yet: .*--per-hour"),
-        (Bounds(budget="€5$", per_hour="1"), "not an amount"),
-        (Bounds(budget="5EUR", per_hour="1USD"), "two currencies"),
+        ({"--until": "2026-11-26 11:00"}, r"has passed, it is 2026-11-26 12:00; the next is 2026-11-27 11:00"),
+        ({"--until": "24:30"}, "is not a time"),
+        ({"--until": "08:00", "--hours": "3"}, "keep one"),
+        ({"--hours": "-1"}, "not a number of hours"),
+        ({"--hours": "1e300"}, "not a number of hours"),
+        ({"--budget": "5EUR"}, "nothing has a price yet: .*--per-hour"),
+        ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
+        ({"--budget": "5EUR", "--per-hour": "1USD"}, "two currencies"),
     ],
 )
-def test_a_limit_that_cannot_be(bounds: Bounds, sentence: str) -> None:
+def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         bound_of(bounds, NOON, priced=False)
 
 
 def test_a_budget_is_the_time_that_it_pays_for(chats: Fits) -> None:
-    bound = bound_of(Bounds(budget="2 EUR", per_hour="0.5EUR"), NOON, priced=False)
+    bound = bound_of({"--budget": "2 EUR", "--per-hour": "0.5EUR"}, NOON, priced=False)
     assert (bound.limit.cost, bound.currency) == (2.0, "EUR")
     plan = chats.rows[0].plan
     assert bound.limit.seconds_of(plan) == pytest.approx(4 * 3600)
