@@ -27,6 +27,13 @@ class Remedy:
     text: str
     command: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
+    opens: str = ""
+    """A list of the wizard, by the goal that it is of; such a remedy changes nothing itself."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the wizard can take it, beside what only a person can do."""
+        return bool(self.changes or self.opens)
 
     def to_json(self) -> dict[str, Any]:
         return {"text": self.text, "command": self.command, "changes": dict(self.changes)}

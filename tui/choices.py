@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ PAIRS = (
 )
 """Two options that exclude each other, which of them is named, and why."""
 SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "capability", "output_dir", "name")
+SEVERAL_CARDS = re.compile(r"(\d{1,4}) ?[x×*] ?(\S.*)")
+"""--gpu "2x3090"."""
 REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
     "overfit_batches": "overfit",
     "benchmark_steps": "benchmark",
@@ -84,6 +87,12 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
             findings.append(wrong(BY_NAME[name].flag, f"{error}"))
     overrides = overrides_from(parsed, findings)
     findings += contradictions(parsed)
+    several = SEVERAL_CARDS.fullmatch(parsed.get("gpu", ""))
+    if several is not None:
+        parsed["gpu"] = several[2]
+        if parsed.setdefault("num_gpus", int(several[1])) != int(several[1]):
+            message = tr("{number} cards are named with --gpu; keep one of the two", number=several[1])
+            findings.append(wrong("--num-gpus", message))
     if findings:
         raise UsageError(findings)
     simple = ("yes", "dry_run", "detach", "json", "plain", "tier", "resume")

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.cli import command_as_one, replay_without_speed, resume_without_value
-from trainwiz.tui.options import BENCH_TAKES, OPTIONS, PLAN_OPTIONS, bench_help, plan_help, root_help
+from trainwiz.tui.options import (
+    BENCH_TAKES,
+    FIT_OPTIONS,
+    OPTIONS,
+    PLAN_OPTIONS,
+    bench_help,
+    fit_help,
+    plan_help,
+    root_help,
+)
 from trainwiz.tui.subcommands import (
     HelpfulCommand,
     data_app,
@@ -70,6 +79,25 @@ def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> in
     from trainwiz.tui.commands.plan import run_plan
 
     return run_plan(choices, verbose=verbose)
+
+
+@app.command("fit", cls=explained(fit_help))
+@takes_choices(FIT_OPTIONS)
+def fit(
+    model: Annotated[list[str] | None, typer.Option("--model")] = None,
+    until: Annotated[str | None, typer.Option("--until")] = None,
+    hours: Annotated[str | None, typer.Option("--hours")] = None,
+    budget: Annotated[str | None, typer.Option("--budget")] = None,
+    per_hour: Annotated[str | None, typer.Option("--per-hour")] = None,
+    best: Annotated[str, typer.Option("--best")] = "largest",
+    everything: Annotated[bool, typer.Option("--all")] = False,
+    **choices: Any,
+) -> int:
+    """Show which models fit, with this data and in this time."""
+    from trainwiz.tui.commands.fit import run_fit
+
+    limits = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
+    return run_fit(choices, limits, models=tuple(model or ()), best=best, everything=everything)
 
 
 @app.command("bench", cls=explained(bench_help))

@@ -159,6 +159,7 @@ def named_by(text: str, names: Mapping[str, str]) -> str:
 
 COMMANDS: dict[str, str] = {
     "plan": mark("Show memory, time and every choice for this machine or another; write nothing."),
+    "fit": mark("Show what can be trained with a card, some data and an evening: models that fit, best first."),
     "bench": mark("Measure a few real steps of a plan here, at most a minute; the next plan uses them."),
     "monitor": mark("Watch a training, also of other tools: loss, GPU, memory, log."),
     "diagnose": mark("Say why a training ended, from its run folder or any log: cause, evidence, remedies."),
@@ -189,6 +190,11 @@ PLAN_USAGE = mark("""Usage: trainwiz plan [CHOICES]
 
 Show what a run would be: batch, memory, disk, time, findings, and who chose each value.
 Nothing is written. Errors are shown and the exit code is 0: the plan may be for another machine.""")
+
+FIT_USAGE = mark("""Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [CHOICES]
+
+Show which models fit this machine, or --gpu, with this data: how each is trained, how long, what it costs, and how often it
+sees the data in time; best first. In a terminal a row opens in the wizard. Nothing is written.""")
 
 BENCH_USAGE = mark("""Usage: trainwiz bench [CHOICES]
 
@@ -230,6 +236,34 @@ SAVE_OPTIONS = tuple(
     or option.flag in ("--json", "--debug", "--lang")
 )
 
+FIT_OPTIONS = tuple(
+    option
+    for option in PLAN_OPTIONS
+    if option.flag
+    in (
+        "--dataset",
+        "--task",
+        "--length",
+        "--epochs",
+        "--lora-rank",
+        *OTHER_MACHINE,
+        "--set",
+        "--tier",
+        "--json",
+        "--debug",
+        "--lang",
+    )
+)
+FIT_OWN: tuple[tuple[str, str], ...] = (
+    ("--until TIME", mark("When it must be done: 08:00 (the next one), or 2026-12-01 08:00.")),
+    ("--hours H", mark("How long it may take.")),
+    ("--budget AMOUNT", mark("What it may cost, like 5EUR.")),
+    ("--per-hour AMOUNT", mark("Rent of the machine.")),
+    ("--model NAME", mark("These models alone; may be repeated.")),
+    ("--best {largest,fastest,cheapest,uncut}", mark("What comes first (largest).")),
+    ("--all", mark("Every length and rank of every model.")),
+)
+
 DATA_OPTIONS = tuple(
     option
     for option in PLAN_OPTIONS
@@ -247,6 +281,11 @@ def root_help() -> str:
 def plan_help() -> str:
     own = help_lines("--verbose", tr("All choices with their reasons."))
     return "\n".join([tr(PLAN_USAGE), help_for(PLAN_OPTIONS), "", *own])
+
+
+def fit_help() -> str:
+    own = [line for left, right in FIT_OWN for line in help_lines(left, tr(right))]
+    return "\n".join([tr(FIT_USAGE), "", *own, help_for(FIT_OPTIONS)])
 
 
 def bench_help() -> str:

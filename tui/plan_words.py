@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.language import language, mark, tr, tr_as, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.text import amount_range, count, duration, epochs, percent, short_count, size
+from trainwiz.tui.text import amount_range, count, duration, duration_range, epochs, gib, percent, short_count, size
 
 if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
+    from trainwiz.core.plan.fit import Fit
     from trainwiz.core.plan.result import MemoryPlan, Plan, PlannedModel, TimePlan
 
 
@@ -319,3 +320,23 @@ def network_words(time: TimePlan) -> str:
         share=percent(share),
         told=told,
     )
+
+
+# A row of what fits, for a list.
+
+FIT_METHODS = {"full": mark("full"), "lora": mark("LoRA"), "4-bit": mark("4-bit LoRA")}
+
+
+def fit_words(fit: Fit) -> str:
+    """ "4-bit LoRA, 512 tokens, 9.6 of 11.8 GiB, 14 to 60 min for 3 passes"."""
+    from trainwiz.core.plan.fit import passes_words
+
+    plan, memory = fit.plan, fit.plan.memory
+    parts = [tr(FIT_METHODS[fit.way.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
+    if fit.cut:
+        parts.append(tr("{share} of the rows cut", share=percent(fit.cut)))
+    parts.append(tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)))
+    if memory.verdict == "tight":
+        parts.append(tr("tight"))
+    times, passes = duration_range(plan.time.total_low_s, plan.time.total_high_s), passes_words(fit.passes)
+    return tr(", ").join([*parts, tr("{time} for {passes}", time=times, passes=passes)])

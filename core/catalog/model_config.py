@@ -30,6 +30,8 @@ class ModelSpec:
     description: str = ""
     """One line for a list; empty for a model that is not in the catalogue."""
     hub_id: str | None = None
+    instruct: bool = False
+    """Tuned to answer in chats, as the catalogue says; of other models the name on the hub tells."""
     gated: bool = False
     """The hub hands its files out only to accounts that accepted a licence."""
     license: str | None = None

@@ -121,6 +121,13 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
 SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
 
 
+def is_instruct(spec: ModelSpec, tokenizer: str | None = None) -> bool:
+    """Whether a model is tuned to answer in chats, by the catalogue or the name on the hub; or another `tokenizer` by its."""
+    if tokenizer is None and spec.instruct:
+        return True
+    return SAYS_INSTRUCT.search(str(tokenizer or spec.hub_id or spec.name)) is not None
+
+
 def has_chat_template(folder: Path | None) -> bool:
     """Whether the tokenizer in `folder` brings a template for chats."""
     if folder is None:
@@ -221,7 +228,7 @@ def load_models() -> Mapping[str, ModelSpec]:
     specs: dict[str, ModelSpec] = {}
     for task in TASKS:
         text = resources.files("trainwiz.profiles").joinpath("models", f"{task}.yaml").read_text(encoding="utf-8")
-        for name, entry in yaml.safe_load(text)["models"].items():
+        for name, entry in yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["models"].items():
             specs[name] = ModelSpec(name=name, task=task, **entry)
     return MappingProxyType(specs)
 

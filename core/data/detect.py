@@ -8,20 +8,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import HAVE_TARGETS, RowKind
+from trainwiz.core.config.values import HAVE_TARGETS, RowKind, Task
 from trainwiz.core.data.chats import is_list_of_turns
 from trainwiz.core.data.columns import (
     CHAT_NAMES,
+    NO_CONTENT,
     PARTS_OF_A_CHAT,
+    SEQUENCE_NAMES,
+    TEXT_NAMES,
     chat_columns,
     chooses_by_position,
     find_columns,
     is_usual,
     pair_of,
 )
+from trainwiz.core.data.labels import LABELLED
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
@@ -295,3 +299,81 @@ def _taken_for_text(look: _Look, taken: Sequence[str]) -> str:
         turns=turns,
         looked=looked,
     )
+
+
+# What rows are for, where nobody named a task: told by the columns, and only where they leave no doubt.
+
+RowsKind = Literal["chats", "texts", "pairs", "classes", "tags", "proteins"]
+TASK_OF: dict[RowsKind, Task] = {
+    "chats": "causal-lm", "texts": "causal-lm", "pairs": "seq2seq", "classes": "sequence-classification",
+    "tags": "token-classification", "proteins": "masked-lm",
+}  # fmt: skip
+ASKED_AND_ANSWERED = {"prompt", "instruction", "question", "query"}, {"response", "completion", "answer", "reply"}
+TRANSLATED = {"source", "src"}, {"target", "tgt", "translation"}
+SURE_LABELS = {"label", "labels", "class", "sentiment", "intent", "emotion"}
+"""Names that a class has and nothing else; "category" or "topic" beside a text often only say where it is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTold:
+    """What rows are, and the columns that say so. `kind` is None where they leave a doubt."""
+
+    kind: RowsKind | None
+    why: str
+    columns: tuple[str, ...] = ()
+
+
+def what_rows_are(source: DataSource, folder: Path | None = None) -> RowsTold:
+    """By the names and the first rows of the first file. Raises UsageError where the data cannot be found or read."""
+    from trainwiz.core.data.sources import find_files
+
+    folder = folder or Path.cwd()
+    look = _look(source, "data.sources.0", folder)
+    if look is None:
+        # Of the hub and out of reach; any other reason is said by who looks for the files.
+        find_files(source, "data.sources.0", folder, ask=False)
+        return RowsTold(None, tr("its columns cannot be read from here"))
+    kind, columns = _kind_of(look, source)
+    names = tuple(column.name for column in look.columns)
+    if kind is None:
+        return RowsTold(None, "", names)
+    return RowsTold(kind, tr("by {columns} of {file}", columns=", ".join(map(repr, columns)), file=look.name), names)
+
+
+def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str]]:
+    columns = look.with_written_lists()
+    lower = {column.name.lower(): column for column in reversed(columns)}
+    chat = chat_columns(columns, instructions=False)
+    if source.layout != "plain" and chat is not None:
+        return "chats", [chat["text_column"]]
+    words, tags = ([lower[name] for name in names if name in lower] for names in LABELLED["token-classification"])
+    if words and tags and (words[0].is_list or words[0].name.lower() in {"tokens", "words"}):
+        return "tags", [words[0].name, tags[0].name]
+    pair = pair_of(columns)
+    if pair is not None:
+        for kind, sides in (("chats", ASKED_AND_ANSWERED), ("pairs", TRANSLATED)):
+            if all(name.lower() in side for name, side in zip(pair, sides, strict=True)):
+                return cast("RowsKind", kind), list(pair)
+        return None, []
+    if [column.name.rpartition(".")[0] for column in columns] == ["translation"] * 2:
+        return "pairs", [column.name for column in columns]
+    texts = [column.name for column in columns if column.is_text]
+    labels = [column.name for column in columns if column.name.lower() in SURE_LABELS and not column.is_list]
+    named = [name for name in texts if name.lower() in {*TEXT_NAMES, *LABELLED["sequence-classification"][0]}]
+    if labels and named:
+        return "classes", [named[0], labels[0]]
+    if "sequence" in lower and _are_proteins(look.cells(lower["sequence"].name)):
+        return "proteins", [lower["sequence"].name]
+    plain = [name for name in texts if name.lower() in {*TEXT_NAMES, *SEQUENCE_NAMES}]
+    # A text beside other texts may be one side of something; alone, or with what only says whose it is, it is the text.
+    beside = [name for name in texts if name not in plain and name.lower() not in NO_CONTENT]
+    return (
+        ("texts", plain[:1]) if plain and not beside and not any(column.is_list for column in columns) else (None, [])
+    )
+
+
+def _are_proteins(cells: Sequence[str]) -> bool:
+    from trainwiz.core.data.proteins import ESM_VOCABULARY
+
+    letters = {token for token in ESM_VOCABULARY if len(token) == 1} | {"J"}
+    return bool(cells) and all(set(cell) <= letters for cell in cells)

@@ -271,9 +271,9 @@ def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profi
 
 
 def gather_config(
-    request: PlanRequest, profile: Profile | None
+    request: PlanRequest, profile: Profile | None, *, online: bool = True
 ) -> tuple[RunConfig, ModelSpec | None, tuple[Finding, ...]]:
-    """The config of the request with its mode applied, and the model that it then trains."""
+    """The config of the request with its mode applied, and the model that it then trains; `online`: the hub may be asked."""
     from trainwiz.core.catalog.models import resolve_model
     from trainwiz.core.config.build import build_config
     from trainwiz.core.config.modes import apply_mode
@@ -281,11 +281,11 @@ def gather_config(
     from trainwiz.core.export.deepspeed import settled_by_file
 
     config, of_adapter = with_adapter(build_config(profile, request.overrides, request.name))
-    model, findings = resolve_model(config.model, online=True)
+    model, findings = resolve_model(config.model, online=online)
     config = with_run_name(with_init(with_task_of(with_architecture(config, model), model), model), profile)
     moded = apply_mode(config, request, model)
     if moded.model != config.model:
-        model, findings = resolve_model(moded.model, online=True)
+        model, findings = resolve_model(moded.model, online=online)
         moded = with_architecture(moded, model)
     findings = (*findings, *of_adapter, *subject_findings(moded, model))
     from trainwiz.core.data.prompts import prompt_findings
@@ -310,9 +310,9 @@ def gather(request: PlanRequest, machine: Machine | None = None, show: int = 0) 
     return with_data(known, *(without_data(known, here) or gather_data(known.config, show)))
 
 
-def gather_known(request: PlanRequest, profile: Profile | None, here: Machine) -> Gathered:
+def gather_known(request: PlanRequest, profile: Profile | None, here: Machine, *, online: bool = True) -> Gathered:
     """All but the data. Raises UsageError as `gather` does."""
-    config, model, model_findings = gather_config(request, profile)
+    config, model, model_findings = gather_config(request, profile, online=online)
     target, target_findings = choose_target(request, profile, here)
     if model is not None and target is not here:
         # Weights are needed where the run is, which is not here.

@@ -15,7 +15,7 @@ from trainwiz.core.plan.replan import remedy_of
 from trainwiz.core.plan.resolve import NOTABLE_DEVIATION
 from trainwiz.core.plan.result import BatchAlternative, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO
-from trainwiz.core.plan.words import counted, gib, listed, part_word, percent
+from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
 
@@ -182,7 +182,7 @@ OTHER_SHARE = 0.1
 
 
 def memory_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_architecture, _device, _evaluation, _headroom, _others, _host, _low_memory, _disk):
+    for judge in (_architecture, _device, _others_that_fit, _evaluation, _headroom, _others, _host, _low_memory, _disk):
         yield from judge(plan)
 
 
@@ -249,6 +249,15 @@ def _device(plan: Plan) -> Iterator[Finding]:
     }.get(plan.devices.device)
     if plan.config.planning.context_bytes is not None and elsewhere:
         yield plan.note("context_not_used", "planning.context_bytes", tr(elsewhere))
+
+
+def _others_that_fit(plan: Plan) -> Iterator[Finding]:
+    """Where the whole choice is too large: the list of all that fits, with the same data."""
+    named = any(key.startswith("data.sources") for key in plan.config.origins)
+    if plan.estimate.verdict(plan.share_bytes) == "does_not_fit" and named and plan.config.mode.kind == "train":
+        message = tr("Other models, methods and lengths may fit here, with the same data.")
+        remedy = Remedy(tr("see what fits here"), fit_command(plan.config, plan.machine), opens="fit")
+        yield Finding("others_fit", "note", "memory", message, (remedy,))
 
 
 def _evaluation(plan: Plan) -> Iterator[Finding]:

@@ -167,15 +167,14 @@ class TemplateChoice:
 
     def is_there(self) -> bool:
         """One was asked for, or the tokenizer that is here has one. Of a tokenizer that is not here its name tells."""
-        from trainwiz.core.catalog.models import SAYS_INSTRUCT, has_chat_template
+        from trainwiz.core.catalog.models import has_chat_template, is_instruct
 
         if self.config.model.chat_template is not None:
             return True
         folder = self._folder()
         if folder is not None or self.model is None or self.config.model.init != "pretrained":
             return has_chat_template(folder)
-        name = self.config.model.tokenizer or self.model.hub_id or self.model.name
-        return SAYS_INSTRUCT.search(str(name)) is not None
+        return is_instruct(self.model, self.config.model.tokenizer)
 
     def _folder(self) -> Path | None:
         return tokenizer_folder(self.config, Path.cwd())

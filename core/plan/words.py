@@ -211,6 +211,16 @@ def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, c
     return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
 
 
+def fit_command(config: RunConfig, machine: Machine) -> str:
+    """`trainwiz fit` with the same data and machine."""
+    yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
+    kept = {
+        key: value for key, value in yours.items() if key.startswith(("data.sources.", "planning.")) or key == "task"
+    }
+    words = [*_machine_words(machine, None), *set_words({"data.sources.0.name": config.data.sources[0].name, **kept})]
+    return shlex.join(["trainwiz", "fit", *words])
+
+
 def number_of_mode(mode: ModeSection | PlanRequest) -> int | None:
     """What its option takes: batches of an overfit run, steps of a benchmark."""
     from trainwiz.core.config.request import PlanRequest

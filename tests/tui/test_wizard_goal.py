@@ -17,6 +17,7 @@ from trainwiz.tui.plan_words import run_words, steps_words
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import DATA, FIELD_BY_ID, MODEL, REVIEW, on_screen, shown_value
+from trainwiz.tui.screens.plan_maker import numbered_remedies
 from trainwiz.tui.screens.plan_offers import model_offers
 from trainwiz.tui.screens.plan_state import (
     OF_THE_DEMO,
@@ -30,12 +31,12 @@ from trainwiz.tui.screens.plan_state import (
     with_values,
 )
 from trainwiz.tui.screens.plan_views import current_offer, offers
-from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.chooser import Chooser, FitChooser
 from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.step_form import GoalRow
 
 from tests.each import each
-from tests.tui.wizard_keys import WIDE, Typist, go, shown
+from tests.tui.wizard_keys import WIDE, Typist, go, shown, until
 from tests.tui.wizard_parts import make_frozen_plan, settled
 
 DEMO = PlanRequest(profile="cpu-demo")
@@ -166,7 +167,7 @@ async def test_pretraining_needs_a_model_and_a_refused_value_stays_in_its_row_wi
         assert app.screen.state.plan is None and "Choose a model" in shown(app)
         await go(pilot, "escape")
         assert isinstance(app.focused, GoalRow) and app.focused.goal == "pretrain"
-        await go(pilot, "down", "enter")
+        await go(pilot, "down", "down", "enter")
         assert isinstance(app.screen, Chooser) and app.screen._offers[0].label == "none"
         await go(pilot, "escape")
         app.screen._change_request(DEMO)
@@ -174,3 +175,34 @@ async def test_pretraining_needs_a_model_and_a_refused_value_stays_in_its_row_wi
         await Typist(pilot).change("Peak learning rate", "5e3")
         view = app.screen.query_one("#field-learning_rate", FieldRow).view
         assert view.value == "5,000" and "“Peak learning rate” cannot be 5000.0" in view.invalid
+
+
+async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("text,label\n" + "".join(f"the cat sees house {n},{n % 2}\n" for n in range(300)))
+    app = TrainwizApp(lambda: PlanScreen(DEMO), ascii_only=False)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        await pilot.press("down", "down", "down", "enter")
+        await until(pilot, lambda: isinstance(app.screen, FitChooser))
+        assert app.screen._offers[0].value == "mine.csv" and "which data?" in shown(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen._fits is not None and len(app.screen._offers) > 3)
+        assert "mine.csv" not in shown(app) and "3 passes" in shown(app)
+        row = app.screen._fits.rows[1]
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(app.screen, PlanScreen) and is_ready(app.screen.state))
+        state = app.screen.state
+        assert (state.step, state.request.profile) == (REVIEW, None)
+        assert state.plan.memory == row.plan.memory and state.plan.config.model.name == row.way.model
+        app.screen._change_request(
+            with_changes(state.request, {"batch.micro_batch_size": 50_000, "batch.sequence_length": 512})
+        )
+        await settled(pilot)
+        found = [finding for finding in app.screen.state.plan.findings if finding.code == "others_fit"]
+        assert (
+            found and found[0].remedies[0].command == "trainwiz fit --dataset mine.csv --task sequence-classification"
+        )
+        number = numbered_remedies(app.screen.state.plan.findings).index(found[0].remedies[0]) + 1
+        await pilot.press(str(number))
+        await until(pilot, lambda: isinstance(app.screen, FitChooser) and app.screen._fits is not None)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_command import Started, StartKind
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import Offer
+    from trainwiz.tui.widgets.chooser import FitChooser
     from trainwiz.tui.widgets.step_part import Answer
 
     Then = Callable[[str | None], None] | Callable[[str | None], Awaitable[None]]
@@ -316,8 +317,21 @@ class PlanScreen(Screen[None]):
 
     def action_apply_remedy(self, number: int) -> None:
         remedies = numbered_remedies(states.state_findings(self.state))
-        if number <= len(remedies):
+        if number <= len(remedies) and remedies[number - 1].opens:
+            self._see_what_fits()
+        elif number <= len(remedies):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
+
+    def _see_what_fits(self) -> None:
+        from trainwiz.tui.widgets.chooser import FitChooser
+
+        window = FitChooser(self.state, views.offers(self.state, FIELD_BY_ID["data"]))
+        self.app.push_screen(window, partial(self._take_fit, window))
+
+    async def _take_fit(self, window: FitChooser, row: str | None) -> None:
+        if row is not None:
+            self._change_request(window.request_of(row))
+            await self._go(states.go_to(self.state, REVIEW))
 
     # Going from step to step and from field to field.
 
@@ -343,7 +357,9 @@ class PlanScreen(Screen[None]):
     async def _pursue(self, goal: str) -> None:
         """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
         is_another = goal != states.goal_of(self.state)
-        if goal == "profile" and is_another:
+        if goal == "fit":
+            self._see_what_fits()
+        elif goal == "profile" and is_another:
             await self._found("profile")
             self._replace(replace(self.state, wanted_list="profile"))
         else:

@@ -35,6 +35,7 @@ GOALS: Mapping[str, tuple[str, str]] = {
     "demo": (mark("Run the demo"), mark("a minute, on any machine")),
     "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
     "pretrain": (mark("Pretrain a model"), mark("from scratch")),
+    "fit": (mark("See what fits here"), mark("models for your data, best first")),
     "profile": (mark("Use a profile"), mark("for one kind of hardware")),
 }
 """Goal -> its label, and what it means in a few words."""
@@ -43,7 +44,7 @@ GOAL_FIELD = Setting(
     key=GOAL,
     keys=(GOAL,),
     id=GOAL,
-    what=mark("The demo, fine-tuning, pretraining, or a profile. Arrow keys and enter choose."),
+    what=mark("The demo, fine-tuning, pretraining, what fits here, or a profile. Arrow keys and enter choose."),
     why=mark("Everything else has defaults that fit the goal, the model, the data and the machine."),
     safe=mark("The demo first; then fine-tuning with data of your own."),
     cost=mark("Nothing: the goal can be changed at any time. Back to the demo drops what you chose."),

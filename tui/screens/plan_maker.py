@@ -227,7 +227,7 @@ class Effect:
 
 def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:
     """The remedies that a digit applies: number 1 is the first of the list. At most nine."""
-    return [remedy for finding in findings for remedy in finding.remedies if remedy.changes][:MAX_REMEDIES]
+    return [remedy for finding in findings for remedy in finding.remedies if remedy.is_taken][:MAX_REMEDIES]
 
 
 def effect_key(changes: Mapping[str, Any]) -> str:

@@ -178,6 +178,8 @@ class PlanReader:
         for remedy in numbered_remedies(plan.findings):
             if is_cancelled():
                 break
+            if remedy.opens:
+                continue
             try:
                 changed = self._planned(with_changes(request, remedy.changes))
             except (TrainwizError, OSError):

@@ -176,10 +176,10 @@ def without_step(state: PlanState) -> PlanRequest:
 
 
 def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
-    """The request for a goal. Your values stay, but for the demo, which is a whole; "profile" waits for a name."""
+    """The request for a goal. Your values stay, but for the demo, which is a whole; "profile" waits for a name, "fit" for a row."""
     if goal == "demo":
         return replace(request, profile=DEFAULT_PROFILE, overrides={}, name=None)
-    if goal == "profile":
+    if goal in ("profile", "fit"):
         return request
     return replace(request, profile=None, overrides={**request.overrides, INIT: INIT_OF_GOAL[goal]})
 

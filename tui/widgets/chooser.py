@@ -14,18 +14,21 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.screens.plan_state import Offer, PlanState
 from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.frame import Window, entry_field
+from trainwiz.tui.widgets.frame import Window, entry_field, failure_words
 from trainwiz.tui.widgets.lists import wrap
 
 if TYPE_CHECKING:
+    from trainwiz.core.plan.fit import Fits
     from trainwiz.core.profile.save import SavedProfile
     from trainwiz.tui.app import TrainwizApp
 
@@ -109,7 +112,7 @@ class Chooser(Window[str]):
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
         self._put_options(0 if self._shown else None)
         hint = tr("enter take   ↑↓ move   esc close")
-        if not self._shown:
+        if text and not self._shown:
             hint = tr("No matches. Press backspace to widen the search.") + "\n" + hint
         self.query_one(".hint", Static).update(hint)
 
@@ -147,12 +150,16 @@ class Chooser(Window[str]):
         event.stop()
         index = self.query_one(OptionList).highlighted
         if index is not None and index < len(self._shown):
-            self.dismiss(self._shown[index].value)
+            self.take(self._shown[index].value)
 
     @on(OptionList.OptionSelected)
     def _selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.dismiss(self._shown[event.option_index].value)
+        self.take(self._shown[event.option_index].value)
+
+    def take(self, value: str) -> None:
+        """What was chosen is the answer."""
+        self.dismiss(value)
 
     def action_move(self, by: int) -> None:
         options = self.query_one(OptionList)
@@ -178,6 +185,86 @@ def _line(offer: Offer, mark: str, width: int) -> Content:
     if room < NARROWEST_NOTE:
         room, indent, before = width - 4, "    ", f"{before}\n  "
     return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))
+
+
+# FitChooser: what can be trained here with some data. Its answer is the number of a row.
+
+
+class FitChooser(Chooser):
+    """Asks for the data where none are named, looks for what fits in a thread, and lists it."""
+
+    def __init__(self, state: PlanState, data: Sequence[Offer]) -> None:
+        request, plan = state.request, state.plan
+        self._request, self._here = request, state.reading.machine
+        named = any(key.startswith("data.sources") for key in request.overrides)
+        # Of a profile its data stay; the demo is one that nobody wants a larger model for.
+        of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
+        self._source = None if named or plan is None or not of_profile else plan.config.data.sources[0].name
+        self._fits: Fits | None = None
+        self._is_asking = not named and self._source is None
+        title = tr("See what fits: which data?") if self._is_asking else tr("Looking for what fits...")
+        hint = tr("search, or type the path of a file or folder") if self._is_asking else ""
+        super().__init__(title, data if self._is_asking else (), "", hint)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        if not self._is_asking:
+            self._look()
+
+    def request_of(self, row: str) -> PlanRequest:
+        """The run of a row, in the folder that was asked for."""
+        assert self._fits is not None
+        return replace(self._fits.rows[int(row)].request, output_dir=self._request.output_dir)
+
+    def take(self, value: str) -> None:
+        if not self._is_asking:
+            self.dismiss(value)
+            return
+        self._source, self._is_asking = value, False
+        self.query_one(Input).value, self.query_one(Input).placeholder = "", tr("type to search")
+        self._list(tr("Looking for what fits..."), ())
+        self._look()
+
+    def _look(self) -> None:
+        self.run_worker(self._find, thread=True, exit_on_error=False)
+
+    def _find(self) -> tuple[str, tuple[Offer, ...]]:
+        """(title, offers), in a thread."""
+        from trainwiz.core.history.store import load
+        from trainwiz.core.plan.fit import Question
+        from trainwiz.core.plan.fit_search import find_fits
+        from trainwiz.core.plan.gather import probe_here
+        from trainwiz.core.plan.refine import Refiner
+
+        own = self._request.overrides
+        kept = {key: value for key, value in own.items() if key.startswith(("data.", "planning.")) or key == "task"}
+        if self._source is not None:
+            kept["data.sources.0.name"] = self._source
+        request = replace(self._request, profile=None, overrides=kept, name=None, output_dir=None, mode="train")
+        try:
+            here = self._here or probe_here(request)
+            self._fits = find_fits(Question(request), here, Refiner(None, load).plan, load)
+        except (TrainwizError, OSError) as error:
+            return failure_words(error), ()
+        from trainwiz.tui.plan_words import fit_words
+
+        rows = enumerate(self._fits.rows)
+        return tr("What fits, the largest first"), tuple(
+            Offer(str(n), fit.way.model, fit_words(fit)) for n, fit in rows
+        )
+
+    @on(Worker.StateChanged)
+    def _found(self, event: Worker.StateChanged) -> None:
+        event.stop()
+        if event.state is WorkerState.SUCCESS and event.worker.result is not None:
+            self._list(*event.worker.result)
+        elif event.state is WorkerState.ERROR and event.worker.error is not None:
+            self._list(failure_words(event.worker.error), ())
+
+    def _list(self, title: str, offers: tuple[Offer, ...]) -> None:
+        self._offers, self._free_text = offers, ""
+        self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
+        self._fill("")
 
 
 # SaveDialog: keeps the choices of the wizard as a profile of the user's own. It asks for a name and overwrites nothing.

@@ -335,7 +335,7 @@ def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
 
 def remedy_lines(number: int, remedy: Remedy, effect: Content | None, width: int) -> list[Content]:
     """ "1  apply: ...", and beneath it what that brings."""
-    text = tr("apply: {remedy}", remedy=plain_text(remedy.text))
+    text = plain_text(remedy.text) if remedy.opens else tr("apply: {remedy}", remedy=plain_text(remedy.text))
     lines = hanging(Content.assemble("    ", (f"{number}  ", "$accent"), text), width, 7)
     if effect is not None:
         lines += hanging(Content(" " * 7) + effect, width, 7)
@@ -348,7 +348,7 @@ def finding_lines(finding: Finding, width: int, marks: Marks) -> list[Content]:
     sign = (severity_mark(finding.severity, marks), style)
     lines = hanging(Content.assemble(INDENT, sign, " ", plain_text(finding.message)), width, 4)
     for remedy in finding.remedies:
-        if not remedy.changes:
+        if not remedy.is_taken:
             words = Content.assemble("    ", (f"{marks.dot}  {plain_text(remedy.text)}", "$muted"))
             lines += hanging(words, width, 7)
     return lines
@@ -398,7 +398,7 @@ class FindingsView(Vertical):
                 self._texts.append(TextLines())
             place = self._put(self._texts[index], place, finding_lines(finding, width, marks))
             for remedy in finding.remedies:
-                if remedy.changes and number < numbered:
+                if remedy.is_taken and number < numbered:
                     number += 1
                     if number > len(self._buttons):
                         self._buttons.append(RemedyButton(number))

@@ -1,0 +1,232 @@
+"""What fits: the rule that ranks rows, the limit, what rows are told to be, and rows that are plans like any other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.config.sections import DataSource
+from trainwiz.core.data.detect import what_rows_are
+from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.fit import Fits, Limit, Question, group_of, sort_key
+from trainwiz.core.plan.fit_search import find_fits, improved
+from trainwiz.core.plan.gather import plan_gathered, plan_run
+from trainwiz.core.plan.result import Plan
+from trainwiz.tui.cli import main
+from trainwiz.tui.commands.fit import bound_of, parse_until
+
+from tests.each import each
+from tests.tui.test_pasted_remedies import parsed
+
+GIB = 2**30
+HERE = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
+NOON = datetime(2026, 11, 26, 12, 0)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(
+    data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", limit: Limit | None = None, **more: object
+) -> Question:
+    overrides = {"data.sources.0.name": data, **{key.replace("__", "."): value for key, value in more.items()}}
+    return Question(
+        PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides), limit=limit or Limit()
+    )
+
+
+def found(question: Question) -> Fits:
+    return find_fits(question, HERE, plan_gathered, lambda machine: ())
+
+
+@pytest.fixture(scope="module")
+def chats() -> Fits:
+    return found(asked())
+
+
+def test_the_largest_that_sees_the_data_in_time_comes_first(chats: Fits) -> None:
+    """And a row that may not fit, or sees the data less often, never before one that does."""
+    keys = [sort_key(fit, "largest") for fit in chats.rows]
+    assert keys == sorted(keys) and all(group_of(fit) == 0 for fit in chats.rows)
+    sizes = [fit.parameters for fit in chats.rows]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 8e9
+    best, second = chats.rows[0], chats.rows[-1]
+    late = replace(best, in_time=False, limit_s=(best.plan.time.total_s or 0) / 2)
+    assert late.passes == pytest.approx(1.5) and sort_key(second, "largest") < sort_key(late, "largest")
+    tight = replace(best, plan=replace(best.plan, memory=replace(best.plan.memory, verdict="tight")))
+    assert sort_key(second, "largest") < sort_key(tight, "largest") < sort_key(late, "largest")
+    assert sort_key(second, "largest") < sort_key(replace(best, cut=0.3), "largest")
+
+
+@each("rule", ("fastest", "cheapest", "uncut"))
+def test_another_rule_is_another_order(rule: str) -> None:
+    question = replace(asked("sample-pairs", limit=Limit(per_hour=1.0)), rule=rule)  # type: ignore[arg-type]
+    rows = found(question).rows
+    times = [fit.plan.time.total_s or 0.0 for fit in rows if group_of(fit) == 0]
+    if rule == "uncut":
+        assert [fit.cut for fit in rows] == sorted(fit.cut for fit in rows)
+    else:
+        assert times == sorted(times) and len(times) > 2
+    assert all(fit.cost is not None and fit.cost[0] < fit.cost[1] < fit.cost[2] for fit in rows)
+
+
+def test_a_row_without_enough_time_is_planned_for_the_time_that_there_is(chats: Fits) -> None:
+    whole = min(fit.plan.time.total_s or 0.0 for fit in chats.rows)
+    rows = found(asked(limit=Limit(seconds=whole / 8))).rows
+    for fit in rows:
+        assert fit.plan.time.total_s is not None and fit.plan.time.total_s <= whole / 8
+        assert fit.in_time == ((fit.plan.time.epochs or 0) == pytest.approx(3))
+        assert fit.in_time or "training.max_steps" in fit.request.overrides
+    assert not all(fit.in_time for fit in rows)
+
+
+def test_a_row_is_the_plan_of_its_command(chats: Fits) -> None:
+    for fit in (chats.rows[0], chats.rows[-1]):
+        words = shlex.split(fit.command)
+        assert words[:2] == ["trainwiz", "plan"]
+        plan = plan_run(parsed(shlex.join(words[2:])).request)
+        ours, theirs = (json.loads(json.dumps(document, default=str)) for document in (fit.to_json(), plan.to_json()))
+        assert all(ours[part] == theirs[part] for part in ("model", "batch", "memory", "time"))
+        wizard = plan_run(fit.request)
+        assert (wizard.memory, wizard.time) == (plan.memory, plan.time)
+
+
+def test_better_figures_move_a_row_or_drop_it(chats: Fits) -> None:
+    def too_large(gathered: object) -> Plan:
+        plan = plan_gathered(gathered)  # type: ignore[arg-type]
+        return replace(plan, memory=replace(plan.memory, verdict="does_not_fit"))
+
+    first = next(improved(chats, too_large))
+    assert len(first.rows) == len(chats.rows) - 1 and chats.rows[0].way not in [fit.way for fit in first.rows]
+
+
+def test_all_rows_are_every_length_and_rank(tmp_path: Path) -> None:
+    rows = [{"text": "word " * (20 if number % 20 else 400), "label": str(number % 2)} for number in range(200)]
+    Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found_rows = found(replace(asked("mine.jsonl"), models=("bert-base",), most=0)).rows
+    ways = {(fit.way.method, fit.plan.batch.sequence_length, fit.rank) for fit in found_rows}
+    assert {rank for method, _, rank in ways if method == "lora"} == {8, 32} and ("full", 512, None) in ways
+    short = min(fit.plan.batch.sequence_length for fit in found_rows)
+    assert short == 64 and {fit.cut for fit in found_rows if fit.plan.batch.sequence_length == short} == {0.05}
+
+
+ROWS = {
+    "sample-chat": "chats", "sample-text": "texts", "sample-pairs": "pairs", "sample-reviews": "classes",
+    "sample-names": "tags", "sample-proteins": "proteins",
+}  # fmt: skip
+
+
+@each("name", ROWS)
+def test_what_a_sample_is(name: str) -> None:
+    assert what_rows_are(DataSource(name=name)).kind == ROWS[name]
+
+
+@each(
+    "row",
+    [
+        {"input": "a", "output": "b"},
+        {"prompt": "a", "translation": "b"},
+        {"left": "a", "right": "b"},
+        {"text": "a", "note": "b"},
+        {"text": "a", "category": "b", "summary": "c"},
+        {"messages": "hello", "title": "x"},
+        {"sequence": "once upon a time", "answer": "b"},
+    ],
+)
+def test_what_may_be_several_things_is_asked(row: dict[str, str]) -> None:
+    Path("mine.jsonl").write_text("\n".join([json.dumps(row)] * 20))
+    with pytest.raises(UsageError, match=r"cannot be told .*Say it with --task"):
+        found(asked("mine.jsonl"))
+
+
+def test_a_named_task_is_taken() -> None:
+    Path("mine.jsonl").write_text("\n".join([json.dumps({"input": "a b c", "output": "d e"})] * 50))
+    chats = found(asked("mine.jsonl", task="causal-lm"))
+    assert chats.kind == "chats" and chats.told is None
+    assert all(fit.plan.config.data.sources[0].layout == "chat" for fit in chats.rows)
+    pairs = found(asked("mine.jsonl", task="seq2seq"))
+    assert {fit.plan.task for fit in pairs.rows} == {"seq2seq"}
+
+
+def test_what_cannot_be_is_said_with_the_nearest() -> None:
+    with pytest.raises(CannotRunError, match=r"Nothing fits: the smallest of \d+ models, smollm2-135m-instruct, needs"):
+        found(
+            Question(
+                PlanRequest(gpu="RTX 3090", gpu_memory_bytes=2**28, overrides={"data.sources.0.name": "sample-chat"})
+            )
+        )
+    with pytest.raises(UsageError, match=r"no time to train: the quickest, .* for 3 passes"):
+        found(asked(limit=Limit(seconds=2.0)))
+    with pytest.raises(UsageError, match=r"Near: RTX 3090"):
+        found(asked(gpu="3091"))
+    Path("none.csv").write_text("prompt,response\n")
+    with pytest.raises(UsageError, match=r"none\.csv holds no rows"):
+        found(asked("none.csv"))
+    with pytest.raises(UsageError, match="Name the data"):
+        found(Question(PlanRequest()))
+    with pytest.raises(UsageError, match=r"power of .* is not known.*--per-hour"):
+        found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
+
+
+@each(
+    "text, end",
+    [
+        ("12:01", datetime(2026, 11, 26, 12, 1)),
+        ("08:00", datetime(2026, 11, 27, 8, 0)),
+        ("12:00", datetime(2026, 11, 27, 12, 0)),
+        ("2026-12-01 06:30", datetime(2026, 12, 1, 6, 30)),
+    ],
+)
+def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: datetime) -> None:
+    assert parse_until(text, NOON) == end
+
+
+@each(
+    "bounds, sentence",
+    [
+        ({"--until": "2026-11-26 11:00"}, r"has passed, it is 2026-11-26 12:00; the next is 2026-11-27 11:00"),
+        ({"--until": "24:30"}, "is not a time"),
+        ({"--until": "08:00", "--hours": "3"}, "keep one"),
+        ({"--hours": "-1"}, "not a number of hours"),
+        ({"--hours": "1e300"}, "not a number of hours"),
+        ({"--budget": "5EUR"}, "nothing has a price yet: .*--per-hour"),
+        ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
+        ({"--budget": "5EUR", "--per-hour": "1USD"}, "two currencies"),
+    ],
+)
+def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        bound_of(bounds, NOON, priced=False)
+
+
+def test_a_budget_is_the_time_that_it_pays_for(chats: Fits) -> None:
+    bound = bound_of({"--budget": "2 EUR", "--per-hour": "0.5EUR"}, NOON, priced=False)
+    assert (bound.limit.cost, bound.currency) == (2.0, "EUR")
+    plan = chats.rows[0].plan
+    assert bound.limit.seconds_of(plan) == pytest.approx(4 * 3600)
+    free = Limit(cost=1.0)
+    assert free.cost_of(plan) is None
+
+
+def test_json_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fit", "--dataset", "sample-reviews", "--gpu", "2x3090", "--budget", "1EUR", "--per-hour", "0.8", "--json"]
+    assert main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["rows_are"], document["task"], document["rule"]) == (
+        "classes",
+        "sequence-classification",
+        "largest",
+    )
+    assert document["limit"] == {"seconds": None, "cost": 1.0, "per_hour": 0.8, "currency": "EUR"}
+    first = document["fits"][0]
+    assert len(document["machine"]["gpus"]) == 2 and first["time"]["currency"] == "EUR"
+    assert first["name"] == "modernbert-large" and first["cost"]["low"] < first["cost"]["likely"]
+    assert main([*words[:-1], "--num-gpus", "3"]) == 2

@@ -1,0 +1,362 @@
+"""`trainwiz fit`: what can be trained with a card, some data and an evening; a row of it opens in the wizard."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from trainwiz.core.data.detect import RowsKind
+from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
+from trainwiz.core.history.store import load
+from trainwiz.core.language import mark, tr
+from trainwiz.core.plan.fit import RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
+from trainwiz.core.plan.fit_search import find_fits, improved
+from trainwiz.core.plan.gather import Gathered, probe_here
+from trainwiz.core.plan.refine import Refiner, RefineTier
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.text import plain_text
+from trainwiz.tui.choices import one_of, parse_choices, wrong
+from trainwiz.tui.commands.plan import VERDICTS, machine_text
+from trainwiz.tui.headless.waiting import Waiting, refining
+from trainwiz.tui.options import wanted_tier
+from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled, width_of
+from trainwiz.tui.plan_words import FIT_METHODS
+from trainwiz.tui.text import (
+    aligned,
+    amount_range,
+    cells,
+    count,
+    duration,
+    duration_range,
+    epochs,
+    gib,
+    parse_number,
+    percent,
+    short_count,
+)
+
+# How long it may take and what it may cost, as it is written.
+
+PRICE, CURRENCY = "planning.energy_price_per_kwh", "planning.currency"
+MOST_HOURS = 100_000.0
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+_AMOUNT = re.compile(r"([€$£¥]?)\s*([\d.,]+)\s*([A-Za-z]{1,8}|[€$£¥])?")
+DAY = "%Y-%m-%d %H:%M"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit, in words and with the currency that it names."""
+
+    limit: Limit
+    words: str
+    currency: str = ""
+
+
+def bound_of(typed: Mapping[str, str | None], now: datetime, *, priced: bool) -> Bound:
+    """`typed`: option -> its text. `priced`: electricity has a price. Raises UsageError for what cannot be."""
+    given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
+    if len(given) > 1:
+        raise _refused(given[-1], mark("{limits} are different limits; keep one"), limits=tr(" and ").join(given))
+    rent, until, hours, budget = (typed.get(flag) for flag in ("--per-hour", "--until", "--hours", "--budget"))
+    per_hour, currency = _amount("--per-hour", rent) if rent else (None, "")
+    if until or hours:
+        end = parse_until(until, now) if until else now + timedelta(hours=_hours(hours or ""))
+        seconds = end.timestamp() - now.timestamp()
+        words = tr("until {moment}: {time}", moment=end.strftime(DAY), time=duration(seconds))
+        return Bound(Limit(seconds, per_hour=per_hour), words, currency)
+    if not budget:
+        return Bound(Limit(per_hour=per_hour), tr("no limit"), currency)
+    cost, paid_in = _amount("--budget", budget)
+    if not priced and per_hour is None:
+        sentence = mark(
+            "nothing has a price yet: give that of electricity, --set {price}=0.30, or of an hour of the machine, --per-hour 0.80"
+        )
+        raise _refused("--budget", sentence, price=PRICE)
+    if currency and paid_in and currency != paid_in:
+        raise _refused("--budget", mark("{first} and {second} are two currencies"), first=paid_in, second=currency)
+    words = tr("{amount} at most", amount=f"{cost:g} {paid_in or currency}".strip())
+    return Bound(Limit(cost=cost, per_hour=per_hour), words, paid_in or currency)
+
+
+def _refused(flag: str, sentence: str, **values: object) -> UsageError:
+    return UsageError(wrong(flag, tr(sentence, **values)))
+
+
+def parse_until(text: str, now: datetime) -> datetime:
+    """ "08:00" is the next one; with a date it is that day's. `now` is by the clock of this place."""
+    shown, clock = repr(plain_text(text, 40)), _CLOCK.fullmatch(text.strip())
+    try:
+        if clock is not None:
+            today = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+            return today if today > now else today + timedelta(days=1)
+        end = datetime.fromisoformat(text.strip())
+    except ValueError:
+        sentence = mark("{shown} is not a time, write it like 08:00 or {example}")
+        raise _refused("--until", sentence, shown=shown, example=f"{now:%Y-%m-%d} 23:00") from None
+    end = end if end.tzinfo is None else end.astimezone().replace(tzinfo=None)
+    if end > now:
+        return end
+    after, sentence = parse_until(f"{end:%H:%M}", now), mark("{shown} has passed, it is {now}; the next is {next}")
+    raise _refused("--until", sentence, shown=shown, now=f"{now:{DAY}}", next=f"{after:{DAY}}")
+
+
+def _hours(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (hours := parse_number(text)) <= MOST_HOURS:
+            return hours
+    sentence = mark("{shown} is not a number of hours, write it like 6 or 0.5")
+    raise _refused("--hours", sentence, shown=repr(plain_text(text, 40)))
+
+
+def _amount(flag: str, text: str) -> tuple[float, str]:
+    """(amount, currency or "")."""
+    match = _AMOUNT.fullmatch(text.strip())
+    with suppress(ValueError):
+        if match is not None and not (match[1] and match[3]) and 0 < (amount := parse_number(match[2])) < math.inf:
+            return amount, match[1] or match[3] or ""
+    sentence = mark("{shown} is not an amount of money, write it like 5EUR")
+    raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
+
+
+# The command.
+
+
+def run_fit(
+    values: Mapping[str, Any], typed: Mapping[str, str | None], *, models: tuple[str, ...], best: str, everything: bool
+) -> int:
+    """`values` are the choices as typer read them."""
+    choices = parse_choices({**values, "profile": "none"})
+    try:
+        rule = cast("Rule", one_of(best, tuple(RULES)))
+    except ValueError as error:
+        raise UsageError(wrong("--best", str(error))) from None
+    request, now = choices.request, datetime.now()
+    bound = bound_of(typed, now, priced=PRICE in request.overrides)
+    own = request.overrides.setdefault(CURRENCY, bound.currency) if bound.currency else ""
+    if bound.currency and own != bound.currency:
+        sentence = mark("{first} and {second} are two currencies")
+        raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
+    waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
+    tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
+    question = Question(request, models, bound.limit, rule, 0 if everything else TRACED)
+    with refining(tier) as refiner:
+        with Waiting(tr("looking for what fits")):
+            fits = find_fits(question, probe_here(request), refiner.plan, load)
+        if waits:
+            _show(fits, bound)
+        if tier != "analytic":
+            better = traced(refiner, fits, tier)
+            if waits and better is not fits:
+                say()
+                _say_table(better)
+            fits = better
+    if choices.json:
+        say_json(document(fits, bound))
+    elif waits:
+        return _ask(fits)
+    else:
+        _show(fits, bound)
+        say()
+        for number, fit in enumerate(fits.rows, start=1):
+            say(f"{number:>2}  {plain_text(fit.command, 2000)}")
+    return EXIT_FINISHED
+
+
+LIMIT_S = 120.0
+"""For all traces; each takes some seconds."""
+
+
+def traced(refiner: Refiner, fits: Fits, tier: RefineTier) -> Fits:
+    """The first rows with traced figures, as many as there is time for; Ctrl-C leaves it at those that are there."""
+    number, end = 0, time.monotonic() + LIMIT_S
+    with Waiting("") as waiting:
+
+        def better(gathered: Gathered) -> Plan:
+            nonlocal number
+            number += 1
+            most = min(TRACED, len(fits.rows))
+            waiting.say(tr("tracing row {number} of {most}; Ctrl-C chooses now", number=number, most=most))
+            return refiner.improve(gathered, lambda plan: None, tier, limit_s=max(0.0, end - time.monotonic()))
+
+        try:
+            for found in improved(fits, better):
+                fits = found
+                if time.monotonic() > end:
+                    break
+        except KeyboardInterrupt:
+            pass
+    return fits
+
+
+def _ask(fits: Fits) -> int:
+    """A number opens that row in the wizard."""
+    while True:
+        try:
+            answer = input(tr("Number to open in the wizard, Enter for the first, q to leave: ")).strip().lower()
+        except (EOFError, KeyboardInterrupt):
+            say()
+            return EXIT_FINISHED
+        if answer in ("q", "quit"):
+            return EXIT_FINISHED
+        if not answer or (answer.isdecimal() and 1 <= int(answer) <= len(fits.rows)):
+            break
+        say(tr("There is no row {answer}: 1 to {most}.", answer=repr(plain_text(answer, 20)), most=len(fits.rows)))
+    from trainwiz.tui.commands.wizard import run_wizard
+
+    return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
+
+
+def document(fits: Fits, bound: Bound) -> dict[str, Any]:
+    """The JSON of the command; its keys are stable."""
+    question, limit = fits.question, bound.limit
+    return {
+        "machine": fits.machine.to_json(),
+        "task": fits.rows[0].plan.task,
+        "rows_are": fits.kind,
+        "told_by": None if fits.told is None else fits.told.why,
+        "data_rows": fits.data.texts or fits.data.rows,
+        "length_unit": fits.data.length_unit,
+        "rule": question.rule,
+        "passes": question.passes,
+        "limit": {"seconds": limit.seconds, "cost": limit.cost, "per_hour": limit.per_hour, "currency": bound.currency},
+        "models_tried": fits.tried,
+        "fits": [fit.to_json() for fit in fits.rows],
+    }
+
+
+# What is printed.
+
+KINDS: dict[RowsKind, str] = {
+    "chats": mark("chats, for instruct models"), "texts": mark("plain texts, for language models"),
+    "pairs": mark("pairs of source and target"), "classes": mark("texts with classes"), "tags": mark("words with tags"),
+    "proteins": mark("protein sequences"),
+}  # fmt: skip
+GAP = "  "
+
+
+Column = tuple[str, Callable[[Fit], str], int]
+"""Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
+LEFT = ("model", "method", "verdict")
+
+
+def _columns(fits: Fits) -> list[Column]:
+    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
+    columns: list[Column] = [
+        (mark("model"), lambda fit: plain_text(fit.way.model, 40), 0),
+        (mark("size"), lambda fit: short_count(fit.parameters), 4),
+        (mark("method"), lambda fit: tr(FIT_METHODS[fit.way.method]), 0),
+        (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
+        (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
+        (mark("rows cut"), lambda fit: percent(fit.cut), 3),
+        (mark("needs GiB"), _memory_cell, 0),
+        (mark("verdict"), _verdict_cell, 0),
+        (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
+        (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
+        (mark("passes"), lambda fit: epochs(fit.passes), 0),
+        (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
+        ("kWh", _energy_cell, 2),
+        (currency or mark("cost"), lambda fit: "" if fit.cost is None else amount_range(fit.cost[0], fit.cost[2]), 0),
+    ]
+    return [column for column in columns if any(map(column[1], fits.rows))]
+
+
+def _memory_cell(fit: Fit) -> str:
+    memory = fit.plan.memory
+    needed = gib(memory.needed_bytes)
+    return (
+        needed
+        if memory.capacity_bytes is None
+        else tr("{amount} of {whole}", amount=needed, whole=gib(memory.capacity_bytes))
+    )
+
+
+def _verdict_cell(fit: Fit) -> str:
+    sign, word, _ = VERDICTS[fit.plan.memory.verdict or "fits"]
+    is_traced = fit.plan.memory.tier != "analytic"
+    return f"{sign} {tr(word)}" + (f" ({tr(fit.plan.memory.tier)})" if is_traced else "")
+
+
+def _energy_cell(fit: Fit) -> str:
+    low, high = fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh
+    return "" if low is None or high is None else amount_range(low, high)
+
+
+def _show(fits: Fits, bound: Bound) -> None:
+    for label, text in _head(fits, bound):
+        say_labelled(labelled(label, text))
+    say()
+    _say_table(fits)
+
+
+def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
+    first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
+    name = plain_text(Path(first.config.data.sources[0].name).name, 60)
+    what = tr(
+        "{rows} rows of {name}: {kind}",
+        rows=count(fits.data.texts or fits.data.rows),
+        name=name,
+        kind=tr(KINDS[fits.kind]),
+    )
+    if fits.told is not None:
+        what += tr(" ({why}; another task: --task)", why=plain_text(fits.told.why, 200))
+    yield tr("Data"), what
+    yield tr("Machine"), machine_text(first)
+    yield (
+        tr("Limit"),
+        f"{bound.words}{tr('; ')}{tr('each row is planned for {passes}, or for what is in time', passes=passes)}",
+    )
+    others = tr(" or ").join(rule for rule in RULES if rule != fits.question.rule)
+    best = tr(RULES[fits.question.rule], passes=passes)
+    yield tr("Best"), tr("{rule}; otherwise: --best {others}", rule=best, others=others)
+
+
+def _say_table(fits: Fits) -> None:
+    columns, width = _columns(fits), width_of(sys.stdout)
+    while True:
+        rows = [["#", *(tr(heading) for heading, _, _ in columns)]]
+        rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
+        right = {0, *(place for place, (heading, _, _) in enumerate(columns, start=1) if heading not in LEFT)}
+        lines = [GAP.join(row).rstrip() for row in aligned(rows, right)]
+        least = max(columns, key=lambda column: column[2])
+        if width is None or max(map(cells, lines)) <= width or not least[2]:
+            break
+        columns.remove(least)
+    say(paint(lines[0], "quiet", sys.stdout))
+    for line, fit in zip(lines[1:], fits.rows, strict=True):
+        late = not fit.in_time or fit.plan.memory.verdict != "fits"
+        say(paint(line, "warning", sys.stdout) if late else line)
+    for note in _notes(fits):
+        say(note)
+
+
+def _notes(fits: Fits) -> Iterator[str]:
+    tiers = [fit.plan.memory.tier != "analytic" for fit in fits.rows]
+    yield (
+        tr("Where the verdict says traced, memory is of a trace of the step; all else is by formulas.")
+        if any(tiers)
+        else tr(
+            "Memory and time are by formulas; --tier layers traces the memory of the first {count} rows.", count=TRACED
+        )
+    )
+    gated = sorted({fit.way.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated})
+    if gated:
+        yield tr("Their licence is to be accepted on the hub first: {models}.", models=", ".join(gated))
+    errors = [(number, finding) for number, fit in enumerate(fits.rows, start=1) for finding in _in_the_way(fit)]
+    for number, finding in errors[:TRACED]:
+        yield tr("{number}: {message}", number=number, message=plain_text(finding.message, 300))
+
+
+def _in_the_way(fit: Fit) -> list[Finding]:
+    """Errors of a plan that a start would meet and a download does not cure."""
+    from trainwiz.core.plan.gather import NOT_ABOUT_FIT
+
+    return [finding for finding in fit.plan.errors if finding.code not in NOT_ABOUT_FIT]
