@@ -96,9 +96,11 @@ CPU_FAST_SCALING, CPU_SLOW_SCALING = 0.9, 0.5
 """Exponent of the thread count: the matrices of small models keep few threads busy."""
 CPU_BANDWIDTH = 6e9
 """Bytes a second of operations that allocate what they write: most of the time the system clears new pages."""
+FRESH = 5
+"""Times longer than into tensors that are there, where it was not measured."""
 CPU_STEP_S = 0.01
 """Trainer, logging and loader for one step on a CPU."""
-CPU_OVERALL = 1.07
+CPU_OVERALL = 1.04
 """Measured over the sum of the parts, in processor time (docs/estimator.md, six families)."""
 DISPATCHES = 4
 """Times a bare operation in the autograd engine, that a model's own takes with its Python around it."""
@@ -204,7 +206,8 @@ def cpu_rate(threads: int, precision: str = "fp32", rates: Rates | None = None) 
         share, spread = sqrt(fast * slow) / peak, sqrt(fast / slow)
         return Rate(peak, CPU_BANDWIDTH, share, LAUNCH_S, spread, format)
     peak = max(peak, *(one.flops_per_s for one in rates.products))
-    return Rate(peak, rates.bytes_per_s, 1.0, DISPATCHES * rates.launch_s, RATED, format, rates)
+    moved = rates.fresh_bytes_per_s or rates.bytes_per_s / FRESH
+    return Rate(peak, moved, 1.0, DISPATCHES * rates.launch_s, RATED, format, rates)
 
 
 def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:

@@ -25,7 +25,10 @@ def made(here: Machine, **values: object) -> Plan:
 
 def test_tokens_energy_and_its_cost() -> None:
     run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR")
-    assert run.time.total_tokens == 1000 * run.batch.effective_tokens and run.time.basis_text == "by published runs on such cards"
+    assert (
+        run.time.total_tokens == 1000 * run.batch.effective_tokens
+        and run.time.basis_text == "by published runs on such cards"
+    )
     assert run.time.real_tokens == 1000 * (run.batch.real_tokens or 0) == 1000 * 64 * 200
     run = run.time
     assert run.energy_low_kwh and run.energy_high_kwh and run.total_low_s and run.total_high_s
