@@ -184,6 +184,7 @@ def gpu_rate(spec: GpuSpec, precision: str, tf32: bool, rates: Rates | None = No
     peaks = {"fp16": spec.fp16_flops, "bf16": spec.bf16_flops, "tf32": spec.tf32_flops}
     wanted = precision.removesuffix("-true")
     format = wanted if peaks.get(wanted) else "tf32" if tf32 and wanted == "fp32" and spec.tf32_flops else "fp32"
+    rates = _with_format(rates, format)
     unsure = spec.source == BY_HAND or (is_rate_uncertain(spec, format) and efficiency_of(spec, format).family == "")
     return Rate(
         peaks.get(format) or spec.fp32_flops,
@@ -197,11 +198,17 @@ def gpu_rate(spec: GpuSpec, precision: str, tf32: bool, rates: Rates | None = No
     )
 
 
+def _with_format(rates: Rates | None, format: str) -> Rates | None:
+    """None where products in the format were not measured: the time ran out, or the device has no such products."""
+    return rates if rates is not None and any(one.format == format for one in rates.products) else None
+
+
 def cpu_rate(threads: int, precision: str = "fp32", rates: Rates | None = None) -> Rate:
     """Of one process with this many threads."""
     threads = max(1, threads)
     peak, format = CPU_CORE_PEAK * threads, precision.removesuffix("-true")
     fast, slow = CPU_FAST * threads**CPU_FAST_SCALING, CPU_SLOW * threads**CPU_SLOW_SCALING
+    rates = _with_format(rates, format)
     if rates is None:
         share, spread = sqrt(fast * slow) / peak, sqrt(fast / slow)
         return Rate(peak, CPU_BANDWIDTH, share, LAUNCH_S, spread, format)
