@@ -22,10 +22,10 @@ from trainwiz.core.plan.words import plan_command
 Method = Literal["full", "lora", "4-bit"]
 Rule = Literal["largest", "fastest", "cheapest", "uncut"]
 RULES: dict[Rule, str] = {
-    "largest": mark("the largest model that sees the data {passes} in time"),
+    "largest": mark("the largest model that makes {passes} over the data in time"),
     "fastest": mark("the least time for {passes} over the data"),
     "cheapest": mark("the least money, energy or time for {passes} over the data"),
-    "uncut": mark("the fewest rows cut, then the largest model that sees the data {passes} in time"),
+    "uncut": mark("the fewest rows cut, then the largest model that makes {passes} over the data in time"),
 }
 METHODS: dict[Method, dict[str, Any]] = {
     "full": {METHOD: "none"},

@@ -310,10 +310,10 @@ def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
         what += tr(" ({why}; another task: --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    yield (
-        tr("Limit"),
-        f"{bound.words}{tr('; ')}{tr('each row is planned for {passes}, or for what is in time', passes=passes)}",
-    )
+    each = mark("each row is planned for {passes}")
+    if fits.rows[0].limit_s is not None:
+        each = mark("each row is planned for {passes}, or for what is in time")
+    yield tr("Limit"), f"{bound.words}{tr('; ')}{tr(each, passes=passes)}"
     others = tr(" or ").join(rule for rule in RULES if rule != fits.question.rule)
     best = tr(RULES[fits.question.rule], passes=passes)
     yield tr("Best"), tr("{rule}; otherwise: --best {others}", rule=best, others=others)
