@@ -37,7 +37,7 @@ PAIRS = (
     ("detach", "dry_run", "--detach", mark("--dry-run starts nothing that could be detached; keep one")),
 )
 """Two options that exclude each other, which of them is named, and why."""
-SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "capability", "output_dir", "name")
+SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
 SEVERAL_CARDS = re.compile(r"(\d{1,4}) ?[x×*] ?(\S.*)")
 """--gpu "2x3090"."""
 REQUEST_FIELDS = {name: name for name in SAME_NAME} | {

@@ -223,7 +223,9 @@ COMMON: tuple[tuple[str, str], ...] = (
 """What every command takes."""
 
 PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
-OTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
+OTHER_MACHINE = (
+    "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
+)  # fmt: skip
 BENCH_TAKES = tuple(option for option in OPTIONS if option in PLAN_OPTIONS or option.flag == "--force")
 """What bench reads; it refuses the figures of another machine in a sentence of its own."""
 BENCH_OPTIONS = tuple(

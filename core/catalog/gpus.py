@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -134,11 +134,23 @@ def near_gpus(name: str, count: int = 5) -> list[str]:
 def spec_of(gpu: Gpu) -> GpuSpec | None:
     """Peak rates of a GPU of a machine: from the catalogue, or made from what was given by hand; None where unknown.
 
-    By hand only the half-precision rate is known: TF32 is taken as a half of it, fp32 as an eighth,
-    and the bandwidth from the catalogue's usual ratio. All of these are marked uncertain.
+    By hand the half-precision rate is known: TF32 is taken as a half of it, and where nobody gives them, fp32 as an eighth
+    and the bandwidth by the catalogue's usual ratio. All of these are marked uncertain.
     """
-    if gpu.catalogue_name is not None:
-        return load_gpus().get(gpu.catalogue_name)
+    spec = load_gpus().get(gpu.catalogue_name) if gpu.catalogue_name is not None else _by_hand(gpu)
+    if spec is None or gpu.given_fp32_tflops is gpu.given_bandwidth is None:
+        return spec
+    fp32, bandwidth = gpu.given_fp32_tflops, gpu.given_bandwidth
+    known = {"fp32_flops": fp32, "bandwidth_bytes_per_s": bandwidth}
+    return replace(
+        spec,
+        fp32_flops=spec.fp32_flops if fp32 is None else fp32 * 1e12,
+        bandwidth_bytes_per_s=spec.bandwidth_bytes_per_s if bandwidth is None else bandwidth * 1e9,
+        uncertain=tuple(name for name in spec.uncertain if known.get(name) is None),
+    )
+
+
+def _by_hand(gpu: Gpu) -> GpuSpec | None:
     if gpu.given_tflops is None or gpu.memory_total_bytes is None:
         return None
     half = gpu.given_tflops * 1e12

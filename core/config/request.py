@@ -27,6 +27,9 @@ class PlanRequest:
     gpu_memory_bytes: int | None = None
     tflops: float | None = None
     """Dense half-precision rate of a GPU that is not in the catalogue."""
+    fp32_tflops: float | None = None
+    bandwidth: float | None = None
+    """Of its memory, in GB/s."""
     capability: str | None = None
     """Compute capability of a GPU that is not in the catalogue, like "8.6"."""
     output_dir: str | None = None
@@ -88,6 +91,20 @@ class RequestSettings:
         "Empty: as the catalogue has it; a card that is not in the catalogue needs it.",
         label="Rate (TFLOP/s)", step=HARDWARE, group="Where it begins", when="another_cuda_card",
         option="--tflops N", says="Its dense half-precision rate.", option_group="where",
+    )
+    fp32_tflops: float = setting(
+        None, "TFLOP/s of one card in fp32, without tensor cores.",
+        "A run in fp32 takes its time from it.",
+        "Empty: as the catalogue has it, or an eighth of the half-precision rate.",
+        label="fp32 (TFLOP/s)", step=HARDWARE, group="Where it begins", when="another_cuda_card",
+        option="--fp32-tflops N", says="Its fp32 rate.", option_group="where",
+    )
+    bandwidth: float = setting(
+        None, "The bandwidth of the card's memory, in GB/s.",
+        "Small models and long rows wait for the memory, not for the products.",
+        "Empty: as the catalogue has it, or what cards of this rate usually have.",
+        label="Bandwidth (GB/s)", step=HARDWARE, group="Where it begins", when="another_cuda_card",
+        option="--bandwidth N", says="Its memory's bandwidth in GB/s.", option_group="where",
     )
     capability: str = setting(
         None, "The CUDA compute capability of the card: 8.6.",

@@ -54,6 +54,9 @@ class Gpu:
     """Its memory is the machine's RAM: what a run holds on it, the rest of the run cannot have."""
     given_tflops: float | None = None
     """Dense half-precision TFLOP/s given by hand for a card that is in no catalogue."""
+    given_fp32_tflops: float | None = None
+    given_bandwidth: float | None = None
+    """GB/s, given by hand."""
     unavailable: dict[str, str] = field(default_factory=dict)
 
     @property

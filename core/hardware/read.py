@@ -245,16 +245,20 @@ def catalogue_machine(
     gpu_memory_bytes: int | None = None,
     tflops: float | None = None,
     capability: str | None = None,
+    fp32_tflops: float | None = None,
+    bandwidth: float | None = None,
 ) -> Machine:
     """A Machine with `num_gpus` cards of one kind, all of their memory free.
 
     Either `gpu` names a card of the catalogue, or `gpu_memory_bytes`, `tflops` (dense half precision)
-    and `capability` ("8.6") describe one; given beside a name they replace the catalogue's value.
+    and `capability` ("8.6") describe one; given beside a name they replace the catalogue's value, as `fp32_tflops` and
+    `bandwidth` (GB/s) do.
     RAM that is not given is taken as 64 GiB, cores as 8 for each GPU; both are then in `notes`.
     Raises UsageError with every finding: unknown name (with the near ones), missing or impossible figures.
     """
     figures = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
-    findings = _check_figures(num_gpus, ram_bytes, cpu_cores, gpu_memory_bytes, tflops, capability)
+    rates = {"tflops": tflops, "fp32_tflops": fp32_tflops, "bandwidth": bandwidth}
+    findings = _check_figures(num_gpus, ram_bytes, cpu_cores, gpu_memory_bytes, rates, capability)
     missing = [option for option, value in figures.items() if value is None]
     spec: GpuSpec | None = None
     if gpu is not None:
@@ -280,6 +284,7 @@ def catalogue_machine(
         notes.append(tr("RAM is not given: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
     shared = ram_bytes if accelerator == "mps" or (spec is not None and spec.unified) else None
     card = _card(gpu, spec, shared, gpu_memory_bytes, tflops, capability)
+    card = replace(card, given_fp32_tflops=fp32_tflops, given_bandwidth=bandwidth)
     machine = Machine(
         gpus=tuple(replace(card, index=index, cuda_index=index) for index in range(num_gpus)),
         cpu_cores=max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus) if cpu_cores is None else cpu_cores,
@@ -335,7 +340,7 @@ def _check_figures(
     ram_bytes: int | None,
     cpu_cores: int | None,
     memory_bytes: int | None,
-    tflops: float | None,
+    rates: Mapping[str, float | None],
     capability: str | None,
 ) -> list[Finding]:
     findings = []
@@ -346,7 +351,9 @@ def _check_figures(
         ("ram", ram_bytes, "--ram 64G"),
         ("cpu_cores", cpu_cores, tr("a whole number")),
         ("gpu_memory", memory_bytes, "--gpu-memory 24G"),
-        ("tflops", tflops, "--tflops 71"),
+        ("tflops", rates["tflops"], "--tflops 71"),
+        ("fp32_tflops", rates["fp32_tflops"], "--fp32-tflops 35.6"),
+        ("bandwidth", rates["bandwidth"], "--bandwidth 936"),
     ):
         if value is not None and not 0 < value < float("inf"):
             message = tr(

@@ -121,13 +121,14 @@ def _is_apple(gpu: str) -> bool:
 
 
 def _names_a_machine(request: PlanRequest) -> bool:
-    values = (request.gpu, request.num_gpus, request.ram_bytes, request.gpu_memory_bytes, request.tflops)
-    return any(value is not None for value in (*values, request.capability))
+    cards = (request.gpu, request.num_gpus, request.ram_bytes, request.gpu_memory_bytes, request.capability)
+    rates = (request.tflops, request.fp32_tflops, request.bandwidth)
+    return any(value is not None for value in (*cards, *rates))
 
 
 def _named(request: PlanRequest, profile: Profile | None) -> Machine:
     wanted = profile.hardware if profile is not None else ProfileHardware()
-    figures = request.gpu_memory_bytes, request.tflops, request.capability
+    figures = request.gpu_memory_bytes, request.tflops, request.capability, request.fp32_tflops, request.bandwidth
     by_hand = any(figure is not None for figure in figures)
     gpu = request.gpu if request.gpu is not None or by_hand else wanted.gpu
     usual = wanted.num_gpus if gpu is not None or by_hand else 0
@@ -138,6 +139,8 @@ def _named(request: PlanRequest, profile: Profile | None) -> Machine:
         cpu_cores=wanted.cpu_cores,
         gpu_memory_bytes=request.gpu_memory_bytes,
         tflops=request.tflops,
+        fp32_tflops=request.fp32_tflops,
+        bandwidth=request.bandwidth,
         capability=request.capability,
     )
 

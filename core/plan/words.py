@@ -255,8 +255,13 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
         memory, capability = card.memory_total_bytes, card.compute_capability
         if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
             words += ["--gpu-memory", _size(memory)]
-        if card.given_tflops is not None:
-            words += ["--tflops", f"{card.given_tflops:.12g}"]
+        given = {
+            "--tflops": card.given_tflops,
+            "--fp32-tflops": card.given_fp32_tflops,
+            "--bandwidth": card.given_bandwidth,
+        }
+        for option, figure in given.items():
+            words += [option, f"{figure:.12g}"] if figure is not None else []
         if capability is not None and (spec is None or capability != spec.compute_capability):
             words += ["--capability", capability]
         # Figures given by hand beside no name would be a card without one: the profile's own is named again.

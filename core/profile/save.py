@@ -141,7 +141,8 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
     """The `hardware` of the file: what was said of another machine."""
     from trainwiz.core.catalog.gpus import GIB, find_gpu, near_gpus
 
-    if any(value is not None for value in (request.gpu_memory_bytes, request.tflops, request.capability)):
+    figures = (request.gpu_memory_bytes, request.tflops, request.fp32_tflops, request.bandwidth, request.capability)
+    if any(value is not None for value in figures):
         message = tr(
             "A profile names its GPU as the catalogue has it (--gpu NAME); figures given by hand cannot stand in it."
         )

@@ -65,7 +65,7 @@ OF_OTHERS = {
     "concatenate", "gpus", "split", "subset", "process_timeout", "dev_steps", "nodes_timeout", "network",
     "whole_words", "new_head", "class_weights",
 }  # fmt: skip
-OF_OTHER_MACHINES = {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}
+OF_OTHER_MACHINES = {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "fp32_tflops", "bandwidth", "capability"}
 """Shown by what the request says of a machine, and tested with the hardware step."""
 
 

@@ -267,7 +267,8 @@ def test_a_visible_devices_variable_is_obeyed(driver: FakeNvml, monkeypatch: pyt
         ("A100 80GB SXM", {"gpu": "A100 80GB SXM"}),
         ("RTX 3090", {"gpu": "RTX 3090", "num_gpus": "4"}),
         ("T4", {"gpu": "T4", "num_gpus": "2", "ram": "128G"}),
-        (BY_HAND, {"gpu_memory": "48G", "tflops": "120.5", "capability": "9.0", "num_gpus": "2"}),
+        (BY_HAND, {"gpu_memory": "48G", "tflops": "120.5", "capability": "9.0", "num_gpus": "2", "bandwidth": "900"}),
+        ("RTX 3090", {"gpu": "RTX 3090", "fp32_tflops": "30"}),
     ],
 )
 def test_another_machine_is_the_request_of_its_options(typed: str, options: dict[str, str]) -> None:
@@ -337,7 +338,7 @@ async def test_the_step_stays_usable_where_there_is_little_room() -> None:
     app = frozen_app(reader)
     async with app.run_test(size=(60, 20)) as pilot:
         await settled(pilot)
-        await pilot.press(*["down"] * 5)
+        await pilot.press(*["down"] * 6)
         await pilot.pause()
         focused = app.focused
         assert isinstance(focused, GpuRow) and "GPU 1" in shown(app)

@@ -171,7 +171,9 @@ RESUME_CHOICES = frozenset(
 )
 TRACE_LIMIT_S = 20.0
 """A start waits no longer for better figures, unless a tier was asked for."""
-ANOTHER_MACHINE = ("--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--capability")
+ANOTHER_MACHINE = (
+    "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
+)  # fmt: skip
 
 
 def run_headless(choices: Choices) -> int:

@@ -48,6 +48,8 @@ def command_line(request: PlanRequest) -> str:
         ("--ram", request.ram_bytes),
         ("--gpu-memory", request.gpu_memory_bytes),
         ("--tflops", request.tflops),
+        ("--fp32-tflops", request.fp32_tflops),
+        ("--bandwidth", request.bandwidth),
         ("--capability", request.capability),
         ("--output-dir", request.output_dir),
         ("--name", request.name),

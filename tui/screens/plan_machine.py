@@ -136,12 +136,20 @@ ATTRIBUTES: Mapping[str, str] = {
     "ram": "ram_bytes",
     "gpu_memory": "gpu_memory_bytes",
     "tflops": "tflops",
+    "fp32_tflops": "fp32_tflops",
+    "bandwidth": "bandwidth",
     "capability": "capability",
 }
 """Key of a field, as findings name it -> attribute of PlanRequest."""
 MOST_NEAR = 4
 """Names that are offered in place of one that nobody knows."""
-OF_ONE_CARD = ("gpu", *FIGURES)
+RATES: Mapping[str, tuple[str, float]] = {
+    "tflops": ("fp16_flops", 1e12),
+    "fp32_tflops": ("fp32_flops", 1e12),
+    "bandwidth": ("bandwidth_bytes_per_s", 1e9),
+}
+"""Key of a field -> what the catalogue calls it, and the unit."""
+OF_ONE_CARD = ("gpu", *FIGURES, "fp32_tflops", "bandwidth")
 
 
 def is_of_the_machine(spec: Setting) -> bool:
@@ -181,7 +189,7 @@ def parse_machine(spec: Setting, text: str) -> dict[str, Any]:
         return {key: size}
     if key == "num_gpus":
         return {key: parse_whole_number(text)}
-    return {key: parse_number(text)} if key == "tflops" else {key: text}
+    return {key: parse_number(text)} if key in RATES else {key: text}
 
 
 def machine_value(state: PlanState, spec: Setting) -> str:
@@ -247,11 +255,12 @@ def _planned_value(key: str, planned: Machine) -> Any:
         return planned.ram_total_bytes
     if card is None:
         return None
-    if key == "tflops":
+    if key in RATES:
         from trainwiz.core.catalog.gpus import spec_of
 
-        spec = spec_of(card)
-        return None if spec is None or spec.fp16_flops is None else spec.fp16_flops / 1e12
+        name, unit = RATES[key]
+        rate = getattr(spec_of(card), name, None)
+        return None if rate is None else rate / unit
     return card.memory_total_bytes if key == "gpu_memory" else card.compute_capability
 
 

@@ -158,8 +158,9 @@ def machine_facts(state: PlanState, width: int, marks: Marks, is_small: bool) ->
     else:
         is_elsewhere = plan is not None and plan.machine.hypothetical
         yield from machine_lines(machine, width, marks, with_gpus=is_elsewhere)
-        if plan is not None and plan.evidence.rates is not None:
-            yield from hanging(tr("Rates"), tr("measured {day}", day=plan.evidence.rates.day), width)
+        rates = plan.evidence.rates if plan is not None and plan.evidence is not None else None
+        if rates is not None:
+            yield from hanging(tr("Rates"), tr("measured {day}", day=rates.day), width)
 
 
 def machine_lines(machine: Machine, width: int, marks: Marks, *, with_gpus: bool) -> Iterator[Content]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,11 @@ def test_rates_given_by_hand_make_a_marked_spec() -> None:
     assert (ampere.fp16_flops, ampere.bf16_flops) == (71e12, 71e12)
     assert turing.bf16_flops is None
     assert "bandwidth_bytes_per_s" in ampere.uncertain
+    said = replace(Gpu(0, memory_total_bytes=24 * GIB, given_tflops=71), given_fp32_tflops=30.0, given_bandwidth=900.0)
+    by_hand, named = spec_of(said), spec_of(replace(said, catalogue_name="RTX 3090", given_tflops=None))
+    for one in (by_hand, named):
+        assert one is not None and (one.fp32_flops, one.bandwidth_bytes_per_s) == (30e12, 900e9)
+        assert not {"fp32_flops", "bandwidth_bytes_per_s"} & set(one.uncertain)
     assert spec_of(Gpu(0, name="unknown")) is None
     # Those that one source alone says.
     uncertain = (("RTX 2080 Super", "fp16"), ("RTX A6000", "bf16-true"), ("RTX 3090", "bf16"), ("H100 SXM", "bf16"))
