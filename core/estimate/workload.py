@@ -152,6 +152,10 @@ class Workload:
     """Rows of a batch are filled up to the longest, so that models make a mask; False where texts are joined and cut."""
     packed: bool = False
     """Rows of a micro-batch lie end to end (data.packing); apart from FlashAttention each token is computed with all."""
+    row_lengths: tuple[int, ...] = ()
+    """Quantiles of the rows' lengths, the first of 0 and the last of 1; empty where they are not known."""
+    arranged_rows: int = 1
+    """Of so many rows the longest are computed first: the micro-batch, or a step that is arranged by length."""
     context_bytes: int | None = None
     """What the CUDA context of a process takes on this card before any tensor, where that is known."""
     context_source: str = ""
@@ -173,6 +177,22 @@ class Workload:
     @property
     def lora(self) -> bool:
         return self.lora_rank > 0
+
+    @property
+    def shares_states(self) -> bool:
+        """Processes share out weights, gradients or optimizer states."""
+        return self.world_size > 1 and self.strategy not in ("single", "ddp")
+
+    @property
+    def step_lengths(self) -> tuple[int, ...]:
+        """Nine quantiles, from 0 to 1, of the longest row of what a process computes first in a step; one value twice where all
+        are as long. Empty where rows are not filled up, or their lengths not known."""
+        if not self.padded or not self.row_lengths:
+            return ()
+        last = len(self.row_lengths) - 1
+        # The longest of n rows keeps to what each of them keeps to with the n-th root of the chance.
+        places = (round(last * (part / 8) ** (1 / max(self.micro_batch, self.arranged_rows))) for part in range(9))
+        return tuple(min(self.length, max(1, self.row_lengths[place])) for place in places)
 
     @property
     def quantized(self) -> bool:

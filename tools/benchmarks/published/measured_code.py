@@ -147,7 +147,7 @@ def _trace(values: dict[str, Any]) -> TraceResult:
     from torch.nn.functional import cross_entropy
     from trainwiz.core.estimate.trace import emulation
     from trainwiz.core.estimate.trace import step as training_step
-    from trainwiz.core.estimate.trace.step import trace_full
+    from trainwiz.core.estimate.trace.replay import trace_full
 
     request, changes = TraceRequest.from_json(values["request"]), values["changes"]
 

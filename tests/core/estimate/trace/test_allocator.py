@@ -2,7 +2,7 @@
 
 import random
 
-from trainwiz.core.estimate.trace.ledger import MIB, CachingAllocator, segment_bytes
+from trainwiz.core.estimate.trace.replay import MIB, CachingAllocator, segment_bytes
 
 from tests.each import each
 
