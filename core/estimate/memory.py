@@ -5,16 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.peak import Peak, evaluation_peak, overheads, peak_of
+from trainwiz.core.estimate.peak import Peak, beyond, evaluation_peak, overheads, peak_of
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
     Kin,
     MeasuredPeak,
+    Replayed,
     corrected,
     measured_peak,
     nearest_kin,
-    replayed_factor,
+    replayed_factors,
     traced_evaluation_peak,
     traced_peak,
     with_measured_context,
@@ -156,7 +157,7 @@ def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimat
         FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
         tier="traced",
         basis=tr("{basis} ({note})", basis=name, note=trace.note_words) if trace.note else name,
-        replayed=replayed_factor(trace),
+        replayed=replayed_factors(trace),
     )
 
 
@@ -167,14 +168,17 @@ def _estimate(
     *,
     basis: str,
     tier: Tier = "analytic",
-    replayed: float | None = None,
+    replayed: Replayed | None = None,
 ) -> MemoryEstimate:
-    """`error`: how far off `peak` may be, as a share; `replayed`: reserved over allocated of this very work."""
+    """`error`: how far off `peak` may be, as a share; `replayed`: by the replay of this very work."""
     beside = overheads(work)
     allocated = peak.allocated_bytes + beside.workspace
     factors = beside.reserved
-    likely = factors.likely if replayed is None else replayed
-    high = likely * (1 + beside.beyond)
+    likely, least, most, held = factors.likely, factors.low, factors.likely, factors.high
+    if replayed is not None:
+        likely, least, most = replayed.likely, min(factors.low, replayed.low), replayed.high
+        held = max(held, replayed.held)
+    high = most * (1 + beyond(work, replayed=replayed is not None))
     reserved = int(allocated * likely)
     context, spread = beside.context, beside.spread
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
@@ -186,10 +190,10 @@ def _estimate(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_used_bytes=reserved + context,
-        low_bytes=int(allocated * (1 - error) * min(factors.low, likely)) + context - spread,
+        low_bytes=int(allocated * (1 - error) * min(least, likely)) + context - spread,
         high_bytes=int(above * high) + context + spread,
         needed_bytes=allocated + context,
-        safe_bytes=int(above * min(high, factors.high)) + context + spread,
+        safe_bytes=int(above * min(high, held)) + context + spread,
         breakdown={**parts, "context": context},
         peak_moment=moment_text(peak.moment.name),
         peak=peak,

@@ -83,29 +83,30 @@ class Overheads:
     workspace: int
     """A part of what torch counts as allocated."""
     reserved: Reserved
-    beyond: float
-    """The process may hold so much more than is likely, as a share of that."""
 
 
 def overheads(work: Workload) -> Overheads:
     if work.device == "cpu":
         resident = RESIDENT if work.precision in ("fp32", "tf32") else RESIDENT_IN_HALF
-        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident, resident.high / resident.likely - 1)
+        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident)
     if work.device != "cuda":
-        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED, _beyond(work))
+        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED)
     context, spread = CONTEXT_BYTES, CONTEXT_SPREAD_BYTES
     if work.context_bytes is not None:
         context, spread = work.context_bytes, KNOWN_CONTEXT_SPREAD_BYTES
     if work.world_size > 1:
         context, spread = context + NCCL_BYTES, spread + NCCL_SPREAD_BYTES
     workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
-    return Overheads(context, spread, BLAS_HANDLES * workspace, CACHED, _beyond(work))
+    return Overheads(context, spread, BLAS_HANDLES * workspace, CACHED)
 
 
-def _beyond(work: Workload) -> float:
-    """Rows that are filled up to the longest are taken to be of varied lengths."""
-    shared = BEYOND_ALONE if work.strategy in ("single", "ddp") else BEYOND_SHARDED
-    return max(shared, BEYOND_VARIED) if work.padded else shared
+def beyond(work: Workload, *, replayed: bool) -> float:
+    """The process may hold so much more than is likely, as a share of that; `replayed`: than the most of its replays."""
+    if work.device == "cpu":
+        resident = overheads(work).reserved
+        return resident.high / resident.likely - 1
+    shared = BEYOND_SHARDED if work.shares_states else BEYOND_ALONE
+    return max(shared, BEYOND_VARIED) if work.varies and not (replayed and work.step_lengths) else shared
 
 
 # The peak of evaluating and generating: no gradients and no kept activations, but logits, and keys and values.

@@ -11,7 +11,7 @@ from trainwiz.core.estimate.states import States, single_states, states_of
 from trainwiz.core.estimate.workload import KINDS, Moment, Workload
 from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
-from trainwiz.core.tracing.request import TraceRequest, TraceResult
+from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 # Evidence: what is known of a workload beyond the formulas.
 
@@ -129,10 +129,24 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
     return _peak(work, trace.evaluation)
 
 
-def replayed_factor(trace: TraceResult) -> float | None:
-    """Reserved over allocated memory, of the replayed allocator; None where it was not replayed."""
-    fullest = max(moment.bytes for moment in (*trace.training, *trace.evaluation))
-    return max(1.0, trace.reserved_bytes / max(1, fullest)) if trace.reserved_bytes else None
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Of the replayed allocator, as factors of what was allocated."""
+
+    low: float
+    likely: float
+    high: float
+    held: float
+
+
+def replayed_factors(trace: TraceResult) -> Replayed | None:
+    """None where the allocator was not replayed."""
+    if not trace.reserved_bytes:
+        return None
+    fullest, one = max(moment.bytes for moment in (*trace.training, *trace.evaluation)), trace.reserved_bytes
+    replay = trace.replay or Replay(fullest, one, one, one, fullest)
+    sizes = (replay.low, replay.likely, replay.high, replay.held)
+    return Replayed(*(max(1.0, size / max(1, replay.allocated)) for size in sizes))
 
 
 def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
+from trainwiz.core.estimate.peak import BEYOND_VARIED, CACHED
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tools.benchmarks.measure import Result
 from tools.benchmarks.published.compare import Comparison, Figure, compare
-from tools.benchmarks.published.coverage import coverage_words, covered
+from tools.benchmarks.published.coverage import Mixed, coverage_words, covered, mixed
 from tools.benchmarks.published.crosscheck import CrossCheck, cross_checks
 from tools.benchmarks.published.report import write_tables
 from tools.benchmarks.published.rows import SHARED, read_rows
@@ -37,12 +38,13 @@ def run() -> list[Result]:
         for one in compare(rows, worker):
             compared.append(one)
             print(_line(one), flush=True)
+        mixtures = list(mixed(rows, worker))
     left_out = [row for row in rows if row.left_out]
     for row in left_out:
         print(f"  left out  {row.id:<5}{row.words}: {row.left_out}")
     checks = _checks()
-    write_tables(compared, left_out, checks)
-    return [*_published(compared), *_unseen(checks)]
+    write_tables(compared, left_out, checks, mixtures)
+    return [*_published(compared), *_mixtures(mixtures), *_unseen(checks)]
 
 
 def _published(compared: Sequence[Comparison]) -> list[Result]:
@@ -77,6 +79,25 @@ def _published(compared: Sequence[Comparison]) -> list[Result]:
             sum(not one.holds for one in shown) / len(shown),
             OUTSIDE_LIMIT,
             coverage_words(shown),
+        ),
+    ]
+
+
+def _mixtures(found: Sequence[Mixed]) -> list[Result]:
+    """What the tiers without a replay state for varied lengths, and what must fit, against replays."""
+    likely, most = CACHED.likely, CACHED.likely * (1 + BEYOND_VARIED)
+    return [
+        Result(
+            "varied lengths, replayed: most reserved outside the range without a replay, share",
+            sum(one.high > most for one in found) / max(1, len(found)),
+            OUTSIDE_LIMIT,
+            f"{len(found)} replays; the middle is {statistics.median(one.likely / likely for one in found):.2f} times the likely value",
+        ),
+        Result(
+            "varied lengths, replayed: in use beyond what must fit",
+            max(one.held for one in found) / CACHED.high - 1,
+            0.0,
+            "segments in use over allocated memory",
         ),
     ]
 

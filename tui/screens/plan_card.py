@@ -20,8 +20,10 @@ from trainwiz.tui.plan_words import (
     energy_words,
     gain_words,
     memory_title,
+    need_words,
     pace_words,
     padding_words,
+    shown_words,
     source_words,
     time_part_words,
     trained_words,
@@ -99,16 +101,14 @@ def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> 
     yield from _below(tr("; ").join(padding_words(*padding)))
     if attempt is not None and attempt.changes:
         yield Content.styled(f"{' ' * LABEL_WIDTH}{attempt_words(attempt, batch)}", "$warning")
-    yield _line(
-        memory_title(str(memory.get("device") or "")),
-        tr(
-            "{amount} GiB, between {low} and {high}: {verdict}",
-            amount=gib(_number(memory, "device_used_bytes")),
-            low=gib(_number(memory, "low_bytes")),
-            high=gib(_number(memory, "high_bytes")),
-            verdict=judged,
-        ),
-    )
+    figures = [_number(memory, key) for key in ("device_used_bytes", "low_bytes", "high_bytes")]
+    words = need_words(*(_number(memory, key) for key in ("needed_bytes", "needed_high_bytes")))
+    if memory.get("device") == "host RAM" or not words:
+        used, low, high = map(gib, figures)
+        words = tr("{amount} GiB, between {low} and {high}", amount=used, low=low, high=high)
+        figures = [None, None, None]
+    yield _line(memory_title(str(memory.get("device") or "")), f"{words}: {judged}")
+    yield from _below(shown_words(*figures, str(_object(_object(plan, "config"), "engine").get("device"))))
     yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
     yield _line(tr("Host RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
     yield _line(tr("Disk"), size(_number(memory, "disk_bytes")))

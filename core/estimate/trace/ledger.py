@@ -110,7 +110,9 @@ def marked(
 
 Event = tuple[int, int]
 """(number of the block, bytes): allocated where the number is positive, freed where it is negative. Of number 0 is what tells
-that the next layer begins, with the bytes of its weights, or another part of the step, with 0."""
+that the next layer begins, with the bytes of its weights, or another part of the step, with 0 or OPTIMIZER."""
+OPTIMIZER = -1
+"""All that comes is of gradients and optimizer states."""
 
 
 # Ledger: which storages are alive, what they are, and how full each phase was.
@@ -156,7 +158,7 @@ class Ledger:
         self.phase = phase
         self._peak = sum(self.fullest.get(phase, {}).values())
         self._note()
-        self.events.append((0, 0))
+        self.events.append((0, OPTIMIZER if phase in (CLIPPING, STEP) else 0))
 
     def layer(self, bytes_of_weights: int) -> None:
         """A pass comes to a layer."""

@@ -10,7 +10,7 @@ from statistics import median_low
 
 from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.layers import shallow_requests
-from trainwiz.core.estimate.trace.ledger import Event, Ledger
+from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
 from trainwiz.core.estimate.trace.step import rounding_of, trace_into
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
@@ -165,13 +165,16 @@ class Process:
         self._shards = request.world_size
         self._shared = SHARED_STATES.get(request.strategy, ())
         self._gathers = request.strategy in GATHERS
+        self._steps = False
         self._number = 1 << 60
         self._sizes: dict[tuple[bool, int], int] = {}
         self._gathered: list[tuple[bool, int]] = []
         self._whole: dict[int, tuple[int, int]] = {}
         """Gradients that were not reduced yet: number -> (number in the allocator, bytes)."""
         if self._gathers:
-            weights = sum(size for number, size in ledger.events[: ledger.built] if ledger.kinds.get(number) == "weights")
+            weights = sum(
+                size for number, size in ledger.events[: ledger.built] if ledger.kinds.get(number) == "weights"
+            )
             self._take(self._new(), max(0, weights - sum(ledger.units)))
 
     def replay(self, events: Iterable[Event], offset: int = 0) -> None:
@@ -179,22 +182,26 @@ class Process:
         if not self._shared:
             self.computes.replay(events, offset)
             return
+        passes = False
         for number, size in events:
             if number == 0:
+                passes = True
                 self._next_part(size)
             elif number < 0:
                 self._whole.pop(-number + offset, None)
                 self._give(-number + offset)
             else:
                 kind = self._kinds.get(number, "temporary")
-                if kind == "gradients" and kind in self._shared:
+                if kind == "gradients" and kind in self._shared and passes:
                     self._whole[number + offset] = size, -(-size // self._shards)
                     self._take(number + offset, size)
                 else:
-                    self._take(number + offset, -(-size // self._shards) if kind in self._shared else size)
+                    shared = self._steps or kind in self._shared
+                    self._take(number + offset, -(-size // self._shards) if shared else size)
 
     def _next_part(self, size: int) -> None:
         """The gradients of the part before are reduced, the weights of a layer of `size` bytes gathered."""
+        self._steps = size == OPTIMIZER
         before, self._gathered = self._gathered, []
         if self._whole:
             buffer = self._new()
@@ -204,7 +211,7 @@ class Process:
                 self._take(number, share)
             self._whole.clear()
             self._gathered.append((True, buffer))
-        if self._gathers and size:
+        if self._gathers and size > 0:
             for communicates in (True, False):
                 number = self._new()
                 self._take(number, size, communicates=communicates)
@@ -245,9 +252,9 @@ class Process:
 DRAWS = 128
 """Steps of an order. What is reserved grows where a step is longer than all before it, hardly otherwise, and these few are
 replayed: over 30 orders of three models the others added nothing to reserved memory and at most 4 % to what is held."""
-ORDERS = 8
-MOST_EVENTS = 400_000
-"""Replayed in all orders: about a second."""
+ORDERS = 6
+MOST_EVENTS = 200_000
+"""Replayed in all orders: half a second."""
 MULTIPLE = 8
 """Lengths are rounded up to it, as data.pad_to_multiple_of mostly is."""
 SHORTER = 5 / 8
