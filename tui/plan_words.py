@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.language import language, mark, tr, tr_as, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.text import amount_range, count, duration, epochs, percent, short_count, size
+from trainwiz.tui.text import amount_range, count, duration, epochs, gib, percent, short_count, size
 
 if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, beyond, overheads
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
-from trainwiz.core.tracing.worker import TIMEOUT_S, TraceWorker
+from trainwiz.core.tracing.worker import TraceWorker
 
-from tools.benchmarks.published.compare import Comparison, Figure, stated
+from tools.benchmarks.published.compare import TIMEOUT_S, Comparison, Figure, stated
 from tools.benchmarks.published.rows import PublishedRow, quantiles
 
 KINDS = {
@@ -120,7 +120,7 @@ def coverage_words(rows: Sequence[Covered]) -> str:
 
 # Rows of varied lengths: what replays say where no published figure does.
 
-REPLAYED = ("M027", "M001", "M136", "T1", "T3", "T14a")
+REPLAYED = ("M001", "M136", "M137", "T1", "T3", "T14a")
 MIXTURES = {"even, from an eighth": tuple(range(8, 65)), "as chats": quantiles(20, 14)}
 """Quantiles of the lengths of rows, in 64ths of the longest."""
 
@@ -131,7 +131,6 @@ class Mixed:
 
     name: str
     mixture: str
-    alone: float
     low: float
     likely: float
     high: float
@@ -150,22 +149,19 @@ def mixed(rows: Sequence[PublishedRow], worker: TraceWorker) -> Iterator[Mixed]:
             request = TraceRequest.of(work)
             assert request is not None
             answer = worker.ask(request, "full", TIMEOUT_S)
-            alone = worker.ask(replace(request, lengths=()), "full", TIMEOUT_S)
-            if isinstance(answer, TraceResult) and answer.replay and isinstance(alone, TraceResult) and alone.replay:
+            if isinstance(answer, TraceResult) and answer.replay:
                 replay, whole = answer.replay, answer.replay.allocated
-                sizes = (alone.replay.likely, replay.low, replay.likely, replay.high, replay.held)
+                sizes = (replay.low, replay.likely, replay.high, replay.held)
                 yield Mixed(f"{row.words}, up to {length}", name, *(size / whole for size in sizes))
 
 
 def mixed_table(found: Sequence[Mixed]) -> str:
     lines = [
-        "| run | lengths | one length | least | middle | most | most over the formulas' likely | in use at most |",
-        "|---" * 8 + "|",
+        "| run | lengths | least | middle | most | most over the formulas' likely | in use at most |",
+        "|---" * 7 + "|",
     ]
     for one in found:
-        sizes = [
-            f"{size:.2f}" for size in (one.alone, one.low, one.likely, one.high, one.high / CACHED.likely, one.held)
-        ]
+        sizes = [f"{size:.2f}" for size in (one.low, one.likely, one.high, one.high / CACHED.likely, one.held)]
         lines.append("| " + " | ".join([one.name, one.mixture, *sizes]) + " |")
     return "\n".join(lines)
 

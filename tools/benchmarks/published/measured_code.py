@@ -133,9 +133,9 @@ def trace_as_measured(request: TraceRequest, changes: tuple[str, ...]) -> TraceR
     asked = json.dumps({"request": request_of_code(request, changes).to_json(), "changes": changes})
     command = [sys.executable, "-m", "tools.benchmarks.published.measured_code"]
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=REPOSITORY, timeout=180)
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=REPOSITORY, timeout=400)
     except subprocess.TimeoutExpired:
-        return "not traced in 180 s"
+        return "not traced in 400 s"
     if done.returncode != 0:
         return (done.stderr.strip().splitlines() or ["no reason given"])[-1]
     result = TraceResult.from_json(json.loads(done.stdout))
