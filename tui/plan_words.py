@@ -217,7 +217,7 @@ def need_words(needed: int | None, most: int | None, capacity: int | None = None
 
 def shown_words(used: int | None, low: int | None, high: int | None, kind: str | None = "cuda") -> str:
     """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
-    if kind != "cuda" or used is None or low is None or high is None:
+    if kind in ("mps", "cpu") or used is None or low is None or high is None:
         return ""
     words = mark("nvidia-smi shows {shown}, between {low} and {high}")
     return tr(words, shown=size(used), low=gib(low), high=gib(high))

@@ -29,7 +29,6 @@ from trainwiz.tui.plan_words import (
     length_words,
     memory_title,
     method_words,
-    need_words,
     network_words,
     pace_words,
     padding_words,
@@ -237,8 +236,7 @@ def memory_lines(plan: Plan) -> Iterator[str]:
         if memory.device == "host RAM":
             yield tr("between {low} and {high}, {source}", low=low, high=gib(memory.high_bytes), source=source)
         else:
-            need = need_words(memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes)
-            yield tr("{need}; {source}", need=need, source=source)
+            yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
         moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
         yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
         kind = plan.config.engine.device
