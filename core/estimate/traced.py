@@ -27,8 +27,16 @@ class Evidence:
     """What the traces are waiting for, or why there are none: shown beside the tier."""
 
     def trace_of(self, work: Workload) -> TraceResult | None:
-        request = TraceRequest.of(work)
-        return None if request is None else self.traces.get(request)
+        """Without its replay where that is of rows of other lengths or of other shards: moments know neither."""
+        request = TraceRequest.of(work) if self.traces else None
+        if request is None or request in self.traces:
+            return None if request is None else self.traces[request]
+        plain = request.for_tier("layers")
+        for other, trace in self.traces.items():
+            alike = (other.micro_batch, other.length) == (request.micro_batch, request.length)
+            if alike and other.for_tier("layers") == plain:
+                return replace(trace, reserved_bytes=None, replay=None)
+        return None
 
 
 NO_EVIDENCE = Evidence()
@@ -208,7 +216,8 @@ def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
         return None
 
     def batch_of(other: TraceRequest) -> dict[str, Any]:
-        return {name: getattr(other, name) for name in ("micro_batch", "accumulation", "eval_micro_batch")}
+        names = ("micro_batch", "accumulation", "eval_micro_batch", "strategy", "world_size", "lengths")
+        return {name: getattr(other, name) for name in names}
 
     def distance(other: TraceRequest) -> tuple[float, int, int]:
         sizes = other.micro_batch, request.micro_batch
@@ -221,7 +230,8 @@ def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
     if not same:
         return None
     other, trace = min(same, key=lambda pair: (*distance(pair[0]), pair[1].tier != "full"))
-    return Kin(replace(work, **batch_of(other)), trace)
+    sizes = {name: getattr(other, name) for name in ("micro_batch", "accumulation", "eval_micro_batch")}
+    return Kin(replace(work, **sizes), trace)
 
 
 def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:

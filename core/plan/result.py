@@ -108,7 +108,7 @@ class MemoryPlan:
     device: str
     """ "GPU 0 · RTX 3080 10GB" or "host RAM"."""
     evaluation_bytes: int | None = None
-    """Like device_used_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
+    """Like judged_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
     other figures are of training; `verdict` is of both."""
     basis: str = ""
     """Where the figures come from in words: "formulas", "traced by layers", "full trace", "measured here on 2026-11-21"."""
