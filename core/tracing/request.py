@@ -190,9 +190,10 @@ class TraceResult:
     seconds: float
     """What the trace took."""
     versions: dict[str, str] = field(default_factory=dict)
-    replay: Replay | None = None
     note: str = ""
     """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
+    replay: Replay | None = None
+    """Of the full tier on a GPU; `reserved_bytes` is the likely one of it."""
 
     @property
     def allocated_bytes(self) -> int:
