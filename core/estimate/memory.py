@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.peak import Peak, beyond, evaluation_peak, overheads, peak_of
+from trainwiz.core.estimate.peak import VARIED, Peak, beyond, evaluation_peak, lengths_guessed, overheads, peak_of
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
@@ -173,11 +173,13 @@ def _estimate(
     """`error`: how far off `peak` may be, as a share; `replayed`: by the replay of this very work."""
     beside = overheads(work)
     allocated = peak.allocated_bytes + beside.workspace
-    factors = beside.reserved
+    guessed = lengths_guessed(work, replayed=replayed is not None)
+    factors = VARIED if guessed else beside.reserved
     likely, least, most, held = factors.likely, factors.low, factors.likely, factors.high
     if replayed is not None:
-        likely, least, most = replayed.likely, min(factors.low, replayed.low), replayed.high
-        held = max(held, replayed.held)
+        # Of one length where the others are not known: no more than a beginning.
+        likely, most = (max(size, factors.likely * guessed) for size in (replayed.likely, replayed.high))
+        least, held = min(least, replayed.low), max(held, replayed.held)
     high = most * (1 + beyond(work, replayed=replayed is not None))
     reserved = int(allocated * likely)
     context, spread = beside.context, beside.spread

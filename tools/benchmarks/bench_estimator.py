@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from trainwiz.core.estimate.peak import BEYOND_VARIED, CACHED
+from trainwiz.core.estimate.peak import BEYOND_VARIED, CACHED, VARIED
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tools.benchmarks.measure import Result
@@ -85,7 +85,7 @@ def _published(compared: Sequence[Comparison]) -> list[Result]:
 
 def _mixtures(found: Sequence[Mixed]) -> list[Result]:
     """What the tiers without a replay state for varied lengths, and what must fit, against replays."""
-    likely, most = CACHED.likely, CACHED.likely * (1 + BEYOND_VARIED)
+    likely, most = VARIED.likely, VARIED.likely * (1 + BEYOND_VARIED)
     return [
         Result(
             "varied lengths, replayed: most reserved outside the range without a replay, share",

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, beyond, overheads
+from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, VARIED, beyond, overheads
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
@@ -161,7 +161,7 @@ def mixed_table(found: Sequence[Mixed]) -> str:
         "|---" * 7 + "|",
     ]
     for one in found:
-        sizes = [f"{size:.2f}" for size in (one.low, one.likely, one.high, one.high / CACHED.likely, one.held)]
+        sizes = [f"{size:.2f}" for size in (one.low, one.likely, one.high, one.high / VARIED.likely, one.held)]
         lines.append("| " + " | ".join([one.name, one.mixture, *sizes]) + " |")
     return "\n".join(lines)
 
