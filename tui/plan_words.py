@@ -206,7 +206,7 @@ def source_words(tier: str, basis: str) -> str:
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def need_words(needed: int | None, most: int | None, capacity: int | None = None) -> str:
+def need_words(needed: float | None, most: float | None, capacity: float | None = None) -> str:
     """What decides whether it fits: "needs 17.1 GiB, at most 20.0 GiB"."""
     if needed is None or most is None:
         return ""
@@ -215,7 +215,7 @@ def need_words(needed: int | None, most: int | None, capacity: int | None = None
     return tr("needs {needed}, at most {most}", needed=size(needed), most=size(most))
 
 
-def shown_words(used: int | None, low: int | None, high: int | None, kind: str | None = "cuda") -> str:
+def shown_words(used: float | None, low: float | None, high: float | None, kind: str | None = "cuda") -> str:
     """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
     if kind in ("mps", "cpu") or used is None or low is None or high is None:
         return ""
