@@ -11,18 +11,17 @@ from trainwiz.core.estimate.traced import (
     Evidence,
     Kin,
     MeasuredPeak,
-    Replayed,
     corrected,
     measured_peak,
     nearest_kin,
-    replayed_factors,
+    replayed,
     traced_evaluation_peak,
     traced_peak,
     with_measured_context,
 )
 from trainwiz.core.estimate.workload import KINDS, MemoryVerdict, Tier, Workload, moment_text
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.request import TraceResult
+from trainwiz.core.tracing.request import Replay, TraceResult
 
 FULL_TRACE_SPREAD = 0.03
 """A traced peak against a measured one: what kernels take inside, and other versions of the libraries."""
@@ -157,7 +156,7 @@ def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimat
         FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
         tier="traced",
         basis=tr("{basis} ({note})", basis=name, note=trace.note_words) if trace.note else name,
-        replayed=replayed_factors(trace),
+        replay=replayed(trace),
     )
 
 
@@ -168,19 +167,19 @@ def _estimate(
     *,
     basis: str,
     tier: Tier = "analytic",
-    replayed: Replayed | None = None,
+    replay: Replay | None = None,
 ) -> MemoryEstimate:
-    """`error`: how far off `peak` may be, as a share; `replayed`: by the replay of this very work."""
+    """`error`: how far off `peak` may be, as a share; `replay`: of this very work."""
     beside = overheads(work)
     allocated = peak.allocated_bytes + beside.workspace
-    guessed = lengths_guessed(work, replayed=replayed is not None)
+    guessed = lengths_guessed(work, replayed=replay is not None)
     factors = VARIED if guessed else beside.reserved
     likely, least, most, held = factors.likely, factors.low, factors.likely, factors.high
-    if replayed is not None:
+    if replay is not None:
         # Of one length where the others are not known: no more than a beginning.
-        likely, most = (max(size, factors.likely * guessed) for size in (replayed.likely, replayed.high))
-        least, held = min(least, replayed.low), max(held, replayed.held)
-    high = most * (1 + beyond(work, replayed=replayed is not None))
+        likely, most = (max(replay.factor(size), factors.likely * guessed) for size in (replay.likely, replay.high))
+        least, held = min(least, replay.factor(replay.low)), max(held, replay.factor(replay.held))
+    high = most * (1 + beyond(work, replayed=replay is not None))
     reserved = int(allocated * likely)
     context, spread = beside.context, beside.spread
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}

@@ -137,24 +137,10 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
     return _peak(work, trace.evaluation)
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """Of the replayed allocator, as factors of what was allocated."""
-
-    low: float
-    likely: float
-    high: float
-    held: float
-
-
-def replayed_factors(trace: TraceResult) -> Replayed | None:
+def replayed(trace: TraceResult) -> Replay | None:
     """None where the allocator was not replayed."""
-    if not trace.reserved_bytes:
-        return None
     fullest, one = max(moment.bytes for moment in (*trace.training, *trace.evaluation)), trace.reserved_bytes
-    replay = trace.replay or Replay(fullest, one, one, one, fullest)
-    sizes = (replay.low, replay.likely, replay.high, replay.held)
-    return Replayed(*(max(1.0, size / max(1, replay.allocated)) for size in sizes))
+    return trace.replay or (Replay(fullest, one, one, one, fullest) if one else None)
 
 
 def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:

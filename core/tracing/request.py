@@ -167,6 +167,10 @@ class Replay:
     held: int
     """The most in segments that are in use, in any order: torch gives the others back before it fails."""
 
+    def factor(self, size: int) -> float:
+        """Of one of these over what was allocated."""
+        return max(1.0, size / max(1, self.allocated))
+
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:

@@ -56,6 +56,11 @@ class Covered:
         return self.today.low <= self.measured <= self.today.high
 
     @property
+    def holds_as_measured(self) -> bool:
+        """With the code that ran: what the range is about."""
+        return self.explained.low <= self.measured <= self.explained.high
+
+    @property
     def width(self) -> float:
         return (self.today.high - self.today.low) / self.today.point
 
