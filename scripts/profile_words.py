@@ -84,7 +84,7 @@ QUICKER_WITH: Text = {
 
 def sizes(plan: Plan) -> dict[str, str]:
     """What a card would need at most, and what it has."""
-    return {"needed": gib(plan.memory.high_bytes), "free": gib(plan.memory.capacity_bytes or 0)}
+    return {"needed": gib(plan.memory.judged_high_bytes), "free": gib(plan.memory.capacity_bytes or 0)}
 
 
 def gib(size_bytes: int) -> str:

@@ -80,7 +80,7 @@ def text_of(solved: Solved) -> str:
     notes = (
         MADE,
         f"# The RAM and the cores are an assumption: those of {machine.like}.",
-        f"# By formulas it takes {gib(memory.device_used_bytes)} GiB of the card, at most {most} of {free} GiB.",
+        f"# By formulas it takes {gib(memory.judged_bytes)} GiB of the card, at most {most} of {free} GiB.",
     )
     return "\n".join((*notes, *map(dumped, parts)))
 

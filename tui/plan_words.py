@@ -12,7 +12,7 @@ from trainwiz.tui.text import amount_range, count, duration, duration_range, epo
 if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
     from trainwiz.core.plan.fit import Fit
-    from trainwiz.core.plan.result import MemoryPlan, Plan, PlannedModel, TimePlan
+    from trainwiz.core.plan.result import Plan, PlannedModel, TimePlan
 
 
 # What became of the settings of an import, as rows of texts: the command and the wizard show the same.
@@ -207,21 +207,21 @@ def source_words(tier: str, basis: str) -> str:
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def need_words(memory: MemoryPlan, kind: str | None = "cuda") -> str:
-    """What decides out-of-memory against what a user will see; "" for host RAM, where they are one.
-
-    `kind` is engine.device: only NVIDIA's GPUs have an nvidia-smi.
-    """
-    needed, capacity = memory.needed_bytes, memory.capacity_bytes
-    if memory.device == "host RAM" or not needed:
+def need_words(needed: float | None, most: float | None, capacity: float | None = None) -> str:
+    """What decides whether it fits: "needs 17.1 GiB, at most 20.0 GiB"."""
+    if needed is None or most is None:
         return ""
     if capacity is not None and needed > capacity:
         return tr("needs {needed}, {lacking} more than there is", needed=size(needed), lacking=size(needed - capacity))
-    most = size(memory.needed_high_bytes)
-    if kind == "mps":
-        return tr("needs {needed}, at most {most}", needed=size(needed), most=most)
-    shown = size(memory.device_used_bytes)
-    return tr("needs {needed}, at most {most}; nvidia-smi shows {shown}", needed=size(needed), most=most, shown=shown)
+    return tr("needs {needed}, at most {most}", needed=size(needed), most=size(most))
+
+
+def shown_words(used: float | None, low: float | None, high: float | None, kind: str | None = "cuda") -> str:
+    """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
+    if kind in ("mps", "cpu") or used is None or low is None or high is None:
+        return ""
+    words = mark("nvidia-smi shows {shown}, between {low} and {high}")
+    return tr(words, shown=size(used), low=gib(low), high=gib(high))
 
 
 def padding_words(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.peak import Peak, evaluation_peak, overheads, peak_of
+from trainwiz.core.estimate.peak import VARIED, Peak, beyond, evaluation_peak, lengths_guessed, overheads, peak_of
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
@@ -14,14 +14,14 @@ from trainwiz.core.estimate.traced import (
     corrected,
     measured_peak,
     nearest_kin,
-    replayed_factor,
+    replayed,
     traced_evaluation_peak,
     traced_peak,
     with_measured_context,
 )
 from trainwiz.core.estimate.workload import KINDS, MemoryVerdict, Tier, Workload, moment_text
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.request import TraceResult
+from trainwiz.core.tracing.request import Replay, TraceResult
 
 FULL_TRACE_SPREAD = 0.03
 """A traced peak against a measured one: what kernels take inside, and other versions of the libraries."""
@@ -156,7 +156,7 @@ def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimat
         FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
         tier="traced",
         basis=tr("{basis} ({note})", basis=name, note=trace.note_words) if trace.note else name,
-        replayed=replayed_factor(trace),
+        replay=replayed(trace),
     )
 
 
@@ -167,14 +167,19 @@ def _estimate(
     *,
     basis: str,
     tier: Tier = "analytic",
-    replayed: float | None = None,
+    replay: Replay | None = None,
 ) -> MemoryEstimate:
-    """`error`: how far off `peak` may be, as a share; `replayed`: reserved over allocated of this very work."""
+    """`error`: how far off `peak` may be, as a share; `replay`: of this very work."""
     beside = overheads(work)
     allocated = peak.allocated_bytes + beside.workspace
-    factors = beside.reserved
-    likely = factors.likely if replayed is None else replayed
-    high = likely * (1 + beside.beyond)
+    guessed = lengths_guessed(work, replayed=replay is not None)
+    factors = VARIED if guessed else beside.reserved
+    likely, least, most, held = factors.likely, factors.low, factors.likely, factors.high
+    if replay is not None:
+        # Of one length where the others are not known: no more than a beginning.
+        likely, most = (max(replay.factor(size), factors.likely * guessed) for size in (replay.likely, replay.high))
+        least, held = min(least, replay.factor(replay.low)), max(held, replay.factor(replay.held))
+    high = most * (1 + beyond(work, replayed=replay is not None))
     reserved = int(allocated * likely)
     context, spread = beside.context, beside.spread
     parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
@@ -186,10 +191,10 @@ def _estimate(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_used_bytes=reserved + context,
-        low_bytes=int(allocated * (1 - error) * min(factors.low, likely)) + context - spread,
+        low_bytes=int(allocated * (1 - error) * min(least, likely)) + context - spread,
         high_bytes=int(above * high) + context + spread,
         needed_bytes=allocated + context,
-        safe_bytes=int(above * min(high, factors.high)) + context + spread,
+        safe_bytes=int(above * min(high, held)) + context + spread,
         breakdown={**parts, "context": context},
         peak_moment=moment_text(peak.moment.name),
         peak=peak,

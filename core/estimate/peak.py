@@ -61,11 +61,13 @@ class Reserved:
 CACHED = Reserved(1.02, 1.07, 1.16)
 """Of torch's caching allocator, replayed over traces of forty families: 5 %, half and 90 % of those above 3 GiB. The last
 is what must fit: beyond it are free blocks, which torch gives back before it fails."""
-BEYOND_ALONE, BEYOND_VARIED, BEYOND_SHARDED = 0.1, 0.6, 0.4
-"""The allocator may hold so much more than its replay: in one process on rows of one length, on rows of varied lengths (a
-replay knows one length; each other leaves blocks that the next does not fill), in processes that share a model out (parts
-are gathered and given back on streams of their own). Each is the smallest tenth that holds nine of ten published rows of
-its kind: docs/estimator.md, "What nvidia-smi shows", and with each source left out in turn."""
+VARIED = Reserved(1.02, 1.5, 1.16)
+"""The same where rows are of varied lengths and no replay knows them: each longer row leaves blocks that the next does not
+fill. Half of the replays in docs/estimator.md, "Rows of varied lengths"."""
+BEYOND_ALONE, BEYOND_VARIED, BEYOND_SHARDED = 0.1, 0.7, 0.3
+"""The allocator may hold so much more: than its replay in one process; than VARIED; than its replay in processes that share a
+model out (parts are gathered and given back on streams of their own). Each is the smallest tenth that holds nine of ten:
+of published rows whose code was read, also with each source left out in turn, and of replays for varied lengths (docs/estimator.md)."""
 RESIDENT = Reserved(1.0, 1.1, 1.4)
 """Of a process on a CPU: resident over live tensors."""
 RESIDENT_IN_HALF = Reserved(1.1, 2.4, 3.0)
@@ -83,29 +85,35 @@ class Overheads:
     workspace: int
     """A part of what torch counts as allocated."""
     reserved: Reserved
-    beyond: float
-    """The process may hold so much more than is likely, as a share of that."""
 
 
 def overheads(work: Workload) -> Overheads:
     if work.device == "cpu":
         resident = RESIDENT if work.precision in ("fp32", "tf32") else RESIDENT_IN_HALF
-        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident, resident.high / resident.likely - 1)
+        return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident)
     if work.device != "cuda":
-        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED, _beyond(work))
+        return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED)
     context, spread = CONTEXT_BYTES, CONTEXT_SPREAD_BYTES
     if work.context_bytes is not None:
         context, spread = work.context_bytes, KNOWN_CONTEXT_SPREAD_BYTES
     if work.world_size > 1:
         context, spread = context + NCCL_BYTES, spread + NCCL_SPREAD_BYTES
     workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
-    return Overheads(context, spread, BLAS_HANDLES * workspace, CACHED, _beyond(work))
+    return Overheads(context, spread, BLAS_HANDLES * workspace, CACHED)
 
 
-def _beyond(work: Workload) -> float:
-    """Rows that are filled up to the longest are taken to be of varied lengths."""
-    shared = BEYOND_ALONE if work.strategy in ("single", "ddp") else BEYOND_SHARDED
-    return max(shared, BEYOND_VARIED) if work.padded else shared
+def lengths_guessed(work: Workload, *, replayed: bool) -> bool:
+    """Rows on a GPU vary, or may, and no replay knows how."""
+    return work.device != "cpu" and work.varies and not (replayed and work.step_lengths)
+
+
+def beyond(work: Workload, *, replayed: bool) -> float:
+    """The process may hold so much more than is likely, as a share of that; `replayed`: than the most of its replays."""
+    if work.device == "cpu":
+        resident = overheads(work).reserved
+        return resident.high / resident.likely - 1
+    shared = BEYOND_SHARDED if work.shares_states else BEYOND_ALONE
+    return max(shared, BEYOND_VARIED) if lengths_guessed(work, replayed=replayed) else shared
 
 
 # The peak of evaluating and generating: no gradients and no kept activations, but logits, and keys and values.

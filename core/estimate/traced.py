@@ -12,7 +12,7 @@ from trainwiz.core.estimate.workload import KINDS, Moment, Workload
 from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
-from trainwiz.core.tracing.request import TraceRequest, TraceResult
+from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 # Evidence: what is known of a workload beyond the formulas.
 
@@ -32,8 +32,16 @@ class Evidence:
     """What the traces are waiting for, or why there are none: shown beside the tier."""
 
     def trace_of(self, work: Workload) -> TraceResult | None:
-        request = TraceRequest.of(work)
-        return None if request is None else self.traces.get(request)
+        """Without its replay where that is of rows of other lengths or of other shards: moments know neither."""
+        request = TraceRequest.of(work) if self.traces else None
+        if request is None or request in self.traces:
+            return None if request is None else self.traces[request]
+        plain = request.for_tier("layers")
+        for other, trace in self.traces.items():
+            alike = (other.micro_batch, other.length) == (request.micro_batch, request.length)
+            if alike and other.for_tier("layers") == plain:
+                return replace(trace, reserved_bytes=None, replay=None)
+        return None
 
 
 NO_EVIDENCE = Evidence()
@@ -139,10 +147,10 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
     return _peak(work, trace.evaluation)
 
 
-def replayed_factor(trace: TraceResult) -> float | None:
-    """Reserved over allocated memory, of the replayed allocator; None where it was not replayed."""
-    fullest = max(moment.bytes for moment in (*trace.training, *trace.evaluation))
-    return max(1.0, trace.reserved_bytes / max(1, fullest)) if trace.reserved_bytes else None
+def replayed(trace: TraceResult) -> Replay | None:
+    """None where the allocator was not replayed."""
+    fullest, one = max(moment.bytes for moment in (*trace.training, *trace.evaluation)), trace.reserved_bytes
+    return trace.replay or (Replay(fullest, one, one, one, fullest) if one else None)
 
 
 def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:
@@ -204,7 +212,8 @@ def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
         return None
 
     def batch_of(other: TraceRequest) -> dict[str, Any]:
-        return {name: getattr(other, name) for name in ("micro_batch", "accumulation", "eval_micro_batch")}
+        names = ("micro_batch", "accumulation", "eval_micro_batch", "strategy", "world_size", "lengths")
+        return {name: getattr(other, name) for name in names}
 
     def distance(other: TraceRequest) -> tuple[float, int, int]:
         sizes = other.micro_batch, request.micro_batch
@@ -217,7 +226,8 @@ def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
     if not same:
         return None
     other, trace = min(same, key=lambda pair: (*distance(pair[0]), pair[1].tier != "full"))
-    return Kin(replace(work, **batch_of(other)), trace)
+    sizes = {name: getattr(other, name) for name in ("micro_batch", "accumulation", "eval_micro_batch")}
+    return Kin(replace(work, **sizes), trace)
 
 
 def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:

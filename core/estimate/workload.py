@@ -152,6 +152,11 @@ class Workload:
     """Rows of a batch are filled up to the longest, so that models make a mask; False where texts are joined and cut."""
     packed: bool = False
     """Rows of a micro-batch lie end to end (data.packing); apart from FlashAttention each token is computed with all."""
+    row_lengths: tuple[int, ...] = ()
+    """Quantiles of the rows' lengths, the first of 0 and the last of 1; empty where they are not known."""
+    longest_of: int = 0
+    """Of so many rows the longest begins a step: those of a step that is arranged by length, 1 where rows of like length are
+    grouped, 0 for those of the micro-batch."""
     context_bytes: int | None = None
     """What the CUDA context of a process takes on this card before any tensor, where that is known."""
     context_source: str = ""
@@ -173,6 +178,27 @@ class Workload:
     @property
     def lora(self) -> bool:
         return self.lora_rank > 0
+
+    @property
+    def shares_states(self) -> bool:
+        """Processes share out weights, gradients or optimizer states."""
+        return self.world_size > 1 and self.strategy not in ("single", "ddp")
+
+    @property
+    def varies(self) -> bool:
+        """Rows are filled up to lengths that are not all one, or may not be."""
+        return self.padded and len(set(self.step_lengths)) != 1
+
+    @property
+    def step_lengths(self) -> tuple[int, ...]:
+        """Nine quantiles, from 0 to 1, of the longest row of what a process computes first in a step; one value twice where all
+        are as long. Empty where rows are not filled up, or their lengths not known."""
+        if not self.padded or not self.row_lengths:
+            return ()
+        last = len(self.row_lengths) - 1
+        # The longest of n rows keeps to what each of them keeps to with the n-th root of the chance.
+        places = (round(last * (part / 8) ** (1 / (self.longest_of or self.micro_batch))) for part in range(9))
+        return tuple(min(self.length, max(1, self.row_lengths[place])) for place in places)
 
     @property
     def quantized(self) -> bool:

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -259,18 +259,9 @@ def catalogue_machine(
     figures = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
     rates = {"tflops": tflops, "fp32_tflops": fp32_tflops, "bandwidth": bandwidth}
     findings = _check_figures(num_gpus, ram_bytes, cpu_cores, gpu_memory_bytes, rates, capability)
-    missing = [option for option, value in figures.items() if value is None]
-    spec: GpuSpec | None = None
-    if gpu is not None:
-        spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu)
-        if spec is None and not all(figures.values()):
-            findings.append(_unknown_gpu(gpu))
-    elif num_gpus and len(missing) == len(figures):
-        findings.append(_finding("gpu", tr("Name the GPU to plan for (--gpu NAME), or give its figures by hand.")))
-    elif num_gpus and missing:
-        options = tr(" and ").join(missing)
-        message = tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options)
-        findings.append(_finding("gpu", message))
+    spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu) if gpu is not None else None
+    if spec is None:
+        findings += _check_named(gpu, num_gpus, figures)
     if findings:
         raise UsageError(findings)
     accelerator: Accelerator = "cuda"
@@ -300,6 +291,19 @@ def catalogue_machine(
         notes=tuple(notes),
     )
     return replace(machine, description=describe(machine))
+
+
+def _check_named(gpu: str | None, num_gpus: int, figures: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of a card that the catalogue does not have: it must have all of its figures."""
+    missing = [option for option, value in figures.items() if value is None]
+    if gpu is not None:
+        if missing:
+            yield _unknown_gpu(gpu)
+    elif num_gpus and len(missing) == len(figures):
+        yield _finding("gpu", tr("Name the GPU to plan for (--gpu NAME), or give its figures by hand."))
+    elif num_gpus and missing:
+        options = tr(" and ").join(missing)
+        yield _finding("gpu", tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options))
 
 
 def _card(

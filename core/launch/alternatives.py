@@ -259,4 +259,6 @@ def _fit_together(plan: Plan, one: Alternative) -> bool:
     memory, grown = plan.memory, 1 + growth(plan, one)
     host = (memory.host_ram_high_bytes or memory.host_ram_bytes) * (grown if plan.config.engine.device == "cpu" else 2)
     fits = host <= KEPT_FREE * plan.machine.ram_available_bytes
-    return fits and (memory.capacity_bytes is None or grown * memory.high_bytes <= KEPT_FREE * memory.capacity_bytes)
+    return fits and (
+        memory.capacity_bytes is None or grown * memory.judged_high_bytes <= KEPT_FREE * memory.capacity_bytes
+    )

@@ -83,7 +83,7 @@ def _batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
         words += f" × {length}"
         made, wanted, unit = samples * length, target, mark("{tokens} tokens a step, {share} of {target}")
     then = changed(plan, changes) if plan.work is not None else None
-    peak = tr(", ") + gib(then.memory.device_used_bytes) if then is not None else ""
+    peak = tr(", ") + gib(then.memory.judged_bytes) if then is not None else ""
     numbers = counted(samples=made, tokens=made, wanted=wanted, target=wanted)
     message = tr(
         "The guide's advice {text} makes {made}: it changes the training, not only the memory.",
@@ -100,7 +100,7 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     if work is None or before is None or after is None:
         return
     counts = (replace(work, accumulation=count) for count in (before, after))
-    used, used_after = (estimate_memory(count, plan.evidence).device_used_bytes for count in counts)
+    used, used_after = (estimate_memory(count, plan.evidence).needed_bytes for count in counts)
     if used / used_after * NOTABLE_FACTOR >= float(advice["memory_factor"]):
         return
     message = tr(
@@ -120,7 +120,7 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     then = changed(plan, changes)
     if then is not None:
         words = mark("a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}")
-        peak = gib(then.memory.device_used_bytes)
+        peak = gib(then.memory.judged_bytes)
         remedies = [(tr(words, smaller=smaller, kept=kept, peak=peak), changes)]
     yield plan.warning("claim_memory", advice["where"], message, *remedies)
 
@@ -245,8 +245,8 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         "The guide's {peak_memory} do not hold: the peak is between {low} and {high} ({peak_moment}, "
         "{allocated} allocated); {states}, before any activation{targets}.",
         peak_memory=claims["peak_memory"],
-        low=gib(plan.memory.low_bytes),
-        high=gib(plan.memory.high_bytes),
+        low=gib(plan.memory.needed_bytes),
+        high=gib(plan.memory.needed_high_bytes),
         peak_moment=plan.memory.peak_moment,
         allocated=gib(plan.estimate.allocated_bytes),
         states=states_text(plan),
@@ -265,7 +265,7 @@ def _shorter_targets(plan: Plan, claimed: int) -> str:
         words = tr(", and {logits} are logits of {length}-token targets", logits=gib(logits), **length)
 
     def holds(target: int) -> bool:
-        return estimate_memory(replace(work, target_length=target), plan.evidence).device_used_bytes <= claimed
+        return estimate_memory(replace(work, target_length=target), plan.evidence).needed_bytes <= claimed
 
     longest = _largest(work.target_length, holds)
     held = mark("{words}; it holds with targets of up to {longest} tokens")

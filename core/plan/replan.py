@@ -32,7 +32,7 @@ TO_INSTALL = {"deepspeed_missing": "DeepSpeed", "bitsandbytes_missing": "bitsand
 
 def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     """ "checkpointing: 5.4 GiB, about 33 % more time"."""
-    values = {"fix": fix.words, "size": gib(fix.after.memory.device_used_bytes)}
+    values = {"fix": fix.words, "size": gib(fix.after.memory.judged_bytes)}
     more = round((fix.time - 1) * 100)
     if fix.time_factor is None:
         words = tr("{fix}: {size}", **values)

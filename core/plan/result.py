@@ -92,7 +92,7 @@ class MemoryPlan:
     allocated_bytes: int
     reserved_bytes: int
     device_used_bytes: int
-    """What nvidia-smi would show."""
+    """What nvidia-smi would show, with its range: cached blocks too, which torch gives back before it fails. Decides nothing."""
     low_bytes: int
     high_bytes: int
     breakdown: dict[str, int]
@@ -108,7 +108,7 @@ class MemoryPlan:
     device: str
     """ "GPU 0 · RTX 3080 10GB" or "host RAM"."""
     evaluation_bytes: int | None = None
-    """Like device_used_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
+    """Like judged_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
     other figures are of training; `verdict` is of both."""
     basis: str = ""
     """Where the figures come from in words: "formulas", "traced by layers", "full trace", "measured here on 2026-11-21"."""
@@ -118,10 +118,18 @@ class MemoryPlan:
     host_ram_high_bytes: int | None = None
     """The range of host_ram_bytes, which is a prediction: what CUDA's libraries take there is published, not measured."""
     needed_bytes: int = 0
-    """What must be free on the device: allocated memory and the context. `device_used_bytes` and its range are what
-    nvidia-smi shows: cached blocks too, which torch gives back before it fails."""
+    """What must be free on the device: allocated memory and the context."""
     needed_high_bytes: int = 0
     """With so much free it fits also when all goes against it: `verdict` compares the two with the capacity."""
+
+    @property
+    def judged_bytes(self) -> int:
+        """What people set against the capacity: what is needed; of a process on a CPU its resident memory."""
+        return self.device_used_bytes if self.device == "host RAM" else self.needed_bytes or self.device_used_bytes
+
+    @property
+    def judged_high_bytes(self) -> int:
+        return self.high_bytes if self.device == "host RAM" else self.needed_high_bytes or self.high_bytes
 
 
 @dataclass(frozen=True, slots=True)

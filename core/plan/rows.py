@@ -61,6 +61,16 @@ class Lengths:
 
 
 @lru_cache(maxsize=32)
+def length_quantiles(rows: tuple[int, ...]) -> tuple[int, ...]:
+    """65 of them, from 0 to 1: enough for the longest of some hundred rows. Empty for no rows."""
+    lengths = lengths_of(rows)
+    if lengths is None:
+        return ()
+    last = len(lengths.ordered) - 1
+    return tuple(lengths.ordered[round(place * last / 64)] for place in range(65))
+
+
+@lru_cache(maxsize=32)
 def lengths_of(rows: tuple[int, ...]) -> Lengths | None:
     """None for no rows."""
     ordered = tuple(sorted(rows))
@@ -94,7 +104,7 @@ def resolve_arrangement(plan: Plan) -> None:
     """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding."""
     if not plan.is_open(KEY):
         return
-    micro, groups = _step_of(plan)
+    micro, groups = step_of(plan)
     if joins_texts(plan.view()):
         arranged, reason = False, tr("joined texts have one length")
     elif groups == 1:
@@ -114,7 +124,7 @@ def resolve_arrangement(plan: Plan) -> None:
     plan.put(KEY, arranged, reason)
 
 
-def _step_of(plan: Plan) -> tuple[int, int]:
+def step_of(plan: Plan) -> tuple[int, int]:
     """Rows of a micro-batch, and micro-batches of a step over all processes."""
     micro, accumulation = plan.get("batch.micro_batch_size"), plan.get("batch.gradient_accumulation_steps")
     return int(micro or 1), int(accumulation or 1) * plan.devices.world_size
@@ -139,7 +149,7 @@ def step_padding(plan: Plan, arrangement: Arrangement) -> Padding | None:
     lengths = lengths_of(plan.data.lengths) if plan.data is not None else None
     if plan.data is None or lengths is None:
         return None
-    (micro, groups), limit, multiple = _step_of(plan), int(plan.get("batch.sequence_length")), multiple_of(plan)
+    (micro, groups), limit, multiple = step_of(plan), int(plan.get("batch.sequence_length")), multiple_of(plan)
     if plan.get("data.concatenate"):
         whole = float(micro * groups * limit)
         return Padding(whole, whole, whole)

@@ -223,9 +223,9 @@ def _device(plan: Plan) -> Iterator[Finding]:
         place = {"size": gib(memory.capacity_bytes), "device": tr(memory.device)}
         if verdict == "tight":
             message = tr(
-                "It may not fit: between {low} and {high} of {capacity} ({parts}; peak: {peak_moment}).",
-                low=gib(memory.low_bytes),
-                high=gib(memory.high_bytes),
+                "It may not fit: needs {needed}, at most {most} of {capacity} ({parts}; peak: {peak_moment}).",
+                needed=gib(memory.needed_bytes),
+                most=gib(memory.needed_high_bytes),
                 capacity=tr("{size} of {device}", **place),
                 parts=parts,
                 peak_moment=memory.peak_moment,
@@ -281,7 +281,7 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
         moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
     values = {
         "size": work.eval_micro_batch,
-        "used": gib(estimate.device_used_bytes),
+        "used": gib(estimate.needed_bytes),
         "capacity": gib(plan.memory.capacity_bytes or 0),
         "moment": moment,
     }

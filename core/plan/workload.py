@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from trainwiz.core.config import RunConfig
@@ -27,7 +28,7 @@ from trainwiz.core.estimate.states import optimizer_bytes, states_of
 from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import MemoryPlan, Plan
-from trainwiz.core.plan.rows import arrangement_of, lengths_of, multiple_of, usual_lengths
+from trainwiz.core.plan.rows import arrangement_of, length_quantiles, lengths_of, multiple_of, step_of, usual_lengths
 
 # The Workload of a plan: what one process computes, from what is resolved so far.
 
@@ -80,6 +81,8 @@ def workload_of(plan: Plan, *, evaluates: bool = False) -> Workload | None:
         capability=(devices.gpus[0].compute_capability or "") if devices.gpus else "",
         padded=not joins_texts(view),
         packed=packs_rows(view),
+        row_lengths=length_quantiles(data.lengths) if data is not None else (),
+        longest_of={"arranged": prod(step_of(plan)), "grouped": 1}.get(arrangement_of(plan), 0),
         context_bytes=context_bytes,
         context_source=tr("as stated") if context_bytes is not None else "",
     )
@@ -176,13 +179,17 @@ def plan_memory(plan: Plan) -> None:
         disk_bytes=disk,
         disk_capacity_bytes=machine.disk_free_bytes,
         device=devices.label,
-        evaluation_bytes=evaluation.device_used_bytes * processes if evaluation is not None else None,
+        evaluation_bytes=None if evaluation is None else processes * _judged_bytes(evaluation, devices.device),
         basis=estimate.basis,
         waiting=plan.evidence.waiting,
         host_ram_low_bytes=host.low_bytes,
         host_ram_high_bytes=host.high_bytes,
         needed_high_bytes=estimate.safe_bytes * processes,
     )
+
+
+def _judged_bytes(estimate: MemoryEstimate, device: str) -> int:
+    return estimate.device_used_bytes if device == "cpu" else estimate.needed_bytes
 
 
 def _evaluation(plan: Plan, work: Workload) -> MemoryEstimate | None:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -60,7 +60,7 @@ def _code_digest() -> str:
 
 TraceTier = Literal["layers", "full"]
 """`layers` traces shallow versions of the model and extends them; `full` all of it, with the allocator replayed."""
-LISTS = ("lora_targets", "modules_to_save")
+LISTS = ("lora_targets", "modules_to_save", "lengths")
 """Parts of a request that are lists in JSON."""
 MOST_ACCUMULATION = 2
 """More micro-batches add nothing: the second already meets the gradients of the first."""
@@ -101,6 +101,12 @@ class TraceRequest:
     """DeepSpeed holds and computes everything in the half format by itself, without autocast, adapters too."""
     padded: bool = True
     """Rows of a batch are filled up to the longest, so that models make a mask."""
+    strategy: str = "single"
+    """Which states processes share out: those of a full trace's replay; all moments are of one process with all of them."""
+    world_size: int = 1
+    lengths: tuple[int, ...] = ()
+    """Quantiles, from 0 to 1, of the longest row of what begins a step: the replay of a full trace meets them in some order.
+    Empty where they are not known."""
     dora: bool = False
     modules_to_save: tuple[str, ...] = ()
     base_precision: str = "none"
@@ -111,12 +117,15 @@ class TraceRequest:
         """None where there is no config to build a model from."""
         if not work.model_config or work.packed:
             return None
-        same = {field.name: getattr(work, field.name) for field in fields(cls) if field.name != "half_weights"}
+        same = {field.name: getattr(work, field.name) for field in fields(cls) if hasattr(work, field.name)}
         special = {
             "target_length": work.target_length if work.architecture.kind == "encoder-decoder" else 0,
             "accumulation": min(work.accumulation, MOST_ACCUMULATION),
             "half_weights": work.formats.weights == HALF,
             "beams": work.beams if work.generation_length else 1,
+            "strategy": work.strategy if work.shares_states else "single",
+            "world_size": work.world_size if work.shares_states else 1,
+            "lengths": work.step_lengths,
         }
         return cls(**{**same, **special})
 
@@ -126,6 +135,10 @@ class TraceRequest:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TraceRequest:
         return cls(**{**values, **{name: tuple(values.get(name, ())) for name in LISTS}})
+
+    def for_tier(self, tier: TraceTier) -> TraceRequest:
+        """Without what only the replay of a full trace depends on."""
+        return self if tier == "full" else replace(self, strategy="single", world_size=1, lengths=())
 
     def key(self, versions: dict[str, str]) -> str:
         """Name of its place in the cache: a digest of the request and of the libraries that are traced."""
@@ -139,6 +152,24 @@ _TRACED = re.compile(r"layers (\S+) and (\S+) of (\d+)")
 ProblemCode = Literal[
     "unknown_model", "remote_code", "invalid_config", "unsupported", "timeout", "worker_died", "worker_missing"
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Bytes of torch's allocator, replayed over the run's steps in several orders of their lengths."""
+
+    allocated: int
+    """The most that was allocated in it."""
+    low: int
+    """Reserved, of the order that reserves least; the one in the middle; the most."""
+    likely: int
+    high: int
+    held: int
+    """The most in segments that are in use, in any order: torch gives the others back before it fails."""
+
+    def factor(self, size: int) -> float:
+        """Of one of these over what was allocated."""
+        return max(1.0, size / max(1, self.allocated))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +196,8 @@ class TraceResult:
     versions: dict[str, str] = field(default_factory=dict)
     note: str = ""
     """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
+    replay: Replay | None = None
+    """Of the full tier on a GPU; `reserved_bytes` is the likely one of it."""
 
     @property
     def allocated_bytes(self) -> int:
@@ -186,7 +219,8 @@ class TraceResult:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TraceResult:
         moments = {key: tuple(Moment(**moment) for moment in values[key]) for key in ("training", "evaluation")}
-        return cls(**{**values, **moments})
+        replay = values.get("replay")
+        return cls(**{**values, **moments, "replay": None if replay is None else Replay(**replay)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +257,7 @@ def result_of(values: Any) -> TraceResult:
         and all(_is_moment(moment) for moment in (*result.training, *result.evaluation))
         and all(_is_count(count) for count in counts)
         and (result.reserved_bytes is None or _is_count(result.reserved_bytes))
+        and (result.replay is None or all(_is_count(size) for size in asdict(result.replay).values()))
         and all(isinstance(rate, int | float) and 0 <= rate < MOST_RATE for rate in rates)
         and isinstance(result.note, str)
         and isinstance(result.versions, dict)
@@ -279,7 +314,7 @@ class TraceCache:
 
     def file(self, request: TraceRequest, tier: TraceTier) -> Path:
         """Where the trace of `request` is, or would be."""
-        return self._folder / f"{request.key({**self._versions, 'tier': tier})}.json"
+        return self._folder / f"{request.for_tier(tier).key({**self._versions, 'tier': tier})}.json"
 
     def get(self, request: TraceRequest, tier: TraceTier) -> TraceResult | None:
         """None for what is not there, and for a file that is broken or of another request."""
@@ -289,7 +324,7 @@ class TraceCache:
         try:
             with open_file(path) as file:
                 document = parse_json(file.read(LARGEST_FILE_BYTES))
-            if document["request"] != request.to_json():
+            if document["request"] != request.for_tier(tier).to_json():
                 return None
             result = result_of(document["result"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -304,7 +339,7 @@ class TraceCache:
         """Keeps `result`; a reader meanwhile sees the old or the new file, never half of one."""
         if self._most == 0:
             return
-        document = {"request": request.to_json(), "result": result.to_json()}
+        document = {"request": request.for_tier(tier).to_json(), "result": result.to_json()}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomic(self.file(request, tier), json.dumps(document))

@@ -72,7 +72,7 @@ def _does(remedy: Remedy, made: Plan, again: Plan) -> None:
             assert again.config.value(key) == value, remedy.command
     memory = re.search(r": ([\d.]+) GiB", remedy.text)
     if memory and "engine" in str(dict(remedy.changes)):
-        assert f"{again.memory.device_used_bytes / GIB:.1f}" == memory[1], remedy.text
+        assert f"{again.memory.judged_bytes / GIB:.1f}" == memory[1], remedy.text
         assert again.batch.effective_samples == pytest.approx(made.batch.effective_samples, rel=0.01)
     off = re.search(r": ([+-][\d.]+) %$", remedy.text)
     if off and again.batch.deviation is not None:

@@ -14,6 +14,7 @@ from trainwiz.tui.plan_words import (
     finish_words,
     need_words,
     padding_words,
+    shown_words,
     source_words,
 )
 
@@ -32,10 +33,10 @@ def text_of(plan=PLAN, **choices) -> str:
     [
         "of them real 1,130,000 (57 %)",
         "1,450,000 computed, 22 % padding; 4 % if a step's rows were arranged by length",
-        "5.4 of 7.8 GiB on GPU 0 · RTX 2080 Super",
-        "between 5.1 and 5.9, analytic (formulas)",
+        "needs 5.4 of 7.8 GiB on GPU 0 · RTX 2080 Super",
+        "at most 5.9 GiB; analytic (formulas)",
         "peak: backward of layer 33; activations 2.9 GiB",
-        "needs 4.9 GiB, at most 5.6 GiB; nvidia-smi shows 5.4 GiB",
+        "nvidia-smi shows 5.7 GiB, between 5.4 and 7.2",
         "while evaluating 3.0 GiB",
         "tracing layer by layer…",
         "done 2034 to 2045",
@@ -115,10 +116,15 @@ def test_a_clock_that_is_set_in_between(zone, now, low, high, words, monkeypatch
 
 
 def test_what_decides_against_what_is_seen():
-    card = replace(make_frozen_plan(PlanRequest()).memory, device_used_bytes=6 * GIB)
-    assert need_words(card) == "needs 4.9 GiB, at most 5.6 GiB; nvidia-smi shows 6.0 GiB"
-    assert need_words(card, "mps") == "needs 4.9 GiB, at most 5.6 GiB"
-    assert need_words(replace(card, capacity_bytes=4 * GIB)) == "needs 4.9 GiB, 922 MiB more than there is"
+    """Two statements, each with its range; what is seen decides nothing, and only NVIDIA's GPUs have it."""
+    card = make_frozen_plan(PlanRequest()).memory
+    assert need_words(card.judged_bytes, card.judged_high_bytes) == "needs 5.4 GiB, at most 5.9 GiB"
+    assert need_words(5 * GIB, 6 * GIB, 4 * GIB) == "needs 5.0 GiB, 1.0 GiB more than there is"
+    shown = card.device_used_bytes, card.low_bytes, card.high_bytes
+    assert shown_words(*shown) == "nvidia-smi shows 5.7 GiB, between 5.4 and 7.2"
+    assert shown_words(*shown, "mps") == shown_words(*shown, "cpu") == ""
+    on_cpu = replace(card, device="host RAM")
+    assert (on_cpu.judged_bytes, on_cpu.judged_high_bytes) == (card.device_used_bytes, card.high_bytes)
 
 
 def test_padding_is_said_once_and_what_arranging_it_saves():

@@ -20,7 +20,7 @@ from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui import cli
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.commands.wizard import wizard_request
-from trainwiz.tui.plan_words import energy_words, finish_words, need_words
+from trainwiz.tui.plan_words import energy_words, finish_words, need_words, shown_words
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import HARDWARE, REVIEW, on_screen
@@ -157,7 +157,7 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
         f"{count(batch['micro_batch'])} × {count(batch['accumulation'])} × {processes} = "
         f"{count(batch['effective_samples'])} sequence",
         f"{count(batch['effective_tokens'])} tokens a step",
-        f"{gib(memory['device_used_bytes'])} GiB {between}",
+        *([f"{gib(memory['device_used_bytes'])} GiB {between}"] if memory["device"] == "host RAM" else []),
         f"Host RAM {_of_capacity(memory, 'host_ram')}",
         f"Disk {_of_capacity(memory, 'disk')}",
         f"peak: {memory['peak_moment']}",
@@ -174,7 +174,9 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
     if memory["evaluation_bytes"] is not None:
         phrases.append(f"{size(memory['evaluation_bytes'])} while evaluating")
     kind = next((one["value"] for one in plan["choices"] if one["key"] == "engine.device"), None)
-    phrases.append(need_words(MemoryPlan(**memory), kind))
+    if memory["device"] != "host RAM":
+        phrases.append(need_words(*(memory[key] for key in ("needed_bytes", "needed_high_bytes", "capacity_bytes"))))
+        phrases.append(shown_words(*(memory[key] for key in ("device_used_bytes", "low_bytes", "high_bytes")), kind))
     # The longest first: no phrase is to be cut out of another one.
     return sorted({" ".join(phrase.split()) for phrase in phrases if phrase}, key=len, reverse=True)
 
@@ -267,7 +269,8 @@ async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile
     assert f"{count(batch['micro_batch'])} × {count(batch['accumulation'])} × {batch['world_size']} process" in text
     assert f"{count(batch['effective_samples'])} sequence" in text
     if document["model"]["parameters"] is not None:
-        assert f"{gib(memory['device_used_bytes'])} GiB" in text and memory["peak_moment"] in text
+        judged = MemoryPlan(**memory).judged_bytes
+        assert f"{gib(judged)} GiB" in text and memory["peak_moment"] in text
     assert f"{count(batch['effective_tokens'])} tokens a step" in text
     assert VERDICTS.findall(text) == verdicts_of(document)
     time = document["time"]

@@ -143,7 +143,7 @@ def _written(family: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record() -> Iterator[dict[str, Any]]:
-    from trainwiz.core.estimate.trace.step import trace_full
+    from trainwiz.core.estimate.trace.replay import trace_full
     from trainwiz.core.tracing.request import TraceRequest
 
     for family, (task, values, settings) in FAMILIES.items():

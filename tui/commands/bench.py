@@ -110,7 +110,16 @@ def progress_words(line: Mapping[str, Any]) -> str:
 def planned_figures(plan: Plan) -> dict[str, Any]:
     """What the plan said before."""
     of_time = ("step_s", "step_low_s", "step_high_s", "basis")
-    of_memory = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "low_bytes", "high_bytes", "tier")
+    of_memory = (
+        "allocated_bytes",
+        "reserved_bytes",
+        "device_used_bytes",
+        "low_bytes",
+        "high_bytes",
+        "needed_bytes",
+        "needed_high_bytes",
+        "tier",
+    )
     return {name: getattr(plan.time if name in of_time else plan.memory, name) for name in (*of_time, *of_memory)}
 
 

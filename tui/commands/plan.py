@@ -29,11 +29,11 @@ from trainwiz.tui.plan_words import (
     length_words,
     memory_title,
     method_words,
-    need_words,
     network_words,
     pace_words,
     padding_words,
     run_words,
+    shown_words,
     source_words,
     steps_words,
     time_part_words,
@@ -112,17 +112,17 @@ def batch_text(plan: Plan) -> str:
 
 
 def memory_text(plan: Plan, stream: TextIO) -> str:
-    """ "0.6 of 23 GiB host RAM   ✓ fits", or "... on GPU 0 · RTX 3080 10GB"."""
+    """ "0.6 of 23 GiB host RAM   ✓ fits", or "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
         return tr("unknown (the size of the model is not known)")
-    amount = gib(memory.device_used_bytes)
+    amount = gib(memory.judged_bytes)
     if memory.capacity_bytes is not None:
         amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
     if memory.device == "host RAM":
         where = tr("{amount} GiB host RAM", amount=amount)
     else:
-        where = tr("{amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
+        where = tr("needs {amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
     return f"{where}   {verdict(plan, stream)}".rstrip()
 
 
@@ -232,16 +232,15 @@ def memory_lines(plan: Plan) -> Iterator[str]:
     memory = plan.memory
     yield memory_text(plan, sys.stdout)
     if memory.device_used_bytes:
-        source = plain_text(source_words(memory.tier, memory.basis), 300)
-        yield tr(
-            "between {low} and {high}, {source}",
-            low=gib(memory.low_bytes),
-            high=gib(memory.high_bytes),
-            source=source,
-        )
+        source, low = plain_text(source_words(memory.tier, memory.basis), 300), gib(memory.low_bytes)
+        if memory.device == "host RAM":
+            yield tr("between {low} and {high}, {source}", low=low, high=gib(memory.high_bytes), source=source)
+        else:
+            yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
         moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
         yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
-        yield need_words(memory, plan.config.engine.device)
+        kind = plan.config.engine.device
+        yield shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind)
         if memory.evaluation_bytes is not None:
             yield tr("while evaluating {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)

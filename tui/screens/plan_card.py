@@ -20,8 +20,10 @@ from trainwiz.tui.plan_words import (
     energy_words,
     gain_words,
     memory_title,
+    need_words,
     pace_words,
     padding_words,
+    shown_words,
     source_words,
     time_part_words,
     trained_words,
@@ -99,16 +101,9 @@ def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> 
     yield from _below(tr("; ").join(padding_words(*padding)))
     if attempt is not None and attempt.changes:
         yield Content.styled(f"{' ' * LABEL_WIDTH}{attempt_words(attempt, batch)}", "$warning")
-    yield _line(
-        memory_title(str(memory.get("device") or "")),
-        tr(
-            "{amount} GiB, between {low} and {high}: {verdict}",
-            amount=gib(_number(memory, "device_used_bytes")),
-            low=gib(_number(memory, "low_bytes")),
-            high=gib(_number(memory, "high_bytes")),
-            verdict=judged,
-        ),
-    )
+    need, shown = _memory_words(memory, str(_object(_object(plan, "config"), "engine").get("device")))
+    yield _line(memory_title(str(memory.get("device") or "")), f"{need}: {judged}")
+    yield from _below(shown)
     yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
     yield _line(tr("Host RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
     yield _line(tr("Disk"), size(_number(memory, "disk_bytes")))
@@ -172,6 +167,15 @@ def _choices(plan: Mapping[str, Any]) -> Iterator[Content]:
 
 def _line(label: str, value: str) -> Content:
     return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(value))
+
+
+def _memory_words(memory: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    """What is needed, and what nvidia-smi shows; "" for that on a CPU, and of plans that knew only one figure."""
+    used, low, high = (_number(memory, key) for key in ("device_used_bytes", "low_bytes", "high_bytes"))
+    need = need_words(_number(memory, "needed_bytes"), _number(memory, "needed_high_bytes"))
+    if memory.get("device") == "host RAM" or not need:
+        return tr("{amount} GiB, between {low} and {high}", amount=gib(used), low=gib(low), high=gib(high)), ""
+    return need, shown_words(used, low, high, kind)
 
 
 def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -222,7 +222,7 @@ class Effect:
     @classmethod
     def of(cls, plan: Plan) -> Effect:
         memory, time = plan.memory, plan.time
-        return cls(memory.device_used_bytes, memory.verdict, memory.tier, time.total_low_s, time.total_high_s)
+        return cls(memory.judged_bytes, memory.verdict, memory.tier, time.total_low_s, time.total_high_s)
 
 
 def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:

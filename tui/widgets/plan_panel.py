@@ -23,6 +23,7 @@ from trainwiz.tui.plan_words import (
     network_words,
     pace_words,
     padding_words,
+    shown_words,
     source_words,
     steps_words,
     time_part_words,
@@ -62,14 +63,15 @@ def verdict_words(verdict: str | None, marks: Marks) -> Content:
 
 
 def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
-    """The capacity as a bar: filled up to the low estimate, hatched up to the high one."""
+    """The capacity as a bar: filled up to what is needed, hatched up to what is needed at most."""
     memory = plan.memory
     capacity = memory.capacity_bytes
     if not capacity:
         return Content.styled(marks.empty * width, "$track")
-    low = min(width, round(width * memory.low_bytes / capacity))
-    high = min(width, max(low, round(width * memory.high_bytes / capacity)))
-    if memory.high_bytes > 0:
+    least = memory.low_bytes if memory.device == "host RAM" else memory.judged_bytes
+    low = min(width, round(width * least / capacity))
+    high = min(width, max(low, round(width * memory.judged_high_bytes / capacity)))
+    if memory.judged_high_bytes > 0:
         low, high = max(low, 1), max(high, 1)
     colour = {"tight": "$warning", "does_not_fit": "$error"}.get(memory.verdict or "", "$accent")
     return Content.assemble(
@@ -168,14 +170,17 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     verdict = verdict_words(memory.verdict, marks)
     bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2), marks)
     yield Content.assemble(INDENT, bar, "  ", verdict)
-    between = tr("between {low} and {high}", low=gib(memory.low_bytes), high=gib(memory.high_bytes))
-    yield Content.assemble(f"{INDENT}{gib(memory.device_used_bytes)} GiB", (f"   {between}", "$muted"))
+    if memory.device == "host RAM":
+        between = tr("between {low} and {high}", low=gib(memory.low_bytes), high=gib(memory.high_bytes))
+        yield Content.assemble(f"{INDENT}{gib(memory.device_used_bytes)} GiB", (f"   {between}", "$muted"))
+    else:
+        yield Content(INDENT + need_words(memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes))
     yield from _muted(source_words(memory.tier, memory.basis), memory.waiting)
     yield from _muted(tr("peak: {moment}", moment=memory.peak_moment))
     for line in part_lines(memory.breakdown, width - len(INDENT), marks):
         yield Content(INDENT) + line
     kind = plan.config.engine.device
-    yield from _muted(need_words(memory, kind))
+    yield from _muted(shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind))
     if memory.evaluation_bytes is not None:
         yield from _muted(tr("{size} while evaluating", size=size(memory.evaluation_bytes)))
     yield Content()

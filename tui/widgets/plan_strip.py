@@ -78,7 +78,7 @@ def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
 def _memory_line(plan: Plan, width: int, marks: Marks) -> Content:
     memory = plan.memory
     verdict = verdict_words(memory.verdict, marks)
-    used, capacity = gib(memory.device_used_bytes), memory.capacity_bytes
+    used, capacity = gib(memory.judged_bytes), memory.capacity_bytes
     text = tr("{used} of {total} GiB", used=used, total=gib(capacity)) if capacity else f"{used} GiB"
     label = _label(memory_title(memory.device))
     bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)), marks)

@@ -42,7 +42,7 @@ class PeaksLedger(Ledger):
     """
 
     def __init__(self, rounding: int) -> None:
-        super().__init__(rounding, replayed=False)
+        super().__init__(rounding)
         self.depths: dict[str, int] = {}
         """Layers of each stack of the model."""
         self.sections: list[Parts] = []

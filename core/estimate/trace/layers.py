@@ -216,7 +216,7 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
     two versions are traced at once (core/estimate/trace/tracker.py). Raises CannotTrace.
     """
     started = time.perf_counter()
-    shallow = _shallow(request)
+    shallow = shallow_requests(request)
     if shallow is None:
         return _all_layers(request, started)
     versions, *requests = shallow
@@ -254,7 +254,7 @@ class _Shallow:
     evaluation: Parts
 
 
-def _shallow(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceRequest] | None:
+def shallow_requests(request: TraceRequest) -> tuple[Versions, TraceRequest, TraceRequest] | None:
     try:
         values = json.loads(request.model_config)
         config = AutoConfig.for_model(values["model_type"], **{k: v for k, v in values.items() if k != "model_type"})
@@ -299,5 +299,5 @@ def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) 
 
 
 def _all_layers(request: TraceRequest, started: float) -> TraceResult:
-    result = trace_into(Ledger(rounding_of(request), replayed=False), request)
+    result = trace_into(Ledger(rounding_of(request)), request)
     return replace(result, tier="layers", note=ALL_TRACED, seconds=time.perf_counter() - started)

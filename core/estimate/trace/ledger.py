@@ -1,10 +1,9 @@
-"""Which storages are alive and what the allocator reserves for them, phase by phase."""
+"""Which storages are alive, phase by phase."""
 
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -63,23 +62,34 @@ def layer_stacks(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
     return [("decoder" if "decoder" in path else "encoder", layers) for path, layers in found]
 
 
+def weight_bytes(module: nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in module.parameters())
+
+
 @contextmanager
-def marked(model: nn.Module, enter: Callable[[str], None]) -> Iterator[None]:
-    """Hooks on the layers of a model; `enter` is called with the phase that begins.
+def marked(
+    model: nn.Module, enter: Callable[[str], None], come_to: Callable[[int], None] = lambda size: None
+) -> Iterator[None]:
+    """Hooks on the layers of a model; `enter` is called with the phase that begins, `come_to` with the bytes of the weights
+    of each layer that a pass comes to.
 
     The hooks are on the tensors between the layers, which adds nothing to what the graph keeps.
     """
 
-    def when_it_comes_back(hidden: Any, phase: str) -> None:
+    def when_it_comes_back(hidden: Any, phase: str, size: int = 0) -> None:
+        def came(gradient: Any) -> None:
+            enter(phase)
+            come_to(size)
+
         if isinstance(hidden, torch.Tensor) and hidden.requires_grad and torch.is_grad_enabled():
-            hidden.register_hook(lambda gradient: enter(phase))  # type: ignore[no-untyped-call]
+            hidden.register_hook(came)  # type: ignore[no-untyped-call]
 
     def before_first(module: nn.Module, args: Any, kwargs: Any) -> None:
         when_it_comes_back(args[0] if args else kwargs.get("hidden_states"), BACKWARD_END)
 
-    def after_layer(phase: str, ends: bool) -> Callable[..., None]:
+    def after_layer(phase: str, ends: bool, size: int) -> Callable[..., None]:
         def after(module: nn.Module, args: Any, output: Any) -> None:
-            when_it_comes_back(output[0] if isinstance(output, tuple | list) else output, phase)
+            when_it_comes_back(output[0] if isinstance(output, tuple | list) else output, phase, size)
             if ends:
                 enter(FORWARD_END)
 
@@ -91,122 +101,18 @@ def marked(model: nn.Module, enter: Callable[[str], None]) -> Iterator[None]:
             hooks.callback(layers[0].register_forward_pre_hook(before_first, with_kwargs=True).remove)
             for place, layer in enumerate(layers):
                 ends = layers is stacks[-1][1] and place == len(layers) - 1
-                hook = after_layer(backward_phase(name, place, len(layers)), ends)
+                size = weight_bytes(layer)
+                hook = after_layer(backward_phase(name, place, len(layers)), ends, size)
                 hooks.callback(layer.register_forward_hook(hook).remove)
+                hooks.callback(layer.register_forward_pre_hook(lambda module, args, size=size: come_to(size)).remove)
         yield
 
 
-# CachingAllocator: what PyTorch's CUDA allocator reserves for a sequence of allocations and frees.
-#
-# The rules and sizes of c10/cuda/CUDACachingAllocator.cpp with its defaults: allocations up to 1 MiB
-# come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones get their own
-# segment, rounded up to 2 MiB. The smallest free block that is large enough is taken, and split when
-# the rest is worth keeping; neighbours that are free are joined again. Segments are never given back.
-
-MIB = 2**20
-SMALL = MIB
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
-SMALLEST_OWN_SEGMENT = 10 * MIB
-SEGMENT_ROUNDING = 2 * MIB
-SMALLEST_REST = 512
-
 Event = tuple[int, int]
-"""(number of the block, bytes): allocated where the number is positive, freed where it is negative."""
-
-
-@dataclass(slots=True, eq=False)
-class Block:
-    """A part of a segment."""
-
-    size: int
-    number: int
-    small: bool
-    free: bool = False
-    previous: Block | None = None
-    next: Block | None = None
-
-
-class CachingAllocator:
-    """Segments and blocks of one GPU. Sizes are in bytes and multiples of 512."""
-
-    def __init__(self) -> None:
-        self.reserved_bytes = 0
-        """Segments are never given back, so this is their peak too."""
-        self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
-        self._used: dict[int, Block] = {}
-        self._blocks = 0
-
-    def replay(self, events: Iterable[Event]) -> int:
-        """Bytes of all segments afterwards. A free of a number that was never allocated is passed over."""
-        for number, size in events:
-            if number > 0:
-                self._allocate(number, size)
-            else:
-                self._release(-number)
-        return self.reserved_bytes
-
-    def _allocate(self, number: int, size: int) -> None:
-        small = size <= SMALL
-        waiting = self._free[small]
-        place = bisect_left(waiting, (size, -1))
-        if place < len(waiting):
-            block = waiting.pop(place)[2]
-        else:
-            block = self._new(segment_bytes(size), small)
-            self.reserved_bytes += block.size
-        rest = block.size - size
-        if rest >= SMALLEST_REST if small else rest > SMALL:
-            self._split(block, size)
-        block.free = False
-        self._used[number] = block
-
-    def _release(self, number: int) -> None:
-        block = self._used.pop(number, None)
-        if block is None:
-            return
-        if block.previous is not None and block.previous.free:
-            self._take(block.previous)
-            block.size += block.previous.size
-            block.previous = block.previous.previous
-        if block.next is not None and block.next.free:
-            self._take(block.next)
-            block.size += block.next.size
-            block.next = block.next.next
-        if block.previous is not None:
-            block.previous.next = block
-        if block.next is not None:
-            block.next.previous = block
-        self._put(block)
-
-    def _new(self, size: int, small: bool) -> Block:
-        self._blocks += 1
-        return Block(size, self._blocks, small)
-
-    def _split(self, block: Block, size: int) -> None:
-        rest = self._new(block.size - size, block.small)
-        rest.previous, rest.next = block, block.next
-        if block.next is not None:
-            block.next.previous = rest
-        block.next, block.size = rest, size
-        self._put(rest)
-
-    def _put(self, block: Block) -> None:
-        block.free = True
-        insort(self._free[block.small], (block.size, block.number, block))
-
-    def _take(self, block: Block) -> None:
-        waiting = self._free[block.small]
-        waiting.pop(bisect_left(waiting, (block.size, block.number)))
-
-
-def segment_bytes(size: int) -> int:
-    """What is asked of the driver for an allocation of `size` bytes that no free block holds."""
-    if size <= SMALL:
-        return SMALL_SEGMENT
-    if size < SMALLEST_OWN_SEGMENT:
-        return LARGE_SEGMENT
-    return -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
+"""(number of the block, bytes): allocated where the number is positive, freed where it is negative. Of number 0 is what tells
+that the next layer begins, with the bytes of its weights, or another part of the step, with 0 or OPTIMIZER."""
+OPTIMIZER = -1
+"""All that comes is of gradients and optimizer states."""
 
 
 # Ledger: which storages are alive, what they are, and how full each phase was.
@@ -228,13 +134,17 @@ class Ledger:
     `rounding`: sizes are rounded up to a multiple of it, as the device's allocator does (bytes).
     """
 
-    def __init__(self, rounding: int, *, replayed: bool = True) -> None:
-        self.replayed = replayed
-        """Whether the allocator is replayed over the events."""
+    def __init__(self, rounding: int) -> None:
         self.total = 0
         self.by_kind = dict.fromkeys(KINDS, 0)
         self.events: list[Event] = []
         """All allocations and frees, for the allocator."""
+        self.kinds: dict[int, str] = {}
+        """Of each block by its number, for the allocator."""
+        self.units: list[int] = []
+        """Bytes of the weights of each layer."""
+        self.built = self.stated = self.stepped = 0
+        """Events until the weights were there, the optimizer's states, and the end of a step."""
         self.fullest: dict[str, dict[str, int]] = {}
         """Bytes by kind at the fullest point of each phase, in the order of their beginning."""
         self.phase = ""
@@ -248,6 +158,11 @@ class Ledger:
         self.phase = phase
         self._peak = sum(self.fullest.get(phase, {}).values())
         self._note()
+        self.events.append((0, OPTIMIZER if phase in (CLIPPING, STEP) else 0))
+
+    def layer(self, bytes_of_weights: int) -> None:
+        """A pass comes to a layer."""
+        self.events.append((0, bytes_of_weights))
 
     def pass_over(self, since: int) -> None:
         """What came and went after the first `since` events is not for the allocator; what stays is."""
@@ -269,6 +184,7 @@ class Ledger:
         number = self._count
         watcher = weakref.ref(storage, lambda _: self._gone(key, number))
         self._live[key] = Entry(number, size, kind, watcher)
+        self.kinds[number] = kind
         self.events.append((number, size))
         self._grow(size, kind)
 
@@ -288,7 +204,7 @@ class Ledger:
         if entry is not None and entry.kind != kind:
             self.by_kind[entry.kind] -= entry.bytes
             self.by_kind[kind] += entry.bytes
-            entry.kind = kind
+            entry.kind = self.kinds[entry.number] = kind
 
     def kind_of(self, tensor: torch.Tensor) -> str | None:
         entry = self._entry(tensor)

@@ -57,7 +57,7 @@ def problem(code: ProblemCode, message: str) -> dict[str, Any]:
 
 def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
     from trainwiz.core.estimate.trace.layers import trace_layers
-    from trainwiz.core.estimate.trace.step import trace_full
+    from trainwiz.core.estimate.trace.replay import trace_full
 
     return trace_layers(request, forks=forks) if tier == "layers" else trace_full(request)
 
@@ -355,7 +355,7 @@ def import_all(answers: int) -> None:
     """What every trace needs, once. What is not installed is said, and ends this process."""
     try:
         with heavy_imports():
-            for name in (*NEEDED, "trainwiz.core.estimate.trace.step", "trainwiz.core.estimate.trace.layers"):
+            for name in (*NEEDED, "trainwiz.core.estimate.trace.replay"):
                 importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -33,10 +33,10 @@ from trainwiz.core.estimate.trace.ledger import (
     LOSS,
     LOSS_BACKWARD,
     STEP,
-    CachingAllocator,
-    Event,
     Ledger,
+    layer_stacks,
     marked,
+    weight_bytes,
 )
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.language import mark, tr
@@ -67,7 +67,7 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
     With fp16, GradScaler unscales and checks the gradients in place, so it needs no memory of its own.
     """
     ledger = tracker.ledger
-    with marked(model, ledger.enter):
+    with marked(model, ledger.enter, ledger.layer):
         ledger.enter(FORWARD)
         tracker.kind = "activations"
         loss = training_loss(model, request, lambda: ledger.enter(LOSS))
@@ -203,14 +203,9 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
     ledger.enter("")
 
 
-# trace_full: one process of a request, traced from its first weight to its evaluation.
+# trace_into: one process of a request, traced from its first weight to its evaluation.
 
 TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
-
-
-def trace_full(request: TraceRequest) -> TraceResult:
-    """The whole model, with the allocator replayed. Raises CannotTrace."""
-    return trace_into(Ledger(rounding_of(request)), request)
 
 
 def rounding_of(request: TraceRequest) -> int:
@@ -219,7 +214,7 @@ def rounding_of(request: TraceRequest) -> int:
 
 
 def trace_into(ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None) -> TraceResult:
-    """The same into a ledger of one's own; `watch` gets the model before anything is computed."""
+    """The whole model into a ledger; `watch` gets the model before anything is computed. Raises CannotTrace."""
     started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
     tracker = Tracker(ledger)
@@ -250,16 +245,17 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
     tracker.vocabulary = 0 if head is None else int(head.weight.shape[0])
     prepare(model, request)
     optimizer = make_optimizer(request.optimizer, model)
-    built = len(ledger.events)
+    ledger.units = [weight_bytes(layer) for _, layers in layer_stacks(model) for layer in layers]
+    ledger.built = len(ledger.events)
     with tracker:
         make_states(model, optimizer, tracker)
         if request.accumulation > 1:
             give_gradients(model, tracker)
         ledger.forget_phases()
         tracker.forget_work()
-        stated = len(ledger.events)
+        ledger.stated = len(ledger.events)
         trace_training(model, optimizer, request, tracker)
-        step = slice(stated, len(ledger.events))
+        ledger.stepped = len(ledger.events)
         training = ledger.moments()
         work = tracker.flops, tracker.moved_bytes, tracker.kernels
         ledger.forget_phases()
@@ -268,7 +264,7 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         tier="full",
         training=training,
         evaluation=ledger.moments(),
-        reserved_bytes=_reserved(ledger.events, built, step) if request.device == "cuda" and ledger.replayed else None,
+        reserved_bytes=None,
         parameters=sum(numbers_in(parameter) for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
         flops=work[0],
@@ -277,13 +273,3 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         seconds=time.perf_counter() - started,
         versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
     )
-
-
-def _reserved(events: list[Event], built: int, step: slice) -> int:
-    """Bytes, with the first step done before states exist: the segments that it leaves are cut up by what comes after.
-
-    `events` are those of the weights, until `built`, of making the states, of a `step`, and of evaluating.
-    """
-    again = len(events)
-    first = [(number + again if number > 0 else number - again, size) for number, size in events[step]]
-    return CachingAllocator().replay([*events[:built], *first, *events[built:]])

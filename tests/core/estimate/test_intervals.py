@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.estimate.memory import FULL_TRACE_SPREAD, LAYERS_SPREAD, estimate_memory
-from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, overheads
+from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, VARIED, beyond, overheads
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Moment, Workload
-from trainwiz.core.tracing.request import TraceRequest, TraceResult, TraceTier
+from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult, TraceTier
 
 from tests.core.estimate.test_peak import GIB, esm650
 
@@ -30,7 +30,7 @@ def test_a_trace_is_off_by_so_much_at_most(tier: TraceTier, spread: float) -> No
     estimate = estimate_memory(WORK, known(WORK, tier))
     outside = BESIDE.context + BESIDE.spread
     above = estimate.allocated_bytes * (1 + spread)
-    assert estimate.high_bytes == pytest.approx(above * CACHED.likely * (1 + BESIDE.beyond) + outside)
+    assert estimate.high_bytes == pytest.approx(above * VARIED.likely * (1 + BEYOND_VARIED) + outside)
     assert estimate.safe_bytes == pytest.approx(above * CACHED.high + outside)
     inside = BESIDE.context - BESIDE.spread
     assert estimate.low_bytes == pytest.approx(estimate.allocated_bytes * (1 - spread) * CACHED.low + inside)
@@ -39,16 +39,19 @@ def test_a_trace_is_off_by_so_much_at_most(tier: TraceTier, spread: float) -> No
 def test_a_replay_is_no_promise() -> None:
     """What nvidia-smi may show beyond it depends on what the replay cannot know; what must fit is bounded apart."""
     joined = replace(WORK, padded=False)
-    for work, beyond in (
+    for work, more in (
         (joined, BEYOND_ALONE),
         (WORK, BEYOND_VARIED),
+        (replace(WORK, row_lengths=(100, 100)), BEYOND_ALONE),
         (replace(joined, strategy="fsdp", world_size=2), BEYOND_SHARDED),
         (replace(WORK, strategy="zero3", world_size=2), BEYOND_VARIED),
     ):
+        assert beyond(work, replayed=True) == more
+        likely = VARIED.likely if more == BEYOND_VARIED else 1.0
         beside, estimate = overheads(work), estimate_memory(work, known(work, reserved=1.0))
         above, outside = estimate.allocated_bytes * (1 + FULL_TRACE_SPREAD), beside.context + beside.spread
-        assert estimate.high_bytes == pytest.approx(above * (1 + beyond) + outside)
-        assert estimate.safe_bytes == pytest.approx(above * min(1 + beyond, CACHED.high) + outside)
+        assert estimate.high_bytes == pytest.approx(above * likely * (1 + more) + outside)
+        assert estimate.safe_bytes == pytest.approx(above * min(likely * (1 + more), CACHED.high) + outside)
 
 
 @pytest.mark.parametrize(("reserved", "evaluated", "factor"), [(0.9, 0, 1.0), (2.4, 20 * GIB, 1.2)])
@@ -56,6 +59,46 @@ def test_reserved_memory_is_that_of_the_fullest_moment_and_never_less(
     reserved: float, evaluated: int, factor: float
 ) -> None:
     """The replay spans training and evaluation: 24 GiB reserved beside 20 GiB evaluating are not 2.4 times 10."""
-    work = replace(WORK, eval_micro_batch=4)
+    work = replace(WORK, eval_micro_batch=4, row_lengths=(1024, 1024))
     estimate = estimate_memory(work, known(work, reserved=reserved, evaluated=evaluated))
     assert estimate.reserved_bytes == pytest.approx(estimate.allocated_bytes * factor)
+
+
+def test_orders_of_lengths_are_the_range_and_blocks_in_use_are_the_bound() -> None:
+    """Lengths that were replayed are not also guessed at: the spread is that of a replay."""
+    work = replace(WORK, row_lengths=tuple(range(8, 1025, 8)))
+    assert beyond(work, replayed=True) == BEYOND_ALONE and beyond(work, replayed=False) == BEYOND_VARIED
+    evidence = known(work, reserved=1.4)
+    trace = evidence.traces[TraceRequest.of(work)]  # type: ignore[index]
+    replay = Replay(10 * GIB, 11 * GIB, 14 * GIB, 18 * GIB, 12 * GIB)
+    estimate = estimate_memory(work, replace(evidence, traces={TraceRequest.of(work): replace(trace, replay=replay)}))  # type: ignore[dict-item]
+    beside, above = overheads(work), estimate.allocated_bytes * (1 + FULL_TRACE_SPREAD)
+    outside = beside.context + beside.spread
+    assert estimate.reserved_bytes == pytest.approx(1.4 * estimate.allocated_bytes)
+    assert estimate.high_bytes == pytest.approx(above * 1.8 * (1 + BEYOND_ALONE) + outside)
+    assert estimate.safe_bytes == pytest.approx(above * 1.2 + outside), "more is in use than nine of ten replays have"
+    assert estimate.low_bytes < estimate.needed_bytes
+
+
+def test_the_longest_row_of_a_micro_batch_is_longer_than_a_row() -> None:
+    rows = tuple(range(16, 1056, 16))
+    one, eight = (replace(WORK, micro_batch=micro, length=1024, row_lengths=rows).step_lengths for micro in (1, 8))
+    assert one[0] == eight[0] == 16 and one[-1] == eight[-1] == 1024
+    assert one[4] == pytest.approx(512, rel=0.05) and eight[4] == pytest.approx(1024 * 0.5 ** (1 / 8), rel=0.05)
+    assert (
+        replace(WORK, micro_batch=8, row_lengths=rows, longest_of=1).step_lengths
+        == replace(WORK, micro_batch=1, row_lengths=rows).step_lengths
+    )
+    assert not replace(WORK, padded=False, row_lengths=rows).varies and WORK.varies, "not known is not one length"
+    cut = replace(WORK, length=16, row_lengths=rows)
+    assert set(cut.step_lengths) == {16} and not cut.varies
+
+
+def test_a_trace_serves_rows_of_other_lengths_without_its_replay() -> None:
+    """Else a glance at other rows, or another number of cards, would throw the figures back to formulas."""
+    evidence = known(WORK, reserved=1.5)
+    other = replace(WORK, row_lengths=(8, 500, 1024))
+    trace = evidence.trace_of(other)
+    assert trace is not None and trace.reserved_bytes is None and evidence.trace_of(WORK) != trace
+    assert estimate_memory(other, evidence).allocated_bytes == estimate_memory(WORK, evidence).allocated_bytes
+    assert evidence.trace_of(replace(other, micro_batch=WORK.micro_batch + 1)) is None

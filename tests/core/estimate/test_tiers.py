@@ -78,8 +78,9 @@ def test_each_tier_is_narrower_than_the_one_before() -> None:
 
 
 def test_a_trace_gives_its_own_figures() -> None:
-    estimate = estimate_memory(WORK, knowing(WORK, more=1.3))
-    traced = trace(WORK, 1.3)
+    one_length = replace(WORK, row_lengths=(WORK.length, WORK.length))
+    estimate = estimate_memory(one_length, knowing(one_length, more=1.3))
+    traced = trace(one_length, 1.3)
     assert estimate.allocated_bytes == traced.allocated_bytes + WORKSPACES
     assert estimate.reserved_bytes == pytest.approx(1.1 * estimate.allocated_bytes, rel=1e-3)
     assert estimate.low_bytes < estimate.device_used_bytes < estimate.high_bytes

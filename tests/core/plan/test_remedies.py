@@ -79,7 +79,7 @@ def slower_by(made: Plan, after: Plan) -> float:
 
 def check_fits(after: Plan, remedy: Remedy) -> None:
     assert after.memory.verdict in ("fits", "tight"), remedy.text
-    assert f": {gib(after.memory.device_used_bytes)}" in remedy.text
+    assert f": {gib(after.memory.judged_bytes)}" in remedy.text
 
 
 @each("name", CASES)
@@ -149,7 +149,7 @@ def test_room() -> None:
     remedy = finding(plan(here, request), "room").remedies[0]
     after = plan(here, apply(request, remedy))
     assert after.batch.micro_batch > 4 and after.batch.effective_samples == 64
-    assert after.memory.verdict == "fits" and gib(after.memory.device_used_bytes) in remedy.text
+    assert after.memory.verdict == "fits" and gib(after.memory.judged_bytes) in remedy.text
     assert "room" not in codes(plan(here, asked("esm2-150m", target=64)))
     request = asked("esm2-650m", micro=2, **FULL)
     remedy = finding(plan(machine("RTX 3090"), request), "room").remedies[0]
@@ -332,5 +332,5 @@ def test_a_remedy_brings_what_it_says_and_is_gone_when_it_is_applied(name: str) 
             assert duration_range(then.time.total_low_s, then.time.total_high_s) in remedy.text
         if found.code in ("claim_batch", "claim_memory"):
             seen.add(found.code)
-            assert gib(then.memory.device_used_bytes) in remedy.text
+            assert gib(then.memory.judged_bytes) in remedy.text
     assert seen

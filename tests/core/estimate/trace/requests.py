@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.estimate.trace.replay import trace_full
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 LLAMA = {

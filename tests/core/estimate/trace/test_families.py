@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.estimate.trace.replay import trace_full
 
 from tests.core.estimate.trace.requests import request
 

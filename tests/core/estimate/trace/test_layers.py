@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.estimate.trace.layers import ALL_TRACED, trace_layers
-from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.estimate.trace.replay import trace_full
 from trainwiz.core.language import use_language
 from trainwiz.core.tracing.request import TraceRequest
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.estimate.trace.build import CannotTrace
-from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.estimate.trace.replay import trace_full
 
 from tests.core.estimate.trace.requests import GPT2, LLAMA, request, traced
 from tests.each import each

@@ -5,7 +5,7 @@ on an A100 with 40 GB, in units of 10^9 bytes.
 """
 
 import pytest
-from trainwiz.core.estimate.trace.step import trace_full
+from trainwiz.core.estimate.trace.replay import trace_full
 
 from tests.core.estimate.trace.requests import request
 
