@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus
 from trainwiz.core.errors import Finding, UsageError, os_reason

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_command import Started, StartKind
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import Offer
-    from trainwiz.tui.widgets.chooser import FitChooser
     from trainwiz.tui.widgets.step_part import Answer
 
     Then = Callable[[str | None], None] | Callable[[str | None], Awaitable[None]]
@@ -202,7 +201,6 @@ class PlanScreen(Screen[None]):
 
     @on(Measured)
     def _measured(self, event: Measured) -> None:
-        """The same plan, with what this machine was measured to do."""
         if event.problem:
             self.notify(event.problem, markup=False)
         elif not self.state.busy:
@@ -297,7 +295,6 @@ class PlanScreen(Screen[None]):
         self._draw()
 
     def action_next_value(self, by: int) -> None:
-        """The value beside the present one in the list of a field."""
         spec = self._spec
         if spec is None or not spec.opens_a_list or isinstance(self.focused, PartRow):
             if isinstance(self.focused, ActionButton):
@@ -312,7 +309,6 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_values(self.state.request, self._spec, {}))
 
     def action_reset_step(self) -> None:
-        """Take back the user's values of this step; the profile stays."""
         self._change_request(states.without_step(self.state))
 
     def action_apply_remedy(self, number: int) -> None:
@@ -323,15 +319,13 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
-        from trainwiz.tui.widgets.chooser import FitChooser
+        from trainwiz.tui.widgets.chooser import see_what_fits
 
-        window = FitChooser(self.state, views.offers(self.state, FIELD_BY_ID["data"]))
-        self.app.push_screen(window, partial(self._take_fit, window))
+        see_what_fits(self.app, self.state, views.offers(self.state, FIELD_BY_ID["data"]), self._take_fit)
 
-    async def _take_fit(self, window: FitChooser, row: str | None) -> None:
-        if row is not None:
-            self._change_request(window.request_of(row))
-            await self._go(states.go_to(self.state, REVIEW))
+    async def _take_fit(self, request: PlanRequest) -> None:
+        self._change_request(request)
+        await self._go(states.go_to(self.state, REVIEW))
 
     # Going from step to step and from field to field.
 
@@ -435,7 +429,7 @@ class PlanScreen(Screen[None]):
         elif isinstance(button, FieldButton):
             self._act(button.spec.id)
         elif button.action == "save":
-            self._save()
+            self._leave("save")
         else:
             await self._start(cast("StartKind", button.action))
 
@@ -486,15 +480,12 @@ class PlanScreen(Screen[None]):
             self._wizard.exit(0)
 
     def _leave(self, way: str | None) -> None:
+        from trainwiz.tui.widgets.chooser import ask_and_save
+
         if way == "quit":
             self._wizard.exit(0)
         elif way == "save":
-            self._save()
-
-    def _save(self) -> None:
-        from trainwiz.tui.widgets.chooser import ask_and_save
-
-        ask_and_save(self.app, self.state.request)
+            ask_and_save(self.app, self.state.request)
 
     def action_help(self) -> None:
         from trainwiz.tui.screens.plan_command import help_card

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -265,6 +265,19 @@ class FitChooser(Chooser):
         self._offers, self._free_text = offers, ""
         self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
         self._fill("")
+
+
+def see_what_fits(
+    app: App[Any], state: PlanState, data: Sequence[Offer], take: Callable[[PlanRequest], Awaitable[None]]
+) -> None:
+    """The window of it; `take` gets the run of the chosen row."""
+    window = FitChooser(state, data)
+
+    async def taken(row: str | None) -> None:
+        if row is not None:
+            await take(window.request_of(row))
+
+    app.push_screen(window, taken)
 
 
 # SaveDialog: keeps the choices of the wizard as a profile of the user's own. It asks for a name and overwrites nothing.
