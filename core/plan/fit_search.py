@@ -25,7 +25,6 @@ from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError,
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.fit import (
     EPOCHS,
@@ -44,6 +43,7 @@ from trainwiz.core.plan.fit import (
 )
 from trainwiz.core.plan.gather import Gathered, choose_target, gather_data, gather_known, with_data
 from trainwiz.core.plan.quantized import BASE, METHOD
+from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.replan import LENGTH, TARGET, TO_INSTALL
 from trainwiz.core.plan.resolve import resolve
@@ -151,8 +151,7 @@ def share_cut(data: DataSummary, config: RunConfig) -> float:
 class _Search:
     question: Question
     here: Machine
-    plan_of: Callable[[Gathered], Plan]
-    measurements: Callable[[Machine], tuple[Measurement, ...]]
+    refiner: Refiner
     config: RunConfig = field(init=False)
     kind: RowsKind = "texts"
     evidence: Evidence = field(init=False)
@@ -165,7 +164,7 @@ class _Search:
         request = self.question.request
         self.config = build_config(None, request.overrides)
         machine, _ = choose_target(request, None, self.here)
-        self.evidence = Evidence(measurements=self.measurements(machine))
+        self.evidence = self.refiner.measured(machine)
         kind, told = _told(self.config)
         self.kind = kind or self._causal_kind()
         specs = self._models()
@@ -340,7 +339,7 @@ class _Search:
         request = self._request(fit.way.model, changes)
         known = gather_known(request, None, self.here, online=False)
         gathered = with_data(known, self._summary(known.config), ())
-        plan = self.plan_of(gathered)
+        plan = self.refiner.plan(gathered)
         return replace(fit, plan=plan, request=request, gathered=gathered, cost=self.question.limit.cost_of(plan))
 
     def _nothing_fits(self, specs: Sequence[ModelSpec], machine: Machine) -> TrainwizError:
@@ -399,15 +398,14 @@ def _on_the_line(first: tuple[int, float], second: tuple[int, float], seconds: f
 def find_fits(
     question: Question,
     here: Machine,
-    plan_of: Callable[[Gathered], Plan],
-    measurements: Callable[[Machine], tuple[Measurement, ...]],
+    refiner: Refiner,
 ) -> Fits:
-    """The answer by formulas. `plan_of` makes the plans of its rows as everywhere else (Refiner.plan).
+    """The answer by formulas. `refiner` makes the plans of its rows as everywhere else.
 
     Raises UsageError for what is asked wrongly, data that cannot be read and a time that is too short, CannotRunError
     where nothing fits.
     """
-    return _Search(question, here, plan_of, measurements).run()
+    return _Search(question, here, refiner).run()
 
 
 def improved(fits: Fits, better: Callable[[Gathered], Plan]) -> Iterator[Fits]:

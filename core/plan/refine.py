@@ -142,13 +142,15 @@ class Refiner:
         self._rates = rates
         self._known = KnownTraces()
 
+    def measured(self, machine: Machine) -> Evidence:
+        """What was measured on a machine, without traces."""
+        return Evidence(measurements=self._measurements(machine), kept_rates=self._rates(machine))
+
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
         model, overrides = gathered.model, gathered.config.model.architecture_overrides
         traces = self._known.traces(model_json(model.architecture, overrides)) if model is not None else {}
-        machine = gathered.machine
-        evidence = Evidence(traces, self._measurements(machine), self._rates(machine))
-        plan = plan_gathered(gathered, evidence)
+        plan = plan_gathered(gathered, replace(self.measured(gathered.machine), traces=traces))
         return _waiting_for(plan, self._known.problem_of(plan.work))
 
     def improve(

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from trainwiz.core.data.detect import RowsKind
 from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
-from trainwiz.core.history.store import load
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.fit import RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
 from trainwiz.core.plan.fit_search import find_fits, improved
@@ -150,7 +149,7 @@ def run_fit(
     question = Question(request, models, bound.limit, rule, 0 if everything else TRACED)
     with refining(tier) as refiner:
         with Waiting(tr("looking for what fits")):
-            fits = find_fits(question, probe_here(request), refiner.plan, load)
+            fits = find_fits(question, probe_here(request), refiner)
         if waits:
             _show(fits, bound)
         if tier != "analytic":

@@ -230,6 +230,7 @@ class FitChooser(Chooser):
 
     def _find(self) -> tuple[str, tuple[Offer, ...]]:
         """(title, offers), in a thread."""
+        from trainwiz.core.history.rates import kept_rates
         from trainwiz.core.history.store import load
         from trainwiz.core.plan.fit import Question
         from trainwiz.core.plan.fit_search import find_fits
@@ -243,7 +244,7 @@ class FitChooser(Chooser):
         request = replace(self._request, profile=None, overrides=kept, name=None, output_dir=None, mode="train")
         try:
             here = self._here or probe_here(request)
-            self._fits = find_fits(Question(request), here, Refiner(None, load).plan, load)
+            self._fits = find_fits(Question(request), here, Refiner(None, load, kept_rates))
         except (TrainwizError, OSError) as error:
             return failure_words(error), ()
         from trainwiz.tui.plan_words import fit_words

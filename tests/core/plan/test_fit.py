@@ -17,6 +17,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.fit import Fits, Limit, Question, group_of, sort_key
 from trainwiz.core.plan.fit_search import find_fits, improved
 from trainwiz.core.plan.gather import plan_gathered, plan_run
+from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.fit import bound_of, parse_until
@@ -44,7 +45,7 @@ def asked(
 
 
 def found(question: Question) -> Fits:
-    return find_fits(question, HERE, plan_gathered, lambda machine: ())
+    return find_fits(question, HERE, Refiner())
 
 
 @pytest.fixture(scope="module")
