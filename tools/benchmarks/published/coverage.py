@@ -119,7 +119,8 @@ def coverage_words(rows: Sequence[Covered]) -> str:
     """The sums of the table, for the benchmark's last lines."""
     judged = [(row, left_out_spread(rows, row)) for row in rows if row.read]
     held = sum(other is not None and row.needed <= other for row, other in judged)
-    kinds = ", ".join(f"{KINDS[one]} {spread_of([row for row in rows if row.beyond == one]):.1f}" for one in KINDS)
+    by_kind = {words: [row for row in rows if row.beyond == one and row.read] for one, words in KINDS.items()}
+    kinds = ", ".join(f"{words} {spread_of(of_kind):.1f}" for words, of_kind in by_kind.items() if of_kind)
     return f"with each source left out {held} of {sum(other is not None for _, other in judged)}; by all rows: {kinds}"
 
 

@@ -21,7 +21,7 @@ NORMS = "axolotl turns norms back to bf16 for FlashAttention, and the stream wit
 PACKED_CAUSES = {
     "M109": NORMS,
     "M110": NORMS,
-    "M111": f"{NORMS}; 5.47 GB of reserved memory by hand",
+    "M111": NORMS,
     "M107": "norms in bf16 as above. With whole logits beside them the formulas say 11.88 GB (-2.1%), as if CutCrossEntropy had "
     "not been in effect; axolotl's sources of that day (372f664, ml-cross-entropy 242b245) do patch olmo3, so that this is a guess",
     "M005": "transformers 4.48 keeps the cache while it checkpoints, with adapters in fp32 as the norms hand it on (1.8 GB), until "
