@@ -73,7 +73,9 @@ def measured_text(day: str, source: str) -> str:
 
 def rates_text(rates: Rates) -> str:
     """Where a time by rates comes from, in words."""
-    return tr("rates of this machine measured {day}", day=rates.day)
+    if rates.threads is None:
+        return tr("rates of this machine measured {day}", day=rates.day)
+    return tr("rates of this machine measured {day}; beside other programs it takes longer", day=rates.day)
 
 
 def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
