@@ -87,8 +87,6 @@ CARRIED = 1.2
 """Factor by which measured over formula differs from one model to another on one device, by the same kernels."""
 FOR_EACH_DOUBLING = 1.03
 """The same for each doubling of what a micro-batch computes."""
-BESIDE_OTHERS = 1.1
-"""More where the clock measured and not the processor's time: who knows what else ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +110,20 @@ def carried_step(
     found: list[tuple[float, float, Measurement]] = []
     for measurement in measurements:
         architecture = _architecture(measurement.config, measurement.task) if same_kind(measurement, usual) else None
-        if architecture is None or len(found) == COMPARED:
+        # By the clock alone a CPU's step says as much of the programs beside it.
+        timed = measurement.step_s if usual.device != "cpu" else measurement.own_step_s
+        if architecture is None or timed is None or len(found) == COMPARED:
             continue
         work = replace(_measured_work(measurement, usual), architecture=architecture, task=measurement.task)
-        seconds = measurement.own_step_s or measurement.step_s
         away = abs(log2(micro_batch_flops(work) / micro_batch_flops(usual)))
-        found.append((seconds / step_time(work, rate).step.likely, away, measurement))
+        found.append((timed / step_time(work, rate).step.likely, away, measurement))
     if not found:
         return None
     weights = [exp(-away / 4) for _, away, _ in found]
     mean = sum(weight * log(ratio) for weight, (ratio, _, _) in zip(weights, found, strict=True)) / sum(weights)
     factor, nearest = exp(mean), min(away for _, away, _ in found)
     apart = max(max(ratio / factor, factor / ratio) for ratio, _, _ in found)
-    by_clock = usual.device == "cpu" and any(one.own_step_s is None for _, _, one in found)
-    spread = max(CARRIED, apart) * FOR_EACH_DOUBLING**nearest * (BESIDE_OTHERS if by_clock else 1.0)
+    spread = max(CARRIED, apart) * FOR_EACH_DOUBLING**nearest
     if spread > spread_of(usual, rate) and 1 / spread < factor < spread:
         return None
     day = max(one.day for _, _, one in found)

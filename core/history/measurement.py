@@ -178,8 +178,7 @@ class Measurement:
     loading_s: float | None = None
     """Mean seconds in which one process makes one micro-batch, where a probe measured it."""
     own_step_s: float | None = None
-    """Of a step on a CPU, the seconds in which its thread had a core, where a probe measured it: what it takes on a
-    machine with nothing else to do."""
+    """Of a step on a CPU, the seconds in which its thread had a core: what it takes on a machine with nothing else to do."""
     config: str = ""
     """The model's config (Workload.model_config): by it other models are compared; "" in older lines."""
 

@@ -34,6 +34,8 @@ class Pace:
     """Wall time of one step, without evaluation and saving."""
     data_wait_s: float
     """Time of one step in which the loader had no batch ready."""
+    own_s: float
+    """Of one step, the time in which its thread had a core: where the CPU computes, what it takes with nothing beside it."""
 
 
 class StepMeter:
@@ -50,15 +52,16 @@ class StepMeter:
         """Counts of the window under way; summed on the device and read when its step is done: no synchronisation here."""
         self._steps = 0
         self._wait_s = 0.0
-        self._paused_s = 0.0
+        self._paused_s = self._own_paused_s = 0.0
         self._since: float | None = None
+        self._own_since = 0.0
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The same batches, with the time that each is waited for and the tokens that it holds."""
         while True:
             start = time.perf_counter()
             if self._since is None:
-                self._since = start
+                self._since, self._own_since = start, time.thread_time()
             try:
                 batch = next(batches)
             except StopIteration:
@@ -91,21 +94,24 @@ class StepMeter:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Time in here (evaluation, saving) is no step time."""
-        start = time.perf_counter()
+        start, own = time.perf_counter(), time.thread_time()
         try:
             yield
         finally:
             # Before the first batch no time of a step has begun.
             if self._since is not None:
                 self._paused_s += time.perf_counter() - start
+                self._own_paused_s += time.thread_time() - own
 
     def read_pace(self) -> Pace:
         """The pace since the last call; the device's queue should be empty."""
-        now = time.perf_counter()
+        now, own = time.perf_counter(), time.thread_time()
         steps = max(self._steps, 1)
         elapsed = now - (self._since if self._since is not None else now) - self._paused_s
-        pace = Pace(self._steps, max(elapsed, 0.0) / steps, self._wait_s / steps)
+        computed = own - (self._own_since if self._since is not None else own) - self._own_paused_s
+        pace = Pace(self._steps, max(elapsed, 0.0) / steps, self._wait_s / steps, max(computed, 0.0) / steps)
         self._since, self._steps, self._wait_s, self._paused_s = now, 0, 0.0, 0.0
+        self._own_since, self._own_paused_s = own, 0.0
         return pace
 
 
@@ -185,7 +191,7 @@ class MetricsCallback(RunCallback):
     since the line before), learning_rate, grad_norm, tokens and real_tokens (all processes, since
     the start of the run, with and without padding; of the input, and for seq2seq also target_tokens
     and real_target_tokens), tokens_per_s, real_tokens_per_s, step_s,
-    data_wait_s (means since the line before, this process), peak_allocated_bytes and
+    data_wait_s, on a CPU own_s (means since the line before, this process), peak_allocated_bytes and
     peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
     epoch and names that begin with eval_. A line {"resumed_from": step} takes back the lines
     before it with a higher step.
@@ -281,6 +287,7 @@ class MetricsCallback(RunCallback):
             "real_tokens_per_s": real_tokens / seconds if seconds > 0 else None,
             "step_s": pace.step_s if pace.steps else None,
             "data_wait_s": pace.data_wait_s if pace.steps else None,
+            **({"own_s": pace.own_s} if pace.steps and self._accelerator.device.type == "cpu" else {}),
             "peak_allocated_bytes": allocated,
             "peak_reserved_bytes": reserved,
         }
