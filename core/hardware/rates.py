@@ -58,7 +58,7 @@ class Rates:
         """KeyError, TypeError or ValueError for what is not rates."""
         threads, disk, load = values["threads"], values["disk_bytes_per_s"], float(values["load"])
         if not 0 <= load <= 1:
-            raise ValueError("no share")
+            raise ValueError(load)
         return cls(
             device=str(values["device"]),
             threads=None if threads is None else int(_positive(threads)),
@@ -83,7 +83,7 @@ def _product(values: Mapping[str, Any]) -> ProductRate:
 def _positive(value: Any) -> float:
     """Raises ValueError for everything that is no number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ValueError("no number above 0")
+        raise ValueError(value)
     return value
 
 

@@ -141,7 +141,7 @@ def test_a_spread_holds_nine_of_ten_of_a_kind_and_none_of_its_own_source(tmp_pat
     shown = Figure(100, 90, 120)
 
     def measured(size: int, source: str, beyond: float = 0.2) -> Covered:
-        return Covered(row, source, beyond, size, shown, shown, 0)
+        return Covered(row, source, beyond, size, shown, shown, read=True, outside=0)
 
     first = [measured(size, "one") for size in (90, 100, 105, 108, 110, 112, 114, 116, 118)]
     last = measured(153, "two")

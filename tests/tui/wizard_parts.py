@@ -178,6 +178,9 @@ class FrozenReader:
         self.problem: tuple[Finding, ...] = ()
         """What makes a request impossible, when set."""
 
+    def measure(self) -> bool:
+        return False
+
     def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
         self.asked.append(request)
         first = Reading(
