@@ -39,7 +39,7 @@ class Efficiency:
 
 EFFICIENCIES = (
     Efficiency("GeForce 30", "half", 0.69, ("T008", "T010", "T013", "T016")),
-    Efficiency("Ampere workstation", "half", 0.58, ("T026", "T027", "T029", "T030", "T031", "T032")),
+    Efficiency("Ampere", "half", 0.58, ("T026", "T027", "T029", "T030", "T031", "T032")),
     Efficiency("A100", "half", 0.64, (
         "T035", "T045", "T046", "T047", "T048", "T056", "T067", "T068", "T069", "T070", "T079", "T080", "T081", "T089", "T090", "T091", "T093", "T108", "T109",
         "T113",
@@ -49,14 +49,14 @@ EFFICIENCIES = (
     Efficiency("Turing", "half", 0.61, ("T004",)),
     Efficiency("Volta", "half", 0.59, ("T022", "T025")),
     Efficiency("GeForce 30", "tf32", 0.64, ("T009", "T011", "T014", "T017")),
-    Efficiency("Ampere workstation", "tf32", 0.60, ("T028", "T033")),
+    Efficiency("Ampere", "tf32", 0.60, ("T028", "T033")),
     Efficiency("Turing", "fp32", 0.50, ("T005", "T060", "T061")),
     Efficiency("", "half", 0.61),
     Efficiency("", "tf32", 0.62),
     Efficiency("", "fp32", 0.47, ("T055",)),
 )  # fmt: skip
 """Fused attention has no cell of its own: at 8,192 tokens (T089, T091) it is no slower than products, to what rows tell."""
-FAMILIES = {"7.0": "Volta", "7.5": "Turing", "8.0": "A100", "8.6": "Ampere workstation", "8.9": "Ada", "9.0": "Hopper"}
+FAMILIES = {"7.0": "Volta", "7.5": "Turing", "8.0": "A100", "8.6": "Ampere", "8.9": "Ada", "9.0": "Hopper"}
 LAUNCH_S = 15.5e-6
 """From one kernel to the next behind Python's dispatch, where the GPU waits for it (T045 to T048, T095, T096)."""
 OPTIMIZER = 1.85
@@ -172,7 +172,7 @@ class StepTime:
 def efficiency_of(spec: GpuSpec, format: str) -> Efficiency:
     """The cell of a card and a format of products."""
     family = FAMILIES.get(spec.compute_capability or "", "")
-    if family == "Ampere workstation" and "RTX 30" in spec.name:
+    if family == "Ampere" and "RTX 30" in spec.name:
         family = "GeForce 30"
     kind = "half" if format in ("fp16", "bf16") else format
     own = (cell for cell in EFFICIENCIES if cell.format == kind and cell.family in (family, ""))

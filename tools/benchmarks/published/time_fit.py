@@ -33,6 +33,7 @@ SINGLE_ONES = {"launch": 15.5e-6, "optimizer": 1.7, "exposed": 0.35, "bytes": 1.
 NEAR = {"half": 0.3, "tf32": 0.3, "fp32": 0.3, "launch": 0.3, "optimizer": 0.4, "exposed": 0.7, "bytes": 0.3}
 """Deviation, in logarithms, that each may have from what it began with."""
 OF_A_FAMILY = 0.15
+NAMES = {"": "others", "Ampere": "Ampere (workstation, A10)"}
 ONE_ROW, FAR = 0.15, 1.5
 QWEN = {"c_attn": "q_proj k_proj v_proj", "c_proj": "o_proj down_proj", "w1": "gate_proj", "w2": "up_proj"}
 
@@ -184,7 +185,7 @@ def cells(rows: Sequence[Known], fitted: Constants) -> Iterator[str]:
         said = exp(fitted[cell.format] + fitted.get((cell.family, cell.format), 0.0))
         own = [one.row.id for one in rows if one.cell == (cell.family, cell.format)]
         assert sorted(own) == sorted(cell.rows), (cell, own)
-        yield f"| {cell.family or 'others'} | {cell.format} | {cell.share} | {said:.3f} | {', '.join(own) or 'none'} |"
+        yield f"| {NAMES.get(cell.family, cell.family)} | {cell.format} | {cell.share} | {said:.3f} | {', '.join(own) or 'none'} |"
 
 
 def _word(holds: bool) -> str:
