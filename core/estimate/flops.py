@@ -266,6 +266,18 @@ def weight_bytes(work: Workload) -> float:
     return total
 
 
+LARGE = 32e6
+"""Bytes of a tensor beyond which glibc asks the system for new pages each time."""
+
+
+def large_bytes(work: Workload) -> float:
+    """Of what is moved, by tensors that are LARGE: logits, and the gradient of a token table."""
+    architecture, logits = work.architecture, positions_of(work, work.micro_batch) * work.architecture.vocabulary
+    table = 0 if work.lora else work.formats.weights * architecture.vocabulary_parameters
+    moved = LOGIT[_kind(work)] * logits if work.formats.compute * logits > LARGE else 0
+    return float(moved + ((TIED if architecture.tied else APART) * table if table > LARGE else 0))
+
+
 def _thin(rows: int, inputs: int, outputs: int, element: int) -> float:
     moved = element * (rows * (inputs + outputs) + inputs * outputs)
     return beyond_products(moved, FORWARD * float(rows) * inputs * outputs)

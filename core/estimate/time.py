@@ -15,6 +15,7 @@ from trainwiz.core.estimate.flops import (
     exchanged_bytes,
     forward_cost,
     forward_flops,
+    large_bytes,
     micro_batch_flops,
 )
 from trainwiz.core.estimate.peak import cache_bytes_per_row
@@ -100,8 +101,9 @@ FRESH = 5
 """Times longer than into tensors that are there, where it was not measured."""
 CPU_STEP_S = 0.01
 """Trainer, logging and loader for one step on a CPU."""
-CPU_OVERALL = 1.04
-"""Measured over the sum of the parts, in processor time (docs/estimator.md, six families)."""
+CPU_PRODUCTS, CPU_SMALL, CPU_LARGE = 1.25, 0.5, 0.6
+"""Times what products take by the rates of a machine, and shares of its bandwidth into tensors that are there and into new
+ones: fitted to steps of fourteen models of six families in processor time (docs/estimator.md)."""
 DISPATCHES = 4
 """Times a bare operation in the autograd engine, that a model's own takes with its Python around it."""
 
@@ -213,8 +215,7 @@ def cpu_rate(threads: int, precision: str = "fp32", rates: Rates | None = None) 
         share, spread = sqrt(fast * slow) / peak, sqrt(fast / slow)
         return Rate(peak, CPU_BANDWIDTH, share, LAUNCH_S, spread, format)
     peak = max(peak, *(one.flops_per_s for one in rates.products))
-    moved = rates.fresh_bytes_per_s or rates.bytes_per_s / FRESH
-    return Rate(peak, moved, 1.0, DISPATCHES * rates.launch_s, RATED, format, rates)
+    return Rate(peak, rates.bytes_per_s, 1.0, DISPATCHES * rates.launch_s, RATED, format, rates)
 
 
 def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
@@ -248,11 +249,12 @@ def _micro_batch(work: Workload, cost: Cost, rate: Rate) -> float:
     moved, launched = cost.moved_bytes / rate.bandwidth, cost.kernels * rate.launch_s
     if work.device != "cpu":
         return max(computed + moved, launched)
-    return computed * _overall(rate) + moved * _overall(rate) + launched
-
-
-def _overall(rate: Rate) -> float:
-    return CPU_OVERALL if rate.rates is not None else 1.0
+    if rate.rates is None:
+        return computed + moved + launched
+    large = min(large_bytes(work), 0.9 * cost.moved_bytes)
+    fresh = rate.rates.fresh_bytes_per_s or rate.bandwidth / FRESH
+    moved = (cost.moved_bytes - large) / (CPU_SMALL * rate.bandwidth) + large / (CPU_LARGE * fresh)
+    return CPU_PRODUCTS * computed + moved + launched
 
 
 def reached_flops(work: Workload, rate: Rate) -> float | None:
