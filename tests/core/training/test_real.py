@@ -35,7 +35,7 @@ pytestmark = pytest.mark.real
 
 TRAINING_KEYS = {
     "time_s", "step", "epoch", "loss", "learning_rate", "grad_norm", "tokens", "real_tokens", "tokens_per_s",
-    "real_tokens_per_s", "step_s", "data_wait_s", "peak_allocated_bytes", "peak_reserved_bytes",
+    "real_tokens_per_s", "step_s", "data_wait_s", "own_s", "peak_allocated_bytes", "peak_reserved_bytes",
 }  # fmt: skip
 WHOLE = tiny_config(mode__trace_steps=2, logging__memory_every_steps=6, training__empty_cache_steps=1)
 
@@ -56,7 +56,7 @@ def test_a_run_writes_its_files(whole: Path) -> None:
     last = training[-1]
     assert last["peak_allocated_bytes"] is None
     assert 0 < last["real_tokens"] < last["tokens"]
-    assert 0 <= last["data_wait_s"] < last["step_s"]
+    assert 0 <= last["data_wait_s"] < last["step_s"] and 0 < last["own_s"] <= 1.1 * last["step_s"]
     evaluations = [line for line in lines if "eval_loss" in line]
     assert [line["step"] for line in evaluations] == [6, 12, 18]
     engine = json.loads((whole / "engine.json").read_text())
