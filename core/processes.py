@@ -1,8 +1,9 @@
-"""How a process that computes begins: quick heavy imports, threads that wait without taking a core."""
+"""How a process that computes begins: quick heavy imports, a pipe of its own, threads that wait without taking a core."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 
@@ -32,6 +33,16 @@ def heavy_imports() -> Iterator[None]:
 POLICY, SPINS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
 WAITING = {POLICY: "PASSIVE", SPINS: "2000"}
 """Asleep, but for a moment in which the next operation of a small model mostly comes. Measurements: docs/environment.md."""
+
+
+# The answers of a process that its parent reads.
+
+
+def private_stdout() -> int:
+    """A descriptor of the pipe that no library knows: what they print goes to stderr."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return answers
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:

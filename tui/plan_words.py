@@ -324,15 +324,13 @@ def network_words(time: TimePlan) -> str:
 
 # A row of what fits, for a list.
 
-FIT_METHODS = {"full": mark("full"), "lora": mark("LoRA"), "4-bit": mark("4-bit LoRA")}
-
 
 def fit_words(fit: Fit) -> str:
     """ "4-bit LoRA, 512 tokens, 9.6 of 11.8 GiB, 14 to 60 min for 3 passes"."""
-    from trainwiz.core.plan.fit import passes_words
+    from trainwiz.core.plan.fit import METHOD_NAMES, passes_words
 
     plan, memory = fit.plan, fit.plan.memory
-    parts = [tr(FIT_METHODS[fit.way.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
+    parts = [tr(METHOD_NAMES[fit.way.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
     if fit.cut:
         parts.append(tr("{share} of the rows cut", share=percent(fit.cut)))
     parts.append(tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)))

@@ -78,7 +78,7 @@ def measured_step(
         text = tr("scaled from {batch} {measured}", batch=batch, measured=text)
     seconds = found.step_s * scale
     # Even around the median, so that Range.likely (the geometric mean) is what was measured.
-    step = Range(seconds / factor, seconds * factor)
+    step = Range.around(seconds, factor)
     basis: Literal["probe", "history"] = "probe" if found.source == "probe" else "history"
     return MeasuredStep(step, basis, text, None if formula is None else found.step_s / formula, like)
 
@@ -174,6 +174,7 @@ def _measured_work(measurement: Measurement, usual: Workload) -> Workload:
         checkpointing=measurement.checkpointing,
         optimizer=measurement.optimizer,
         lora_rank=measurement.lora_rank,
+        lora_targets=measurement.lora_targets,
         loss_chunk=measurement.loss_chunk,
     )
 

@@ -56,7 +56,7 @@ EFFICIENCIES = (
     Efficiency("", "tf32", 0.62),
     Efficiency("", "fp32", 0.47, ("T055",)),
 )  # fmt: skip
-"""Fused attention has no cell of its own: at 8,192 tokens (T089, T091) it is no slower than products, to what rows tell."""
+"""Fused attention shares the cells of products: the rows of 8,192 tokens (T089, T091) do not show it to be slower."""
 FAMILIES = {"7.0": "Volta", "7.5": "Turing", "8.0": "A100", "8.6": "Ampere", "8.9": "Ada", "9.0": "Hopper"}
 LAUNCH_S = 15.5e-6
 """From one kernel to the next behind Python's dispatch, where the GPU waits for it (T045 to T048, T095, T096)."""

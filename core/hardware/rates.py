@@ -81,7 +81,7 @@ def _product(values: Mapping[str, Any]) -> ProductRate:
 
 
 def _positive(value: Any) -> float:
-    """Raises ValueError for everything that is no number above 0."""
+    """`value`; raises ValueError unless it is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
         raise ValueError(value)
     return value

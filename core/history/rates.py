@@ -18,7 +18,7 @@ from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.host import nearest_existing
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.rates import Rates
-from trainwiz.core.history.measurement import device_key, keys_of, rates_for
+from trainwiz.core.history.measurement import device_key, keys_of
 from trainwiz.core.history.store import LOCK_WAIT_S, history_path
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import read_json, write_json_atomic
@@ -40,16 +40,11 @@ def rates_path() -> Path:
 
 def kept_rates(machine: Machine) -> tuple[Rates, ...]:
     """Of all devices of this machine with the libraries and drivers that are here now, the newest first; () for a machine
-    that is only planned. A file that cannot be read is no file, and a part of it that is broken no part."""
+    that is only planned. What cannot be read of the file is left out."""
     keys = keys_of(machine)
     return tuple(
         one for one in (_read() if keys else ()) if one.device in keys and one.versions == _versions_of(machine, one)
     )
-
-
-def load_rates(machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None) -> Rates | None:
-    """What is kept of these devices; None where nothing is, or it was measured with other libraries."""
-    return rates_for(kept_rates(machine), machine, device, gpus, threads)
 
 
 def keep_rates(rates: Rates) -> None:
@@ -94,10 +89,6 @@ LOOK_EVERY_S = 0.05
 BACKGROUND_NICENESS = 19
 
 
-def never() -> bool:
-    return False
-
-
 def measure_rates(
     machine: Machine,
     device: str,
@@ -106,7 +97,7 @@ def measure_rates(
     *,
     limit_s: float = LIMIT_S,
     niceness: int = 0,
-    is_cancelled: Callable[[], bool] = never,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Rates:
     """Measured now, the first of `gpus` for all of its kind; nothing is kept. `is_cancelled` is looked at 20 times a second.
 

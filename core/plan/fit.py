@@ -32,6 +32,7 @@ METHODS: dict[Method, dict[str, Any]] = {
     "lora": {METHOD: "lora", BASE: "none"},
     "4-bit": {METHOD: "lora", BASE: "nf4"},
 }
+METHOD_NAMES: dict[Method, str] = {"full": mark("full"), "lora": mark("LoRA"), "4-bit": mark("4-bit LoRA")}
 METHODS_OF: dict[Task, tuple[Method, ...]] = {
     "causal-lm": ("full", "lora", "4-bit"), "seq2seq": ("full", "lora", "4-bit"), "masked-lm": ("full",),
     "sequence-classification": ("full", "lora"), "token-classification": ("full", "lora"),

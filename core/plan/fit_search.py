@@ -28,6 +28,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.fit import (
     EPOCHS,
+    METHOD_NAMES,
     METHODS,
     METHODS_OF,
     MOST_CUT,
@@ -301,7 +302,7 @@ class _Search:
             return None
         if limit.cost is not None and limit.cost_of(plan) is None:
             message = tr(
-                "The power of {machine} is not known, and so is not what a run costs: give the price of an hour, --per-hour 0.80.",
+                "What a run costs on {machine} is unknown, because its power is: give the price of an hour, --per-hour 0.80.",
                 machine=plan.devices.label,
             )
             raise usage_error("no_price", "--budget", message)
@@ -319,7 +320,7 @@ class _Search:
         return resolve(asked)
 
     def _finished(self, fit: Fit) -> Fit | None:
-        """The row as any front end plans it, ended in time; None where there is no time for a step."""
+        """The row as any front end plans it, ended in time; None where a step takes longer than the limit."""
         if fit.in_time:
             return self._made(fit, None)
         known, limit_s = self._gathered(self._specs[fit.way.model]), fit.limit_s or 0.0
@@ -355,7 +356,7 @@ class _Search:
         message = tr(
             "Nothing fits: the smallest of {n}, {name}, needs {needed} ({method}, {length} tokens), {device} has {there}.",
             n=trn("{n} model", "{n} models", len(specs)),
-            name=spec.name, method=tr(method), length=length, device=plan.memory.device,
+            name=spec.name, method=tr(METHOD_NAMES[method]), length=length, device=plan.memory.device,
             needed=gib(plan.memory.needed_high_bytes), there=gib(plan.memory.capacity_bytes or 0),
         )  # fmt: skip
         larger = Remedy(tr("see what fits a larger card: --gpu NAME"))
@@ -364,9 +365,9 @@ class _Search:
     def _no_time(self, fit: Fit) -> TrainwizError:
         one = self._resolved(self._gathered(self._specs[fit.way.model]), {**dict(fit.way.changes), STEPS: 1})
         message = tr(
-            "There is no time to train: the quickest, {name} ({method}), takes {whole} for {passes} and {least} for one step "
-            "with its start and evaluations; there are {time}.",
-            name=fit.way.model, method=tr(fit.way.method), passes=passes_words(self.question.passes),
+            "Too little time to train: the quickest, {name} ({method}), takes {whole} for {passes} and {least} for one step "
+            "with its start and evaluations; you have {time}.",
+            name=fit.way.model, method=tr(METHOD_NAMES[fit.way.method]), passes=passes_words(self.question.passes),
             whole=duration(fit.plan.time.total_s or 0.0), least=duration(one.time.total_s or 0.0),
             time=duration(fit.limit_s or 0.0),
         )  # fmt: skip
@@ -395,11 +396,7 @@ def _on_the_line(first: tuple[int, float], second: tuple[int, float], seconds: f
     return min(int(steps), int(LESS * second[0]))
 
 
-def find_fits(
-    question: Question,
-    here: Machine,
-    refiner: Refiner,
-) -> Fits:
+def find_fits(question: Question, here: Machine, refiner: Refiner) -> Fits:
     """The answer by formulas. `refiner` makes the plans of its rows as everywhere else.
 
     Raises UsageError for what is asked wrongly, data that cannot be read and a time that is too short, CannotRunError

@@ -120,10 +120,6 @@ def no_rates(machine: Machine) -> tuple[Rates, ...]:
     return ()
 
 
-def never() -> bool:
-    return False
-
-
 class Refiner:
     """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
 
@@ -158,7 +154,7 @@ class Refiner:
         gathered: Gathered,
         on_plan: Callable[[Plan], None],
         tier: RefineTier = "full",
-        is_cancelled: Callable[[], bool] = never,
+        is_cancelled: Callable[[], bool] = lambda: False,
         limit_s: float | None = None,
     ) -> Plan:
         """Traces the plan's workload by layers, then in full, then the workloads that remedies promise.

@@ -312,7 +312,7 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
         return time
     likely = time.likely * calibration
     spread = min(CALIBRATED_SPREAD, time.high / time.likely)
-    return Range(likely / spread, likely * spread)
+    return Range.around(likely, spread)
 
 
 def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:

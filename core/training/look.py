@@ -20,7 +20,7 @@ from trainwiz.core.data.rows import SourceTally, read_rows
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.processes import heavy_imports
+from trainwiz.core.processes import heavy_imports, private_stdout
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.chats import ChatLook, Doubt, ShownChat
 
@@ -233,9 +233,7 @@ def main() -> None:
     hold_to(parser.parse_args().parent)
     use_language(chosen_language(None, os.environ))
     asked = json.load(sys.stdin)
-    # What libraries print goes elsewhere.
-    answers = os.dup(1)
-    os.dup2(2, 1)
+    answers = private_stdout()
     said = json.dumps(answer(asked).to_json()).encode()
     with os.fdopen(answers, "wb") as out:
         out.write(said)

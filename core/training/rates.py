@@ -21,7 +21,7 @@ from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
 from trainwiz.core.hardware.rates import ProductRate
 from trainwiz.core.language import chosen_language, tr
 from trainwiz.core.language import use_language as speak
-from trainwiz.core.processes import heavy_imports, wait_briefly
+from trainwiz.core.processes import heavy_imports, private_stdout, wait_briefly
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.text import plain_text
 
@@ -415,9 +415,7 @@ def main() -> None:
     hold_to(parser.parse_args().parent)
     speak(chosen_language(None, os.environ))
     order = json.load(sys.stdin)
-    # What libraries print goes elsewhere.
-    answers = os.dup(1)
-    os.dup2(2, 1)
+    answers = private_stdout()
     os.nice(int(order.get("nice", 0)))
     # Before torch loads its OpenMP, which reads it.
     wait_briefly(os.environ)

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainwiz.core.errors import Finding, TrainwizError, usage_error
 from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.processes import heavy_imports, wait_briefly
+from trainwiz.core.processes import heavy_imports, private_stdout, wait_briefly
 from trainwiz.core.supervise.ties import hold_to
 
 wait_briefly(os.environ)
@@ -223,9 +223,7 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     hold_to(parser.parse_args().parent)
     use_language(chosen_language(None, os.environ))
-    # What libraries print goes elsewhere.
-    answers = os.dup(1)
-    os.dup2(2, 1)
+    answers = private_stdout()
     with os.fdopen(answers, "wb") as out:
         serve(Parent(out))
 

@@ -127,7 +127,7 @@ async def test_this_machine_is_measured_once_in_the_background_and_the_plan_foll
         screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": 10}))
         await settled(pilot)
         assert screen.state.plan.evidence.rates == some
-    assert begun == [("cpu", machine.cpu_cores, 19)] and rates_module.load_rates(machine, "cpu", (), machine.cpu_cores)
+    assert begun == [("cpu", machine.cpu_cores, 19)] and rates_module.kept_rates(machine) == (some,)
 
 
 async def test_why_this_machine_is_not_measured_is_said_once_and_the_plan_stays(machine, asked_rates):

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.flops import useful_flops
+from trainwiz.core.estimate.flops import micro_batch_flops
 from trainwiz.core.estimate.time import gpu_rate
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.read import probe_machine
@@ -155,7 +155,7 @@ def operations_of(place: Place) -> Operations:
 
     @cache
     def operations(source: int, target: int) -> float:
-        return useful_flops(replace(work, length=source, target_length=target))
+        return micro_batch_flops(replace(work, length=source, target_length=target))
 
     return operations
 

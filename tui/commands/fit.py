@@ -16,7 +16,7 @@ from typing import Any, cast
 from trainwiz.core.data.detect import RowsKind
 from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.fit import RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
+from trainwiz.core.plan.fit import METHOD_NAMES, RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
 from trainwiz.core.plan.fit_search import find_fits, improved
 from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
@@ -27,7 +27,6 @@ from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled, width_of
-from trainwiz.tui.plan_words import FIT_METHODS
 from trainwiz.tui.text import (
     aligned,
     amount_range,
@@ -208,7 +207,7 @@ def _ask(fits: Fits) -> int:
             return EXIT_FINISHED
         if not answer or (answer.isdecimal() and 1 <= int(answer) <= len(fits.rows)):
             break
-        say(tr("There is no row {answer}: 1 to {most}.", answer=repr(plain_text(answer, 20)), most=len(fits.rows)))
+        say(tr("{answer} is not a row: type 1 to {most}.", answer=repr(plain_text(answer, 20)), most=len(fits.rows)))
     from trainwiz.tui.commands.wizard import run_wizard
 
     return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
@@ -252,7 +251,7 @@ def _columns(fits: Fits) -> list[Column]:
     columns: list[Column] = [
         (mark("model"), lambda fit: plain_text(fit.way.model, 40), 0),
         (mark("size"), lambda fit: short_count(fit.parameters), 4),
-        (mark("method"), lambda fit: tr(FIT_METHODS[fit.way.method]), 0),
+        (mark("method"), lambda fit: tr(METHOD_NAMES[fit.way.method]), 0),
         (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
         (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
         (mark("rows cut"), lambda fit: percent(fit.cut), 3),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.processes import private_stdout
 from trainwiz.core.supervise.ties import hold_to
 
 
@@ -33,13 +34,6 @@ def main() -> None:
     else:
         server.import_all(answers)
         server.Server(answers, server.forked_trace, server.first_traces(), server.imports_of).run()
-
-
-def private_stdout() -> int:
-    """A descriptor of the pipe that no library knows: what they print goes to stderr."""
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    return answers
 
 
 def die_first() -> None:

@@ -20,8 +20,8 @@ from trainwiz.core.hardware.machine import Libraries, Machine
 from trainwiz.core.hardware.rates import ProductRate, Rates, product_rate
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history import rates as module
-from trainwiz.core.history.measurement import device_key
-from trainwiz.core.history.rates import METHOD, keep_rates, load_rates, measure_rates, rates_path
+from trainwiz.core.history.measurement import device_key, rates_for
+from trainwiz.core.history.rates import METHOD, keep_rates, kept_rates, measure_rates, rates_path
 
 from tests.core.history.measurements import HERE
 from tests.core.plan.machines import config, machine, plan, real
@@ -50,15 +50,15 @@ def test_rates_are_loaded_for_their_device_threads_and_libraries_alone() -> None
     keep_rates(replace(SOME, bytes_per_s=1e9))
     keep_rates(SOME)
     keep_rates(replace(SOME, threads=2))
-    assert load_rates(WITH_TORCH, "cpu", (), 8) == SOME
-    assert load_rates(WITH_TORCH, "cpu", (), 4) is None
-    assert load_rates(replace(WITH_TORCH, hypothetical=True), "cpu", (), 8) is None
-    assert load_rates(replace(WITH_TORCH, cpu_cores=9), "cpu", (), 8) is None
+    assert kept(WITH_TORCH, 8) == SOME
+    assert kept(WITH_TORCH, 4) is None
+    assert kept(replace(WITH_TORCH, hypothetical=True), 8) is None
+    assert kept(replace(WITH_TORCH, cpu_cores=9), 8) is None
     newer = replace(WITH_TORCH, libraries=Libraries({"torch": "2.14.0"}))
-    assert load_rates(newer, "cpu", (), 8) is None
+    assert kept(newer, 8) is None
     renewed = replace(SOME, day="2026-12-01", versions={"torch": "2.14.0", "method": METHOD})
     keep_rates(renewed)
-    assert load_rates(newer, "cpu", (), 8) == renewed and load_rates(WITH_TORCH, "cpu", (), 8) is None
+    assert kept(newer, 8) == renewed and kept(WITH_TORCH, 8) is None
 
 
 BROKEN = ['"launch_s": 4e-06', '"launch_s": "fast"'], ['"day": "2026-11-26"', '"day": "2026\\u001b"']
@@ -69,10 +69,14 @@ def test_a_broken_file_is_no_file_and_a_broken_part_no_part() -> None:
     whole = rates_path().read_text()
     for text in ("", "{", "[]", '{"rates": 3}', whole[:-9], *(whole.replace(*pair) for pair in BROKEN)):
         rates_path().write_text(text)
-        assert load_rates(WITH_TORCH, "cpu", (), 8) is None, text
+        assert kept(WITH_TORCH, 8) is None, text
     keep_rates(SOME)
     rates_path().write_text(rates_path().read_text().replace('"rates": [', '"rates": [{"device": 1},'))
-    assert load_rates(WITH_TORCH, "cpu", (), 8) == SOME
+    assert kept(WITH_TORCH, 8) == SOME
+
+
+def kept(machine: Machine, threads: int) -> Rates | None:
+    return rates_for(kept_rates(machine), machine, "cpu", (), threads)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
                 PlanRequest(gpu="RTX 3090", gpu_memory_bytes=2**28, overrides={"data.sources.0.name": "sample-chat"})
             )
         )
-    with pytest.raises(UsageError, match=r"no time to train: the quickest, .* for 3 passes"):
+    with pytest.raises(UsageError, match=r"little time to train: the quickest, .* for 3 passes"):
         found(asked(limit=Limit(seconds=2.0)))
     with pytest.raises(UsageError, match=r"Near: RTX 3090"):
         found(asked(gpu="3091"))
