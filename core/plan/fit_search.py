@@ -302,8 +302,7 @@ class _Search:
             return None
         if limit.cost is not None and limit.cost_of(plan) is None:
             message = tr(
-                "What a run costs on {machine} is unknown, because its power is: give the price of an hour, --per-hour 0.80.",
-                machine=plan.devices.label,
+                "What a run costs is unknown, because the power of the machine is: give the price of an hour, --per-hour 0.80."
             )
             raise usage_error("no_price", "--budget", message)
         limit_s, whole = limit.seconds_of(plan), plan.time.total_s

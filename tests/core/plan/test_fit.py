@@ -173,7 +173,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         found(asked("none.csv"))
     with pytest.raises(UsageError, match="Name the data"):
         found(Question(PlanRequest()))
-    with pytest.raises(UsageError, match=r"power of .* is not known.*--per-hour"):
+    with pytest.raises(UsageError, match=r"power of the machine is: .*--per-hour"):
         found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
 
 
