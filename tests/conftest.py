@@ -106,6 +106,14 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
+def _own_interrupts() -> Iterator[None]:
+    """A wizard that ends right after a command of its own leaves a handler that does nothing (`interrupts_for_another`)."""
+    yield
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
 def _own_user_folders(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes what another has left at home."""
     home = next(_homes)
