@@ -340,6 +340,14 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     hidden(
         "plan.reset_step", "R", "reset_step", mark("reset the step"), mark("Take back all your changes of this step.")
     ),
+    key(
+        "plan.details",
+        "v",
+        "toggle_details",
+        mark("details"),
+        mark("Show all figures of the plan and this machine, or only the main ones."),
+        rank=1,
+    ),
     key("plan.start", "f5", "start", mark("start"), mark("Start the run as it is planned now.")),
     hidden("plan.scroll_down", "pagedown", "scroll_plan(1)", mark("scroll plan"), mark("Scroll the plan down.")),
     hidden("plan.scroll_up", "pageup", "scroll_plan(-1)", mark("scroll plan up"), mark("Scroll the plan up.")),

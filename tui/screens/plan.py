@@ -18,13 +18,7 @@ from trainwiz.core.language import tr
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
-from trainwiz.tui.screens.plan_fields import (
-    FIELD_BY_ID,
-    HARDWARE,
-    REVIEW,
-    Setting,
-    parse_field,
-)
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
 from trainwiz.tui.screens.plan_maker import Measured, PlanThreads, Read, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
@@ -385,6 +379,9 @@ class PlanScreen(Screen[None]):
     def action_scroll_plan(self, pages: int) -> None:
         panel = self.query_one(PlanPanel)
         panel.scroll_relative(y=pages * max(1, panel.size.height - 2), animate=False)
+
+    def action_toggle_details(self) -> None:
+        self._replace(replace(self.state, details=not self.state.details))
 
     def action_find(self) -> None:
         """A list of all fields; the chosen one gets the focus."""

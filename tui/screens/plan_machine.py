@@ -226,7 +226,7 @@ def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
     if spec.id == "machine":
         if planned.hypothetical:
             return "profile", tr("The profile is made for it, and this machine has no such GPU.")
-        return "detected", planned.description
+        return "detected", ""
     if spec.keys[0] in FIGURES:
         return "solved", tr("as the GPU catalogue has it")
     if spec.keys[0] == "ram" and planned.notes:

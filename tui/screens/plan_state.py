@@ -103,6 +103,8 @@ class PlanState:
     """Field id -> why the text in it cannot be read."""
     wanted_list: str = ""
     """The field whose list opens as soon as what it offers was read."""
+    details: bool = False
+    """All figures of the plan and of this machine are shown, not only those that decide."""
     more: bool = False
     """The rarely changed fields are shown."""
     wanted_start: str = ""

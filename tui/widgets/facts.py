@@ -157,19 +157,21 @@ def machine_facts(state: PlanState, width: int, marks: Marks, is_small: bool) ->
         yield waiting(tr(state.reading.waits_for) or tr("reading this machine"), marks)
     else:
         is_elsewhere = plan is not None and plan.machine.hypothetical
-        yield from machine_lines(machine, width, marks, with_gpus=is_elsewhere)
+        yield from machine_lines(machine, width, marks, with_gpus=is_elsewhere, details=state.details)
         rates = plan.evidence.rates if plan is not None and plan.evidence is not None else None
-        if rates is not None:
+        if rates is not None and state.details:
             yield from hanging(tr("Rates"), tr("measured {day}", day=rates.day), width)
 
 
-def machine_lines(machine: Machine, width: int, marks: Marks, *, with_gpus: bool) -> Iterator[Content]:
+def machine_lines(
+    machine: Machine, width: int, marks: Marks, *, with_gpus: bool, details: bool = True
+) -> Iterator[Content]:
     """`with_gpus` names the cards, which have no rows of their own while another machine is planned for."""
     yield Content()
     yield title(tr("This machine"))
     if not machine.gpus:
         yield line("GPU", tr("none"), "", width, marks)
-        for reason in list(dict.fromkeys(machine.unavailable.values()))[:MOST_REASONS]:
+        for reason in list(dict.fromkeys(machine.unavailable.values()))[: MOST_REASONS if details else 1]:
             yield from hanging("", reason, width)
     if with_gpus:
         for gpu in machine.gpus:
@@ -177,13 +179,14 @@ def machine_lines(machine: Machine, width: int, marks: Marks, *, with_gpus: bool
             yield line(f"GPU {gpu.index}", (gpu.name or tr("unknown")).removeprefix("NVIDIA "), free, width, marks)
     cores = trn("{n} core", "{n} cores", machine.cpu_cores)
     yield line("CPU", cores, machine.cpu_model or "", width, marks)
-    available, total = gib(machine.ram_available_bytes), gib(machine.ram_total_bytes)
-    yield line(tr("RAM"), tr("{free} of {total} GiB free", free=available, total=total), "", width, marks)
+    free = gib(machine.ram_available_bytes)
+    full = tr("{free} of {total} GiB free", free=free, total=gib(machine.ram_total_bytes))
+    yield line(tr("RAM"), full if details else tr("{free} GiB free", free=free), "", width, marks)
     if machine.disk_free_bytes is not None:
         free = tr("{free} GiB free", free=gib(machine.disk_free_bytes))
         yield line(tr("Disk"), free, machine.disk_path or "", width, marks)
     found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
-    if found:
+    if found and details:
         yield from hanging(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
 
 

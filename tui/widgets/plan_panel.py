@@ -23,6 +23,7 @@ from trainwiz.tui.plan_words import (
     network_words,
     pace_words,
     padding_words,
+    run_words,
     shown_words,
     source_words,
     steps_words,
@@ -128,10 +129,60 @@ def batch_product(plan: Plan, marks: Marks) -> str:
     return f"{factors}  =  {sequences}"
 
 
-def panel_lines(plan: Plan, width: int, marks: Marks, now: datetime | None = None) -> list[Content]:
-    """The whole panel in `width` cells; lines that are too long go on beneath their text. `now` dates the end."""
-    lines = [*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)]
+def panel_lines(
+    plan: Plan, width: int, marks: Marks, now: datetime | None = None, *, details: bool = True
+) -> list[Content]:
+    """The panel in `width` cells; long lines wrap beneath their text. `now` dates the end. Without `details`: what
+    decides whether to start."""
+    lines = [*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)] if details else []
+    lines = lines or [*_short_lines(plan, width, marks)]
     return [piece for line in lines for piece in hanging(line, width, 2 * len(INDENT))]
+
+
+def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
+    batch, memory, time = plan.batch, plan.memory, plan.time
+    yield _heading(tr("Batch"))
+    sequences = trn("{n} sequence", "{n} sequences", batch.effective_samples, n=count(batch.effective_samples))
+    tokens = tr("{count} tokens a step", count=count(batch.effective_tokens))
+    off = deviation(batch.deviation, marks.minus)
+    target = tr("{deviation} of target", deviation=off) if batch.deviation else ""
+    yield Content.assemble(f"{INDENT}{sequences}, {tokens}", (f"   {target}", "$muted"))
+    yield Content()
+    yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}")
+    if plan.model.parameters is None:
+        yield from _muted(tr(UNKNOWN_SIZE))
+    else:
+        yield _bar_line(plan, width, marks)
+        capacity = memory.capacity_bytes if memory.verdict == "fits" else None
+        amounts = tr("{used} of {total} GiB", used=gib(memory.judged_bytes), total=gib(capacity)) if capacity else ""
+        yield Content(INDENT + (amounts or _need(plan)))
+        yield from _muted(memory.waiting)
+    for label, needed, capacity in (
+        (tr("Host RAM"), memory.host_ram_bytes, memory.host_ram_capacity_bytes),
+        (tr("Disk"), memory.disk_bytes, memory.disk_capacity_bytes),
+    ):
+        if capacity is not None and needed > capacity:
+            yield _capacity_line(label, needed, capacity, marks)
+    yield Content()
+    yield _heading(tr("Time"))
+    if time.total_low_s is None:
+        unknown = unknown_time_words(time.steps, time.step_s)
+        yield from _muted(tr(UNKNOWN_SIZE) if plan.model.parameters is None else unknown)
+    else:
+        yield Content.assemble(INDENT, time_line(plan))
+        yield from _muted(run_words(plan)[-1])
+    yield Content()
+
+
+def _bar_line(plan: Plan, width: int, marks: Marks) -> Content:
+    verdict = verdict_words(plan.memory.verdict, marks)
+    bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2), marks)
+    return Content.assemble(INDENT, bar, "  ", verdict)
+
+
+def _need(plan: Plan) -> str:
+    memory = plan.memory
+    return need_words(memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes)
 
 
 def _heading(text: str, note: str = "") -> Content:
@@ -167,14 +218,12 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         yield from _muted(tr(UNKNOWN_SIZE))
         yield Content()
         return
-    verdict = verdict_words(memory.verdict, marks)
-    bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2), marks)
-    yield Content.assemble(INDENT, bar, "  ", verdict)
+    yield _bar_line(plan, width, marks)
     if memory.device == "host RAM":
         between = tr("between {low} and {high}", low=gib(memory.low_bytes), high=gib(memory.high_bytes))
         yield Content.assemble(f"{INDENT}{gib(memory.device_used_bytes)} GiB", (f"   {between}", "$muted"))
     else:
-        yield Content(INDENT + need_words(memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes))
+        yield Content(INDENT + _need(plan))
     yield from _muted(source_words(memory.tier, memory.basis), memory.waiting)
     yield from _muted(tr("peak: {moment}", moment=memory.peak_moment))
     for line in part_lines(memory.breakdown, width - len(INDENT), marks):
@@ -285,12 +334,12 @@ class PlanPanel(VerticalScroll, can_focus=False):
         is_old = state.plan is not None and (state.slow or bool(reading.findings))
         upper = self.query_one("#panel-plan", TextLines)
         upper.dim(is_old)
-        shown = (state.plan, reading.findings, reading.effects, reading.read_at, width)
+        shown = (state.plan, reading.findings, reading.effects, reading.read_at, state.details, width)
         if state.plan is not None and self._drawn and all(map(is_, shown, self._drawn)):
             return
         self._drawn = shown
         if state.plan is not None:
-            upper.show(panel_lines(state.plan, width, self._marks, reading.read_at))
+            upper.show(panel_lines(state.plan, width, self._marks, reading.read_at, details=state.details))
         else:
             waits = f"{tr(reading.waits_for)} {self._marks.ellipsis}" if reading.waits_for else tr("no plan")
             upper.show(_placeholder(waits))
