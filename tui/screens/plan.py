@@ -112,7 +112,7 @@ class PlanScreen(Screen[None]):
         for part in self._parts:
             part.show(self.state)
         self._forms.draw(self.state)
-        self._key_bar.refresh()
+        self._key_bar.refresh_changed()
 
     async def _show_step(self) -> None:
         focused = self.focused.spec.id if isinstance(self.focused, FieldRow) else ""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import Finding
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import language, mark, tr
 from trainwiz.tui.screens.plan_fields import (
     GOAL,
     NAME,
@@ -271,4 +271,11 @@ def with_defect(state: PlanState, place: str, message: str) -> PlanState:
 def state_findings(state: PlanState) -> tuple[Finding, ...]:
     """What stands against the plan, or why there is none, in the words of the screen."""
     findings = state.reading.findings or (state.plan.findings if state.plan is not None else ())
-    return tuple(map(on_screen, findings))
+    # Each field of each step asks for them at every key.
+    if findings is not _findings[0] or language() != _findings[1]:
+        _findings[:] = findings, language(), tuple(map(on_screen, findings))
+    return cast("tuple[Finding, ...]", _findings[2])
+
+
+_findings: list[object] = [None, "", ()]
+"""Those of the plan that was asked for last, the language, and what the screen says of them."""

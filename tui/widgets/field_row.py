@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from textual import events, on
 from textual.app import ComposeResult, RenderResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -96,6 +96,10 @@ class FieldInput(Input):
     def __init__(self, text: str) -> None:
         super().__init__(text, compact=True, max_length=LONGEST_INPUT, select_on_focus=True)
         self.cursor_blink = False
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        # Its row gives it its place and width. Textual would lay out the whole screen for every letter.
+        return super().refresh(*regions, repaint=repaint, layout=False, recompose=recompose)
 
     def action_accept(self) -> None:
         self.post_message(self.Left(keep=True))

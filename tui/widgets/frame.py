@@ -91,10 +91,16 @@ class KeyBar(Widget):
     def __init__(self, rows: Callable[[], Sequence[KeyBinding]], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows = rows
+        self._drawn: tuple[KeyBinding, ...] = ()
+
+    def refresh_changed(self) -> None:
+        if self._drawn != tuple(self._rows()):
+            self.refresh()
 
     def render(self) -> RenderResult:
         parts: list[Content] = []
-        for row in fitting_keys(self._rows(), self.content_size.width):
+        self._drawn = tuple(self._rows())
+        for row in fitting_keys(self._drawn, self.content_size.width):
             words = Content.assemble((row.shown_key, "$foreground"), f" {row.words}")
             parts.append(words.stylize(Style.from_meta({"@click": f"do_row({row.id!r})"})))
         return Content(" " * GAP).join(parts)

@@ -16,6 +16,7 @@ from textual.worker import Worker, WorkerState
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.lists import line_key
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
@@ -91,9 +92,12 @@ class LinesPart(StepPart):
         before, self._state = self._state, state
         if before is not None and drawn_of(before) == drawn_of(state):
             return
-        self._kept.clear()
-        # The screen is laid out only where the height changes: that costs most.
+        # The screen is laid out only where the height changes, and painted where a line does: that costs most.
         width, size = self.content_size.width, self.app.size
+        drawn = self._kept.get((width, is_small(self)))
+        self._kept.clear()
+        if drawn is not None and [*map(line_key, drawn)] == [*map(line_key, self._lines(width))]:
+            return
         is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
         self.refresh(layout=not is_as_high)
 
@@ -114,7 +118,7 @@ class LinesPart(StepPart):
 
 def drawn_of(state: PlanState) -> tuple[object, ...]:
     """What the lines of a part follow from; equal where they cannot have changed."""
-    return id(state.reading), state.updating, state.slow, state.invalid
+    return id(state.reading), state.updating, state.slow, state.invalid, state.details
 
 
 def is_small(widget: Widget) -> bool:
