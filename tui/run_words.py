@@ -146,7 +146,7 @@ def measured(name: str, value: float) -> str:
     if not math.isfinite(value):
         return tr("not a number")
     if name == "eval_accuracy":
-        return f"{value * 100:.1f} %"
+        return f"{value * 100:.1f}%"
     if name in ("eval_f1", "eval_precision", "eval_recall"):
         return f"{value:.3f}"
     if name == "eval_perplexity":

@@ -213,19 +213,19 @@ def amount_range(low: float, high: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """0.57 -> "57 %"."""
-    return tr("unknown") if share is None else f"{_digits(share * 100)} %"
+    """0.57 -> "57%"."""
+    return tr("unknown") if share is None else f"{_digits(share * 100)}%"
 
 
 def deviation(share: float | None, minus: str = "−") -> str:
-    """Signed: -0.0001 -> "−0.01 %"; 0 -> "exact"."""
+    """Signed: -0.0001 -> "−0.01%"; 0 -> "exact"."""
     if share is None:
         return ""
     if share == 0:
         return tr("exact")
     amount = abs(share) * 100
     text = f"{amount:.2f}" if amount < 10 else f"{amount:.0f}"
-    return f"{'+' if share > 0 else minus}{text} %"
+    return f"{'+' if share > 0 else minus}{text}%"
 
 
 def number(value: float) -> str:

@@ -35,8 +35,8 @@ def counted(**numbers: float) -> dict[str, str]:
 
 
 def percent(share: float, digits: int = 0, signed: bool = False) -> str:
-    """0.35 -> "35 %"; with a sign -0.25 -> "-25 %"."""
-    return f"{share * 100:{'+' if signed else ''}.{digits}f} %"
+    """0.35 -> "35%"; with a sign -0.25 -> "-25%"."""
+    return f"{share * 100:{'+' if signed else ''}.{digits}f}%"
 
 
 SECONDS, MINUTES = mark("{number} s"), mark("{number} minutes")

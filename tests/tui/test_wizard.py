@@ -69,6 +69,21 @@ async def test_the_first_screen_the_five_steps_back_and_help():
         assert app.screen.state.reached == REVIEW
 
 
+async def test_the_first_screen_has_few_figures_and_v_shows_the_rest():
+    app = frozen_app(FrozenReader(findings=()))
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot)
+        drawn = shown(app)
+        # The names of keys and models and the numbers of the steps are not figures.
+        figures = re.findall(r"(?<![\w-])\d[\d.,]*", re.sub(r"(?m)^ \d |2080|GPU 0", "", drawn))
+        assert len(figures) <= 15, figures
+        assert "peak" not in drawn
+        await go(pilot, "v")
+        assert "peak" in shown(app) and "torch 2.13.0" in shown(app)
+        await go(pilot, "v")
+        assert shown(app) == drawn
+
+
 async def test_the_plan_is_on_the_screen_at_every_size_and_what_is_typed_stays():
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:

@@ -175,11 +175,11 @@ class LogCard(ModalScreen[None]):
         if self._is_file:
             words.append(size_words(window.size))
         if self._searched is not None:
-            words.append(tr("searching, at {share}", share=f"{self._searched * 100:.0f} %"))
+            words.append(tr("searching, at {share}", share=f"{self._searched * 100:.0f}%"))
         elif view.following and window.at_end:
             words.append(tr("following"))
         elif window.lines and window.size:
-            words.append(tr("at {share}", share=f"{self._top_byte / window.size * 100:.0f} %"))
+            words.append(tr("at {share}", share=f"{self._top_byte / window.size * 100:.0f}%"))
         text = f" {self._marks.dot} ".join(words)
         if str(view.border_subtitle) != text:
             view.border_subtitle = frame_title(text)

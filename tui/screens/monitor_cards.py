@@ -161,7 +161,7 @@ def gpu_page(snapshot: Snapshot, gpu: GpuReading | None, width: int, marks: Mark
         value = Content(f"{gib(gpu.memory_used_bytes)} GiB")
         lines.insert(2, spark_meter("", gpu.memory_history, gpu.memory_total_bytes, value, width, marks, VALUE_WIDTH))
     if gpu.fan_percent is not None:
-        value = Content(f"{gpu.fan_percent:.0f} %")
+        value = Content(f"{gpu.fan_percent:.0f}%")
         lines.append(bar_meter(tr("fan"), gpu.fan_percent / 100, value, width, marks, None, VALUE_WIDTH))
     prefix = f"gpus.{gpu.index}."
     reason = snapshot.unavailable.get(f"{prefix}processes")

@@ -98,7 +98,7 @@ def clock_lines(gpu: GpuReading, width: int) -> list[Content]:
     held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
     rest = [Content.styled(tr("held by {reasons}", reasons=_reasons(held)), "$warning")] if held else []
     if gpu.fan_percent is not None:
-        rest.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f} %")))
+        rest.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f}%")))
     room = width - LABEL_WIDTH
     line = Content("   ").join([*parts, *rest])
     if line.cell_length > room:
@@ -219,7 +219,7 @@ def _reasons(held: Sequence[str]) -> str:
 
 
 def unit(value: float | None, name: str) -> Content:
-    return Content.styled(tr("not readable"), "$muted") if value is None else Content(f"{value:.0f} {name}")
+    return Content.styled(tr("not readable"), "$muted") if value is None else Content(f"{value:.0f}{name}")
 
 
 def share(part: float | None, whole: float | None) -> float | None:
@@ -389,7 +389,7 @@ def _cards_line(gpus: tuple[GpuReading, ...], when: str) -> Content:
     hot = [gpu for gpu in readable if gpu.temperature_c is not None]
     parts = [Content.styled(tr("{n} not readable", n=lost), "$warning")] if lost else []
     if busy:
-        parts.append(Content(span(f"{min(busy):.0f}", f"{max(busy):.0f}") + " %"))
+        parts.append(Content(span(f"{min(busy):.0f}", f"{max(busy):.0f}") + "%"))
     if held:
         parts.append(Content(span(gib(min(held)), gib(max(held))) + " GiB"))
     if hot:

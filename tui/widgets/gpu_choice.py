@@ -48,6 +48,8 @@ class RowView:
     is_gone: bool = False
     hidden_by: str = ""
     """CUDA_VISIBLE_DEVICES, as it is set."""
+    details: bool = False
+    """Capability, driver and UUID are shown without the focus too."""
 
 
 def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: bool) -> list[Content]:
@@ -73,7 +75,7 @@ def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: 
         lines += indented(f"{marks.tight} {problem}", width, "$warning")
     elif focused or roomy or not view.of_several:
         lines += indented(_holders_words(view.load), width)
-    if (focused or not view.of_several) and not view.is_gone:
+    if (focused or view.details) and not view.is_gone:
         lines += indented(_facts(gpu, marks), width)
     return lines
 
@@ -116,7 +118,7 @@ def _load_words(view: RowView) -> list[str]:
     from trainwiz.core.telemetry.gpu import free_bytes
 
     percent = view.load.utilization_percent if view.load is not None else None
-    busy = pad("" if percent is None else f"{percent} %", BUSY_WIDTH, right=True)
+    busy = pad("" if percent is None else f"{percent}%", BUSY_WIDTH, right=True)
     free = f"{gib(free_bytes(view.gpu, view.load)):>5}"
     total = gib(view.gpu.memory_total_bytes)
     return [
@@ -221,7 +223,7 @@ class Shown:
     loads: GpuLoads | None = None
 
 
-def row_views(shown: Shown, names: list[str] | None) -> list[RowView]:
+def row_views(shown: Shown, names: list[str] | None, details: bool = False) -> list[RowView]:
     """The rows of all cards where those of these names are to train; None: all that are visible."""
     machine, loads = shown.machine, shown.loads
     usable = usable_gpus(machine)
@@ -234,6 +236,7 @@ def row_views(shown: Shown, names: list[str] | None) -> list[RowView]:
             can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
             of_several=several,
             hidden_by=machine.cuda_visible_devices or "",
+            details=details,
         )
         for gpu in machine.gpus
     ]
@@ -306,7 +309,7 @@ class GpuChoice(StepPart):
     def _draw_rows(self) -> None:
         shown, state = self._shown, self._state
         assert shown is not None and state is not None
-        views = row_views(shown, asked_gpus(state))
+        views = row_views(shown, asked_gpus(state), state.details)
         rows = list(self.query(GpuRow))
         for row, view in zip(rows, views, strict=False):
             row.show(view)

@@ -73,7 +73,7 @@ class HostPanel(MonitorPanel):
         machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width, self.marks)
         lines = [roles, machine, disk_content(snapshot, width)]
         if height > len(lines) and host.cpu_percent is not None:
-            value = Content(f"{host.cpu_percent:.0f} %")
+            value = Content(f"{host.cpu_percent:.0f}%")
             lines.append(spark_meter("CPU", host.cpu_history, 100, value, width, self.marks))
         if height > len(lines) + 2 and snapshot.processes:
             lines += [Content(), *process_lines(snapshot, height - len(lines) - 1)]
@@ -87,7 +87,7 @@ def process_lines(snapshot: Snapshot, height: int) -> list[Content]:
     for process in sorted(snapshot.processes, key=lambda process: -(process.rss_bytes or 0)):
         role = tr(ROLE_NAMES[process.role][0]) if process.role in ROLE_NAMES else plain_text(process.role, 11)
         memory = "?" if process.rss_bytes is None else exact_gib(process.rss_bytes)
-        cpu = "?" if process.cpu_percent is None else f"{process.cpu_percent:.0f} %"
+        cpu = "?" if process.cpu_percent is None else f"{process.cpu_percent:.0f}%"
         pid = "?" if process.pid is None else process.pid
         rows.append(Content(f"{pid:>9}  {pad(role, 12)}{memory:>7}{cpu:>8}"))
     room = max(0, height - 1)
@@ -176,7 +176,7 @@ def token_parts(snapshot: Snapshot) -> list[Content]:
         return [Content.styled(pace_reason(snapshot), "$muted")]
     if pace.data_wait is not None:
         style = "$warning" if pace.data_wait > MUCH_WAIT else "$foreground"
-        parts.append(quiet(tr("data wait"), Content.styled(f"{pace.data_wait * 100:.0f} %", style)))
+        parts.append(quiet(tr("data wait"), Content.styled(f"{pace.data_wait * 100:.0f}%", style)))
     return parts
 
 

@@ -111,6 +111,8 @@ def _filled(words: list[str], width: int) -> list[Content]:
 INDENT = "  "
 LONGEST_TEXT = 300
 UNKNOWN_SIZE = mark("unknown: the size of the model is not known")
+WORTH_SAYING = 0.01
+"""How far the batch is off its target before the short form says it."""
 TOO_LONG = "takes_"
 """How the codes of findings about the total time begin."""
 TIME_VERDICTS = {
@@ -145,7 +147,8 @@ def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     sequences = trn("{n} sequence", "{n} sequences", batch.effective_samples, n=count(batch.effective_samples))
     tokens = tr("{count} tokens a step", count=count(batch.effective_tokens))
     off = deviation(batch.deviation, marks.minus)
-    target = tr("{deviation} of target", deviation=off) if batch.deviation else ""
+    is_off = abs(batch.deviation or 0) > WORTH_SAYING
+    target = tr("{deviation} of target", deviation=off) if is_off else ""
     yield Content.assemble(f"{INDENT}{sequences}, {tokens}", (f"   {target}", "$muted"))
     yield Content()
     yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}")
@@ -170,7 +173,8 @@ def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         yield from _muted(tr(UNKNOWN_SIZE) if plan.model.parameters is None else unknown)
     else:
         yield Content.assemble(INDENT, time_line(plan))
-        yield from _muted(run_words(plan)[-1])
+        # What was asked for is in the list of steps.
+        yield from _muted(*run_words(plan)[1:])
     yield Content()
 
 

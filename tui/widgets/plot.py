@@ -62,7 +62,7 @@ class StepRange:
             return tr("last {n} steps", n=f"{self.length:,.0f}")
         if self.share == 0.2:
             return tr("last fifth")
-        return "" if self.share == 1 else tr("last {share}", share=f"{self.share * 100:g} %")
+        return "" if self.share == 1 else tr("last {share}", share=f"{self.share * 100:g}%")
 
     def next_zoom(self) -> StepRange:
         """All steps, the last fifth, the last 4 %, all again."""

@@ -115,7 +115,7 @@ class RunHeader(SnapshotView):
         share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
         words = []
         if snapshot.step is not None and snapshot.max_steps:
-            words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f} %")
+            words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f}%")
         if snapshot.pace.step_s is not None:
             words.append(tr("{seconds} s a step", seconds=step_seconds(snapshot.pace.step_s)))
         if snapshot.behind:
