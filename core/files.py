@@ -30,10 +30,10 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
     """The whole file. Raises OSError as `open_file`, and for one above `most` bytes."""
     if "\0" in str(path):
         # No name of a file holds one, and Python says so with another exception.
-        raise OSError(errno.EINVAL, tr("it is no regular file"), str(path))
+        raise OSError(errno.EINVAL, tr("it is not a regular file"), str(path))
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, tr("it has more than {size} MiB", size=most >> 20), str(path))
+            raise OSError(errno.EFBIG, tr("it is larger than {size} MiB", size=most >> 20), str(path))
         return file.read(most)
 
 
@@ -46,7 +46,7 @@ def open_at_once(name: str, flags: int) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    raise OSError(errno.EINVAL, tr("it is no regular file"), name)
+    raise OSError(errno.EINVAL, tr("it is not a regular file"), name)
 
 
 def _is_of_the_kernel(descriptor: int) -> bool:

@@ -69,7 +69,7 @@ class ByteTail:
         except FileNotFoundError:
             self.problem = None
         except OSError as error:
-            self.problem = tr("{path} cannot be read: {reason}.", path=self.path, reason=os_reason(error))
+            self.problem = tr("Cannot read {path}: {reason}.", path=self.path, reason=os_reason(error))
         return b""
 
     def _read(self, file: BinaryIO, limit: int) -> bytes:

@@ -167,7 +167,7 @@ class KeyProvider(Provider):
 
         if not found:
             # Textual's own words for it have no translation.
-            nothing = tr("No action has that in its name.")
+            nothing = tr("No matching action.")
             yield Hit(1.0, Content(nothing), lambda: None, text=nothing)
 
     def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
@@ -256,7 +256,7 @@ class TrainwizApp(App[int]):
 
     def action_help_quit(self) -> None:
         """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""
-        self.notify(tr("ctrl+q leaves; a run that was started goes on."), markup=False)
+        self.notify(tr("Press ctrl+q to quit. A run that was started continues."), markup=False)
 
     def leave_with(self, words: str) -> None:
         """Leave with exit code 0 and say something in the terminal."""

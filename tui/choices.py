@@ -22,19 +22,24 @@ from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
 ALTERNATIVES = (
-    (("smoke", "dev_run", "overfit", "benchmark"), mark("{modes} are different modes; keep one")),
-    (("target_tokens", "target_real_tokens", "target_samples"), mark("{targets} are different targets; keep one")),
+    (("smoke", "dev_run", "overfit", "benchmark"), mark("{modes} are different modes; use only one")),
+    (("target_tokens", "target_real_tokens", "target_samples"), mark("{targets} are different targets; use only one")),
 )
 """Of these options at most one is taken."""
 PAIRS = (
-    ("gpus", "gpu", "--gpu", mark("--gpus chooses cards of this machine, --gpu plans another one; keep one")),
+    (
+        "gpus",
+        "gpu",
+        "--gpu",
+        mark("--gpus selects GPUs of this machine, --gpu plans for another machine; use only one"),
+    ),
     (
         "resume",
         "dry_run",
         "--resume",
-        mark("--dry-run writes a new folder and --resume goes on in an old one; keep one"),
+        mark("--dry-run writes a new run folder, --resume continues in an existing one; use only one"),
     ),
-    ("detach", "dry_run", "--detach", mark("--dry-run starts nothing that could be detached; keep one")),
+    ("detach", "dry_run", "--detach", mark("--dry-run starts no run that could be detached; use only one")),
 )
 """Two options that exclude each other, which of them is named, and why."""
 SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
@@ -91,7 +96,7 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
     if several is not None:
         parsed["gpu"] = several[2]
         if parsed.setdefault("num_gpus", int(several[1])) != int(several[1]):
-            message = tr("{number} cards are named with --gpu; keep one of the two", number=several[1])
+            message = tr("--gpu already specifies {number} GPUs; use only one of the two", number=several[1])
             findings.append(wrong("--num-gpus", message))
     if findings:
         raise UsageError(findings)
@@ -130,7 +135,7 @@ def parse_value(option: Option, value: Any) -> Any:
         return value
     text = str(value).strip()
     if not text:
-        raise ValueError(tr("give a value: {option}", option=option.synopsis))
+        raise ValueError(tr("a value is required: {option}", option=option.synopsis))
     if option.kind == "text":
         return text
     if option.kind == "list":
@@ -145,7 +150,7 @@ def parse_amount(option: Option, text: str) -> int | float:
     if option.kind == "size":
         bytes_ = parse_size(text)
         if bytes_ is None:
-            raise ValueError(tr("{shown} is not a size, write it like 64G or 512M", shown=repr(shown)))
+            raise ValueError(tr("{shown} is not a size; examples: 64G, 512M", shown=repr(shown)))
         return bytes_
     try:
         value = parse_number(text) if option.kind == "number" else parse_whole_number(text)
@@ -154,7 +159,7 @@ def parse_amount(option: Option, text: str) -> int | float:
             raise ValueError(tr("{shown} is not a number", shown=repr(shown))) from None
         raise ValueError(tr("{shown} is not a whole number", shown=repr(shown))) from None
     if value <= 0 or not math.isfinite(value):
-        raise ValueError(tr("{shown} must be above 0", shown=shown))
+        raise ValueError(tr("{shown} must be greater than 0", shown=shown))
     return value
 
 
@@ -165,10 +170,10 @@ def one_of(text: str, values: tuple[str, ...]) -> str:
     shown, choice = repr(plain_text(text, 40)), tr(" or ").join(values)
     if close:
         message = tr(
-            "there is no {text}, choose {values}; did you mean {near}?", text=shown, values=choice, near=close[0]
+            "{text} is not a valid choice; use {values}. Did you mean {near}?", text=shown, values=choice, near=close[0]
         )
         raise ValueError(message)
-    raise ValueError(tr("there is no {text}, choose {values}", text=shown, values=choice))
+    raise ValueError(tr("{text} is not a valid choice; use {values}", text=shown, values=choice))
 
 
 def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
@@ -183,9 +188,11 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
         key = key.strip()
         if not equals or not key:
             shown = repr(plain_text(assignment, 60))
-            findings.append(wrong("--set", tr("{assignment} has no key=value, like training.seed=7", assignment=shown)))
+            findings.append(
+                wrong("--set", tr("{assignment} is not key=value; example: training.seed=7", assignment=shown))
+            )
         elif key in overrides and overrides[key] is not None:
-            words = tr("{key} is also set by its own option; keep one of the two", key=plain_text(key, 60))
+            words = tr("{key} is also set by its own option; use only one of the two", key=plain_text(key, 60))
             findings.append(wrong("--set", words))
         else:
             overrides[key] = value
@@ -201,7 +208,7 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
             findings.append(wrong(flags[-1], tr(words, modes=joined, targets=joined)))
     findings += [wrong(flag, tr(words)) for one, other, flag, words in PAIRS if one in parsed and other in parsed]
     if "resume" in parsed and "output_dir" not in parsed:
-        findings.append(wrong("--resume", tr("name the run folder to go on in: --resume --output-dir runs/NAME")))
+        findings.append(wrong("--resume", tr("specify the run folder to resume: --resume --output-dir runs/NAME")))
     return findings
 
 
@@ -249,11 +256,13 @@ def refuse_without_yes(choices: Choices) -> None:
     headless_only = [flag for flag in ("--json", "--plain", "--detach") if flag in choices.given]
     if headless_only:
         flag = headless_only[0]
-        raise usage_error("needs_yes", flag, tr("{flag} belongs to a headless run; add --yes to start one.", flag=flag))
+        raise usage_error(
+            "needs_yes", flag, tr("{flag} only works in a headless run; add --yes to start one.", flag=flag)
+        )
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         profile = choices.request.profile or "NAME"
         raise usage_error(
             "no_terminal",
             "terminal",
-            tr("The wizard needs a terminal; without one run: trainwiz --profile {profile} --yes", profile=profile),
+            tr("The wizard needs a terminal. Without one, run: trainwiz --profile {profile} --yes", profile=profile),
         )

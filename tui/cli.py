@@ -45,10 +45,12 @@ def no_language(value: str) -> UsageError:
     """What there is instead of this language."""
     choice = tr(" or ").join(LANGUAGES)
     if not value or value.startswith("-"):
-        return usage_error("usage", FLAG, tr("--lang: name a language: {names}.", names=choice))
+        return usage_error("usage", FLAG, tr("--lang: choose a language: {names}.", names=choice))
     shown = plain_text(value, 40)
     return usage_error(
-        "usage", FLAG, tr("{place}: there is no {text}, choose {values}.", place=FLAG, text=repr(shown), values=choice)
+        "usage",
+        FLAG,
+        tr("{place}: {text} is not a valid choice; use {values}.", place=FLAG, text=repr(shown), values=choice),
     )
 
 

@@ -43,7 +43,7 @@ app = typer.Typer(
     name="trainwiz", cls=RootGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help=mark("JSON instead of text."))]
+AsJson = Annotated[bool, typer.Option("--json", help=mark("Print JSON instead of text."))]
 
 
 @app.callback()
@@ -67,7 +67,7 @@ def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), *
         raise usage_error(
             "usage",
             given[0],
-            tr("Write {flag} after the command: trainwiz {command} {flag} ...", flag=given[0], command=command),
+            tr("Put {flag} after the command: trainwiz {command} {flag} ...", flag=given[0], command=command),
         )
     return 0
 
@@ -75,7 +75,7 @@ def root(ctx: typer.Context, version: bool = typer.Option(False, "--version"), *
 @app.command("plan", cls=explained(plan_help))
 @takes_choices(PLAN_OPTIONS)
 def plan(verbose: bool = typer.Option(False, "--verbose"), **choices: Any) -> int:
-    """Show memory, time and every choice; write nothing."""
+    """Show memory, time and every choice of a plan. Nothing is written."""
     from trainwiz.tui.commands.plan import run_plan
 
     return run_plan(choices, verbose=verbose)
@@ -93,7 +93,7 @@ def fit(
     everything: Annotated[bool, typer.Option("--all")] = False,
     **choices: Any,
 ) -> int:
-    """Show which models fit, with this data and in this time."""
+    """Find the models that fit the machine, the data and the time limit."""
     from trainwiz.tui.commands.fit import run_fit
 
     limits = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
@@ -104,7 +104,7 @@ def fit(
 @takes_choices(BENCH_TAKES)
 def bench(
     seconds: Annotated[
-        float | None, typer.Option("--seconds", help=mark("At most this long."), min=10, max=600)
+        float | None, typer.Option("--seconds", help=mark("Maximum duration in seconds."), min=10, max=600)
     ] = None,
     choose: Annotated[bool, typer.Option("--choose", help=mark("Compare settings with their alternatives."))] = False,
     **choices: Any,
@@ -119,26 +119,26 @@ def bench(
     return run_bench(choices, limit_s=seconds or 60.0)
 
 
-WHAT_TO_WATCH = mark(
-    "A run's name, a folder, a file of metrics, a process id, or gpu:0; none: what is running, or the list."
-)
-REPLAY_HELP = mark("Play a run that has ended, SPEED times as fast (60).")
+WHAT_TO_WATCH = mark("Run name, folder, metrics file, process ID or gpu:0. Default: what is running, or the list.")
+REPLAY_HELP = mark("Replay a run that has ended, at SPEED times real time (default: 60).")
 
 
 @app.command("monitor", cls=reading(replay_without_speed))
 def monitor(
     target: Annotated[str | None, typer.Argument(metavar="WHAT", help=WHAT_TO_WATCH)] = None,
-    once: Annotated[bool, typer.Option("--once", help=mark("Print the state once and leave."))] = False,
+    once: Annotated[bool, typer.Option("--once", help=mark("Print the current state once and exit."))] = False,
     as_json: AsJson = False,
-    plain: Annotated[bool, typer.Option("--plain", help=mark("Lines only, for pipes and screen readers."))] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help=mark("Plain lines only, for pipes and screen readers."))
+    ] = False,
     every: Annotated[
         float | None,
-        typer.Option("--every", metavar="S", help=mark("Seconds between two readings (1; with --plain 5).")),
+        typer.Option("--every", metavar="S", help=mark("Seconds between readings (default: 1; with --plain: 5).")),
     ] = None,
-    readonly: Annotated[bool, typer.Option("--readonly", help=mark("Watch only: no key changes the run."))] = False,
+    readonly: Annotated[bool, typer.Option("--readonly", help=mark("Read-only: no key changes the run."))] = False,
     replay: Annotated[str | None, typer.Option("--replay", metavar="SPEED", help=REPLAY_HELP)] = None,
 ) -> int:
-    """Watch a training: a run, the folder of another tool, or a process."""
+    """Monitor training: a run, the folder of another tool, or a process."""
     from trainwiz.tui.commands.monitor import run_monitor
 
     return run_monitor(
@@ -153,13 +153,13 @@ def hardware(
         typer.Option(
             "--measure",
             help=mark(
-                "Measure for some seconds what it computes, and keep it: the time of plans is then known better."
+                "Benchmark this machine for a few seconds and save the result, for better time estimates in plans."
             ),
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show what this machine is: GPUs, cores, RAM, disk, and how fast it was measured to compute."""
+    """Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance."""
     from trainwiz.tui.commands.hardware import run_hardware
 
     return run_hardware(as_json=as_json, measure=measure)
@@ -167,7 +167,7 @@ def hardware(
 
 @app.command("doctor", cls=HelpfulCommand)
 def doctor(as_json: AsJson = False) -> int:
-    """Show what is missing here, for which feature, and how to get it."""
+    """Show what is missing on this machine, which feature needs it, and how to get it."""
     from trainwiz.tui.commands.hardware import run_doctor
 
     return run_doctor(as_json=as_json)
@@ -175,28 +175,28 @@ def doctor(as_json: AsJson = False) -> int:
 
 @app.command("schema", cls=HelpfulCommand)
 def schema() -> int:
-    """Print the JSON schema of a profile, for an editor that completes and checks."""
+    """Print the JSON schema of a profile, for completion and validation in an editor."""
     from trainwiz.tui.commands.profiles import run_schema
 
     return run_schema()
 
 
-WHAT_TO_DIAGNOSE = mark("A run's name or folder, a log, the output folder of a Trainer, or - for a log from a pipe.")
+WHAT_TO_DIAGNOSE = mark("Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin.")
 
 
 @app.command("diagnose", cls=HelpfulCommand)
 def diagnose(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT_TO_DIAGNOSE)], as_json: AsJson = False
 ) -> int:
-    """Say why a training ended: the cause, what proves it, what to do."""
+    """Diagnose why training ended: cause, evidence and fixes."""
     from trainwiz.tui.commands.diagnose import run_diagnose
 
     return run_diagnose(what, as_json=as_json)
 
 
 WHAT_TO_IMPORT = mark(
-    "TrainingArguments (Python, YAML, JSON), an accelerate file, a DeepSpeed JSON, a launch script, a launch command "
-    "in quotes, or - for a pipe; several are taken together."
+    "TrainingArguments (Python, YAML, JSON), an accelerate config, a DeepSpeed JSON, a launch script, a quoted "
+    "launch command, or - for stdin. Several are merged."
 )
 
 
@@ -204,13 +204,15 @@ WHAT_TO_IMPORT = mark(
 def import_files(
     given: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=WHAT_TO_IMPORT)] = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help=mark("Name of the profile; else after the file."))
+        str | None, typer.Option("--name", metavar="NAME", help=mark("Profile name. Default: from the file name."))
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help=mark("Replace your profile of that name."))] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help=mark("Show the report; write no profile."))] = False,
+    replace: Annotated[bool, typer.Option("--replace", help=mark("Overwrite your profile of that name."))] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help=mark("Show the report without writing a profile."))
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Make a profile of settings that you have, and say what became of each."""
+    """Create a profile from existing settings and report what became of each."""
     from trainwiz.tui.commands.import_files import run_import
 
     return run_import(given or [], name=name, replace=replace, dry_run=dry_run, as_json=as_json)
@@ -221,26 +223,26 @@ def export(
     run: Annotated[
         str,
         typer.Argument(
-            metavar="RUN", help=mark("Name of a run, the start of it, or its folder (--dry-run makes one).")
+            metavar="RUN", help=mark("Run name, the start of it, or the run folder (--dry-run creates one).")
         ),
     ],
-    script: Annotated[bool, typer.Option("--script", help=mark("The command for each machine."))] = False,
+    script: Annotated[bool, typer.Option("--script", help=mark("The launch command of each node."))] = False,
     slurm: Annotated[bool, typer.Option("--slurm", help=mark("A complete sbatch file."))] = False,
     main: Annotated[
-        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Where node 0 is reached, for --script."))
+        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Address of node 0, for --script."))
     ] = None,
     account: Annotated[str | None, typer.Option("--account", metavar="NAME", help=mark("Slurm account."))] = None,
     partition: Annotated[str | None, typer.Option("--partition", metavar="NAME", help=mark("Slurm partition."))] = None,
     qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help=mark("Slurm quality of service."))] = None,
     time: Annotated[
         str | None,
-        typer.Option("--time", metavar="D-HH:MM:SS", help=mark("Limit; none: from the plan, with a margin.")),
+        typer.Option("--time", metavar="D-HH:MM:SS", help=mark("Time limit. Default: from the plan, with a margin.")),
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", metavar="FILE", help=mark("Write it there; none: on the screen."))
+        str | None, typer.Option("--output", metavar="FILE", help=mark("Output file; default: print to the terminal."))
     ] = None,
 ) -> int:
-    """Print what starts a run on several machines, or in a Slurm cluster."""
+    """Print the launch commands for several nodes, or an sbatch file for a Slurm cluster."""
     from trainwiz.tui.commands.export import run_export
 
     return run_export(

@@ -72,23 +72,25 @@ def hidden(id: str, keys: str, action: str, description: str, tooltip: str, **mo
 # Keys of the whole application, of its windows and of its lists.
 
 APP_KEYS: tuple[KeyBinding, ...] = (
-    key("app.help", "f1,question_mark", "help", mark("help"), mark("Explain what has the focus, and list all keys.")),
-    key("app.quit", "q,f10", "leave", mark("quit"), mark("Leave. A run that was started goes on."), rank=0),
-    hidden("app.palette", "colon,ctrl+p", "command_palette", mark("all actions"), mark("Find an action by its name.")),
-    hidden("app.theme", "f2", "next_theme", mark("theme"), mark("Next theme: dark, light, high contrast.")),
-    key("dialog.close", "escape", "close", mark("close"), mark("Close this window; nothing changes."), rank=0),
+    key("app.help", "f1,question_mark", "help", mark("help"), mark("Explain the focused item, and list all keys.")),
+    key("app.quit", "q,f10", "leave", mark("quit"), mark("Quit. A started run continues."), rank=0),
+    hidden("app.palette", "colon,ctrl+p", "command_palette", mark("all actions"), mark("Find an action by name.")),
+    hidden(
+        "app.theme", "f2", "next_theme", mark("theme"), mark("Switch to the next theme: dark, light, high contrast.")
+    ),
+    key("dialog.close", "escape", "close", mark("close"), mark("Close this window without changes."), rank=0),
     hidden("dialog.done", "enter,f1,q", "close", mark("close"), mark("Close this window.")),
-    key("confirm.press", "enter", "press", mark("choose"), mark("Do what the button says."), rank=0),
-    key("confirm.close", "escape", "close", mark("close"), mark("Close this window; nothing changes."), rank=0),
-    key("confirm.left", "left", "app.focus_previous", mark("button before"), mark("Go to the button before.")),
+    key("confirm.press", "enter", "press", mark("press"), mark("Press the focused button."), rank=0),
+    key("confirm.close", "escape", "close", mark("close"), mark("Close this window without changes."), rank=0),
+    key("confirm.left", "left", "app.focus_previous", mark("previous button"), mark("Go to the previous button.")),
     key("confirm.right", "right", "app.focus_next", mark("next button"), mark("Go to the next button.")),
-    key("picker.open", "enter", "open", mark("watch"), mark("Watch what is marked."), rank=0),
+    key("picker.open", "enter", "open", mark("watch"), mark("Watch the selected run."), rank=0),
     key("picker.down", "down", "move(1)", mark("move"), mark("Go to the next entry."), label="↑↓"),
-    hidden("picker.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above.")),
-    hidden("picker.leave", "escape", "app.leave", mark("leave"), mark("Leave; nothing changes.")),
-    key("list.close", "escape", "close", mark("close"), mark("Close the list; nothing changes."), rank=0),
+    hidden("picker.up", "up", "move(-1)", mark("previous entry"), mark("Go to the previous entry.")),
+    hidden("picker.leave", "escape", "app.leave", mark("exit"), mark("Exit without changes.")),
+    key("list.close", "escape", "close", mark("close"), mark("Close the list without changes."), rank=0),
     hidden("list.down", "down", "move(1)", mark("next entry"), mark("Go to the next entry.")),
-    hidden("list.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above.")),
+    hidden("list.up", "up", "move(-1)", mark("previous entry"), mark("Go to the previous entry.")),
 )
 
 # Keys of the panels of the monitor and of the windows over it.
@@ -98,25 +100,39 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         "metric.left",
         "left",
         "move_cursor(-1)",
-        mark("read a step"),
-        mark("Read the step before."),
+        mark("read values"),
+        mark("Show the value at the previous step."),
         label=mark("arrows"),
         rank=2,
     ),
-    hidden("metric.right", "right", "move_cursor(1)", mark("step after"), mark("Read the step after.")),
-    hidden("metric.far_left", "pageup", "move_cursor(-10)", mark("far before"), mark("Ten columns to the left.")),
-    hidden("metric.far_right", "pagedown", "move_cursor(10)", mark("far after"), mark("Ten columns to the right.")),
-    hidden("metric.first", "home", "cursor_to_end(-1)", mark("first step"), mark("Read the first step.")),
-    hidden("metric.last", "end", "cursor_to_end(1)", mark("last step"), mark("Read the last step.")),
+    hidden("metric.right", "right", "move_cursor(1)", mark("next step"), mark("Show the value at the next step.")),
+    hidden(
+        "metric.far_left",
+        "pageup",
+        "move_cursor(-10)",
+        mark("10 columns left"),
+        mark("Move the cursor ten columns to the left."),
+    ),
+    hidden(
+        "metric.far_right",
+        "pagedown",
+        "move_cursor(10)",
+        mark("10 columns right"),
+        mark("Move the cursor ten columns to the right."),
+    ),
+    hidden("metric.first", "home", "cursor_to_end(-1)", mark("first step"), mark("Show the value at the first step.")),
+    hidden("metric.last", "end", "cursor_to_end(1)", mark("last step"), mark("Show the value at the last step.")),
     hidden(
         "metric.narrow",
         "plus,equals_sign",
         "resize_range(0.5)",
-        mark("narrow"),
-        mark("Show half as many steps, about the cursor."),
+        mark("fewer steps"),
+        mark("Show half as many steps, around the cursor."),
         label="+",
     ),
-    hidden("metric.widen", "minus", "resize_range(2)", mark("widen"), mark("Show twice as many steps."), label="-"),
+    hidden(
+        "metric.widen", "minus", "resize_range(2)", mark("more steps"), mark("Show twice as many steps."), label="-"
+    ),
     hidden(
         "metric.earlier",
         "less_than_sign,shift+left",
@@ -133,37 +149,57 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         mark("Move the range of steps to the right."),
         label=">",
     ),
-    key("metric.range", "g", "type_range", mark("range"), mark("Type the steps to show, as 400-900."), rank=3),
-    key("metric.all", "0", "show_all", mark("all steps"), mark("Show all steps, without a cursor."), rank=4),
-    key("cards.open", "enter", "open_card", mark("open GPU"), mark("Show all of the chosen GPU."), rank=2),
-    hidden("cards.down", "down", "move_card(1)", mark("next GPU"), mark("Choose the next GPU.")),
-    hidden("cards.up", "up", "move_card(-1)", mark("GPU above"), mark("Choose the GPU above.")),
+    key("metric.range", "g", "type_range", mark("range"), mark("Type the steps to show, such as 400-900."), rank=3),
+    key("metric.all", "0", "show_all", mark("all steps"), mark("Show all steps and hide the cursor."), rank=4),
+    key("cards.open", "enter", "open_card", mark("open GPU"), mark("Show the details of the selected GPU."), rank=2),
+    hidden("cards.down", "down", "move_card(1)", mark("next GPU"), mark("Select the next GPU.")),
+    hidden("cards.up", "up", "move_card(-1)", mark("GPU above"), mark("Select the GPU above.")),
     key(
-        "answers.earlier", "left", "move_step(-1)", mark("earlier answer"), mark("Show the answer before."), label="←→"
+        "answers.earlier",
+        "left",
+        "move_step(-1)",
+        mark("earlier answer"),
+        mark("Show the previous answer."),
+        label="←→",
     ),
-    hidden("answers.later", "right", "move_step(1)", mark("later answer"), mark("Show the answer after.")),
+    hidden("answers.later", "right", "move_step(1)", mark("later answer"), mark("Show the next answer.")),
     key("answers.next", "down", "move_prompt(1)", mark("next prompt"), mark("Show the next prompt."), label="↑↓"),
-    hidden("answers.before", "up", "move_prompt(-1)", mark("prompt before"), mark("Show the prompt before.")),
+    hidden("answers.before", "up", "move_prompt(-1)", mark("previous prompt"), mark("Show the previous prompt.")),
     key("gpu.next", "right,tab", "other_card(1)", mark("next GPU"), mark("Show the next GPU."), label="→"),
-    key("gpu.before", "left,shift+tab", "other_card(-1)", mark("GPU before"), mark("Show the GPU before."), label="←"),
+    key(
+        "gpu.before",
+        "left,shift+tab",
+        "other_card(-1)",
+        mark("previous GPU"),
+        mark("Show the previous GPU."),
+        label="←",
+    ),
     key("log.close", "escape", "close", mark("close"), mark("Close the search, or the log."), rank=0),
     hidden("log.done", "l,q", "leave", mark("close"), mark("Close the log.")),
-    key("log.search", "slash", "search", mark("search"), mark("Find a text in the whole log."), label="/"),
+    key("log.search", "slash", "search", mark("search"), mark("Search the whole log."), label="/"),
     key(
         "log.next",
         "n",
         "next_match(1)",
         mark("next match"),
-        mark("Go to the next line with that text."),
+        mark("Go to the next match."),
         label="n N",
         rank=2,
     ),
-    hidden("log.previous", "N", "next_match(-1)", mark("match before"), mark("Go to the line before with that text.")),
-    key("log.level", "f", "next_level", mark("filter"), mark("All lines, warnings only, or errors only.")),
-    key("log.wrap", "w", "wrap", mark("wrap"), mark("Wrap long lines, or cut them."), rank=3),
-    key("log.follow", "end,G", "follow", mark("follow"), mark("Go to the end, and follow."), label="end", rank=2),
+    hidden("log.previous", "N", "next_match(-1)", mark("previous match"), mark("Go to the previous match.")),
+    key("log.level", "f", "next_level", mark("filter"), mark("Show all lines, only warnings, or only errors.")),
+    key("log.wrap", "w", "wrap", mark("wrap"), mark("Wrap or truncate long lines."), rank=3),
+    key(
+        "log.follow",
+        "end,G",
+        "follow",
+        mark("follow"),
+        mark("Go to the end and follow new lines."),
+        label="end",
+        rank=2,
+    ),
     hidden("log.start", "home,g", "to_start", mark("first line"), mark("Go to the first line.")),
-    key("log.copy", "c", "copy", mark("copy"), mark("Copy the lines on the screen."), rank=3),
+    key("log.copy", "c", "copy", mark("copy"), mark("Copy the visible lines."), rank=3),
     hidden("document.close", "p", "close", mark("close"), mark("Close the plan.")),
     *(
         key(
@@ -171,7 +207,7 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
             digit,
             f"copy({digit})",
             mark("copy"),
-            mark("Copy the command with the number {number}."),
+            mark("Copy command {number}."),
             rank=9,
             fills=(("number", digit),),
         )
@@ -182,7 +218,7 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
 # Keys of the monitor.
 
 PANEL_NAMES = (
-    mark("plot"), mark("pace"), mark("device"), mark("RAM and disk"), mark("advice"), mark("log"), mark("answers"),
+    mark("plot"), mark("speed"), mark("device"), mark("RAM and disk"), mark("advice"), mark("log"), mark("answers"),
 )  # fmt: skip
 """The panels of the monitor in the order of their digits."""
 
@@ -190,10 +226,10 @@ PANEL_NAMES = (
 def _panel_keys() -> list[KeyBinding]:
     """The first stands for all of them in the key bar and in the help."""
     all_of_them = mark(
-        "Show one panel alone: 1 plot, 2 pace, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; the same key "
-        "goes back."
+        "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
+        "go back."
     )
-    this_one = mark("Show the {panel} panel alone; the same key goes back.")
+    this_one = mark("Show only the {panel} panel; press again to go back.")
     first = key("monitor.panel_1", "1", "one_panel(1)", mark("panels"), all_of_them, label="1-7")
     return [
         first,
@@ -210,7 +246,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "s",
         "stop",
         mark("stop"),
-        mark("Stop the run with a checkpoint; asks first."),
+        mark("Save a checkpoint and stop the run; asks for confirmation."),
         rank=0,
         needs="stop",
     ),
@@ -219,7 +255,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "S",
         "stop_now",
         mark("stop now"),
-        mark("End the run at once, without a new checkpoint; asks first."),
+        mark("Stop the run immediately, without a new checkpoint; asks for confirmation."),
         needs="stop_now",
     ),
     key(
@@ -227,7 +263,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "r",
         "resume",
         mark("resume"),
-        mark("Go on from the newest complete checkpoint; asks first."),
+        mark("Resume from the newest complete checkpoint; asks for confirmation."),
         rank=0,
         needs="resume",
     ),
@@ -236,13 +272,13 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "t",
         "talk",
         mark("try the model"),
-        mark("Leave this screen to talk to the model, and come back; c has the commands to merge and export it."),
+        mark("Leave this screen to try the model, and come back; c shows the commands to merge and export it."),
         rank=0,
         needs="model",
     ),
     key("monitor.log", "l", "show_log", mark("log"), mark("Show the whole log.")),
     *_panel_keys(),
-    key("monitor.metric", "m", "choose_metric", mark("metric"), mark("Choose what is plotted.")),
+    key("monitor.metric", "m", "choose_metric", mark("metric"), mark("Select the metric to plot.")),
     hidden(
         "monitor.next_metric",
         "full_stop",
@@ -255,22 +291,22 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "monitor.previous_metric",
         "comma",
         "next_metric(-1)",
-        mark("metric before"),
-        mark("Plot the metric before."),
+        mark("previous metric"),
+        mark("Plot the previous metric."),
         label=",",
     ),
-    key("monitor.maximise", "x", "maximise", mark("maximise"), mark("Give the whole screen to a panel."), rank=2),
-    key("monitor.zoom", "z", "zoom", mark("zoom"), mark("Plot the last steps only, or all of them."), rank=2),
-    key("monitor.scale", "e", "log_scale", mark("log scale"), mark("Switch the logarithmic scale."), rank=3),
+    key("monitor.maximise", "x", "maximise", mark("maximize"), mark("Show one panel on the whole screen."), rank=2),
+    key("monitor.zoom", "z", "zoom", mark("zoom"), mark("Plot only the last steps, or all steps."), rank=2),
+    key("monitor.scale", "e", "log_scale", mark("log scale"), mark("Toggle the logarithmic scale."), rank=3),
     key(
         "monitor.plan",
         "p",
         "show_plan",
         mark("plan"),
-        mark("Show the plan that this run was started from."),
+        mark("Show the plan this run was started from."),
         needs="plan",
     ),
-    key("monitor.fold", "f", "fold", mark("fold"), mark("Fold the panel to its title, or unfold it."), rank=4),
+    key("monitor.fold", "f", "fold", mark("collapse"), mark("Collapse the panel to its title, or expand it."), rank=4),
     key(
         "monitor.command",
         "c",
@@ -280,11 +316,13 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         rank=4,
         needs="command",
     ),
-    key("monitor.pause", "space", "pause", mark("pause"), mark("Pause the replay, or go on."), rank=0, needs="replay"),
-    hidden("monitor.open", "enter", "open_panel", mark("open"), mark("Open what has the focus.")),
-    hidden("monitor.back", "escape", "back", mark("back"), mark("Go back from one panel to all of them.")),
+    key(
+        "monitor.pause", "space", "pause", mark("pause"), mark("Pause or continue the replay."), rank=0, needs="replay"
+    ),
+    hidden("monitor.open", "enter", "open_panel", mark("open"), mark("Open the focused item.")),
+    hidden("monitor.back", "escape", "back", mark("back"), mark("Go back to all panels.")),
     key("monitor.next", "tab", "next_panel(1)", mark("next panel"), mark("Go to the next panel."), rank=5),
-    hidden("monitor.before", "shift+tab", "next_panel(-1)", mark("panel before"), mark("Go to the panel before.")),
+    hidden("monitor.before", "shift+tab", "next_panel(-1)", mark("previous panel"), mark("Go to the previous panel.")),
 )
 
 
@@ -295,8 +333,8 @@ REMEDY_KEYS = "123456789"
 
 def _remedy_keys() -> list[KeyBinding]:
     """The first stands for all of them in the key bar."""
-    words, sentence = mark("remedy {number}"), mark("Apply the remedy with the number {number}.")
-    first, of_all = mark("apply a remedy"), mark("Apply the remedy with this number.")
+    words, sentence = mark("fix {number}"), mark("Apply fix {number}.")
+    first, of_all = mark("apply a fix"), mark("Apply the fix with this number.")
     return [
         key("plan.remedy_1", "1", "apply_remedy(1)", first, of_all, label="1-9", rank=2),
         *(
@@ -307,13 +345,24 @@ def _remedy_keys() -> list[KeyBinding]:
 
 
 PLAN_KEYS: tuple[KeyBinding, ...] = (
-    key("plan.next", "enter", "next_step", mark("next"), mark("Go to the next step; start, on the last."), rank=0),
+    key(
+        "plan.next",
+        "enter",
+        "next_step",
+        mark("next"),
+        mark("Go to the next step; on the last step, start the run."),
+        rank=0,
+    ),
     key("plan.back", "escape", "previous_step", mark("back"), mark("Go back one step. Nothing is lost."), rank=0),
     key(
         "plan.next_field", "down,tab", "app.focus_next", mark("move"), mark("Go to the next field."), label="↑↓", rank=4
     ),
     hidden(
-        "plan.previous_field", "up,shift+tab", "app.focus_previous", mark("field above"), mark("Go to the field above.")
+        "plan.previous_field",
+        "up,shift+tab",
+        "app.focus_previous",
+        mark("previous field"),
+        mark("Go to the previous field."),
     ),
     key(
         "plan.change",
@@ -323,23 +372,23 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         mark("Edit the value, or open the list of values."),
         rank=0,
     ),
-    hidden("plan.next_value", "right", "next_value(1)", mark("next value"), mark("Take the next value.")),
-    hidden("plan.previous_value", "left", "next_value(-1)", mark("value before"), mark("Take the value before.")),
-    hidden("plan.go", "g", "choose_step", mark("go to step"), mark("Go to a step that you have seen.")),
-    key("plan.find", "slash", "find", mark("find a value"), mark("Find a field by its name."), label="/", rank=3),
+    hidden("plan.next_value", "right", "next_value(1)", mark("next value"), mark("Switch to the next value.")),
+    hidden(
+        "plan.previous_value", "left", "next_value(-1)", mark("previous value"), mark("Switch to the previous value.")
+    ),
+    hidden("plan.go", "g", "choose_step", mark("go to step"), mark("Go to a step you have already seen.")),
+    key("plan.find", "slash", "find", mark("find field"), mark("Find a field by name."), label="/", rank=3),
     *_remedy_keys(),
     key(
         "plan.import",
         "i",
         "import_settings",
         mark("import"),
-        mark("Take the settings of a file, a script or a launch command that you have."),
+        mark("Import settings from an existing file, script or launch command."),
         rank=2,
     ),
-    key("plan.reset", "r", "reset_field", mark("reset value"), mark("Take back your change of this field."), rank=3),
-    hidden(
-        "plan.reset_step", "R", "reset_step", mark("reset the step"), mark("Take back all your changes of this step.")
-    ),
+    key("plan.reset", "r", "reset_field", mark("reset field"), mark("Undo your change to this field."), rank=3),
+    hidden("plan.reset_step", "R", "reset_step", mark("reset step"), mark("Undo all your changes in this step.")),
     key(
         "plan.details",
         "v",
@@ -348,7 +397,7 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         mark("Show all figures of the plan and this machine, or only the main ones."),
         rank=1,
     ),
-    key("plan.start", "f5", "start", mark("start"), mark("Start the run as it is planned now.")),
+    key("plan.start", "f5", "start", mark("start"), mark("Start the run with the current plan.")),
     hidden("plan.scroll_down", "pagedown", "scroll_plan(1)", mark("scroll plan"), mark("Scroll the plan down.")),
     hidden("plan.scroll_up", "pageup", "scroll_plan(-1)", mark("scroll plan up"), mark("Scroll the plan up.")),
     hidden("plan.copy", "c", "copy_command", mark("copy command"), mark("Copy the exact command.")),
@@ -357,16 +406,20 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         "enter",
         "accept",
         mark("accept"),
-        mark("Keep the value and leave the field."),
+        mark("Accept the value and leave the field."),
         rank=0,
         priority=True,
     ),
-    key("edit.cancel", "escape", "cancel", mark("cancel"), mark("Leave the field as it was."), rank=0, priority=True),
+    key("edit.cancel", "escape", "cancel", mark("cancel"), mark("Leave the field unchanged."), rank=0, priority=True),
     hidden("files.down", "down", "move_file(1)", mark("next file"), mark("Show the next file.")),
-    hidden("files.up", "up", "move_file(-1)", mark("file above"), mark("Show the file above.")),
-    hidden("files.forward", "right", "scroll_file(1)", mark("lines after"), mark("Show the next lines of the file.")),
+    hidden("files.up", "up", "move_file(-1)", mark("previous file"), mark("Show the previous file.")),
+    hidden("files.forward", "right", "scroll_file(1)", mark("next lines"), mark("Show the next lines of the file.")),
     hidden(
-        "files.backward", "left", "scroll_file(-1)", mark("lines before"), mark("Show the lines before in the file.")
+        "files.backward",
+        "left",
+        "scroll_file(-1)",
+        mark("previous lines"),
+        mark("Show the previous lines of the file."),
     ),
 )
 
@@ -378,8 +431,8 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
         "import.press",
         "enter",
         "press",
-        mark("go on"),
-        mark("Go on to the button when something was read, or do what the button says."),
+        mark("continue"),
+        mark("Go to the button once settings have been read, or press the focused button."),
         rank=0,
     ),
     key(
@@ -394,24 +447,29 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
         "import.page_down",
         "pagedown",
         "scroll_report(1)",
-        mark("report"),
+        mark("scroll report"),
         mark("Scroll the report down."),
         label="pgdn",
         rank=3,
         priority=True,
     ),
     hidden(
-        "import.page_up", "pageup", "scroll_report(-1)", mark("report up"), mark("Scroll the report up."), priority=True
+        "import.page_up",
+        "pageup",
+        "scroll_report(-1)",
+        mark("scroll report up"),
+        mark("Scroll the report up."),
+        priority=True,
     ),
     key(
         "import.browse",
         "f3",
         "browse",
         mark("browse files"),
-        mark("Choose a file; its path is put above the text."),
+        mark("Choose a file; its path is filled in above the text."),
         rank=1,
     ),
-    key("import.help", "f1", "help", mark("help"), mark("Say what can be read here, and list the keys."), rank=2),
+    key("import.help", "f1", "help", mark("help"), mark("Explain what can be imported, and list all keys."), rank=2),
     key(
         "import.close",
         "escape",
@@ -427,22 +485,22 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
 # Keys of the file picker, while its text has the focus, and of the table of the first rows.
 
 BROWSE_KEYS: tuple[KeyBinding, ...] = (
-    key("browse.close", "escape", "close", mark("close"), mark("Close the list; nothing changes."), rank=0),
+    key("browse.close", "escape", "close", mark("close"), mark("Close the list without changes."), rank=0),
     hidden("browse.down", "down", "move(1)", mark("next entry"), mark("Go to the next entry.")),
-    hidden("browse.up", "up", "move(-1)", mark("entry above"), mark("Go to the entry above.")),
-    hidden("browse.page_down", "pagedown", "page(1)", mark("page down"), mark("Go a page down.")),
-    hidden("browse.page_up", "pageup", "page(-1)", mark("page up"), mark("Go a page up.")),
-    key("browse.enter", "tab", "complete", mark("enter folder"), mark("Go into the folder."), rank=2),
-    key("browse.above", "shift+tab", "above", mark("folder above"), mark("Go to the folder above."), rank=3),
+    hidden("browse.up", "up", "move(-1)", mark("previous entry"), mark("Go to the previous entry.")),
+    hidden("browse.page_down", "pagedown", "page(1)", mark("page down"), mark("Move down one page.")),
+    hidden("browse.page_up", "pageup", "page(-1)", mark("page up"), mark("Move up one page.")),
+    key("browse.enter", "tab", "complete", mark("open folder"), mark("Open the folder."), rank=2),
+    key("browse.above", "shift+tab", "above", mark("parent folder"), mark("Go to the parent folder."), rank=3),
     key("columns.after", "right", "move_column(1)", mark("next column"), mark("Go to the next column."), rank=2),
-    hidden("columns.before", "left", "move_column(-1)", mark("column before"), mark("Go to the column before.")),
-    key("columns.text", "space", "take_text", mark("as text"), mark("Learn from this column.")),
+    hidden("columns.before", "left", "move_column(-1)", mark("previous column"), mark("Go to the previous column.")),
+    key("columns.text", "space", "take_text", mark("use as text"), mark("Use this column as the text.")),
     key(
         "columns.target",
         "t",
         "take_target",
-        mark("as target"),
-        mark("Answer with this column; in plain text learning, the same key goes back."),
+        mark("use as target"),
+        mark("Use this column as the target; where plain text is possible, press again to go back to it."),
     ),
 )
 

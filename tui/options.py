@@ -32,7 +32,7 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
             "usage",
             ENVIRONMENT,
             tr(
-                "{place}: there is no {text}, choose {values}.",
+                "{place}: {text} is not a valid choice; use {values}.",
                 place=ENVIRONMENT,
                 text=repr(shown),
                 values=tr(" or ").join(TIERS),
@@ -47,9 +47,9 @@ Group = Literal["what", "how", "where", "run", "modes"]
 Kind = Literal["text", "integer", "number", "size", "list", "one-of", "flag", "switch", "repeated"]
 
 TITLES: dict[Group, str] = {
-    "what": mark("What is trained"),
-    "how": mark("How it is computed"),
-    "where": mark("Where it runs"),
+    "what": mark("Model, data and training"),
+    "how": mark("Computation"),
+    "where": mark("Machine and GPUs"),
     "run": mark("The run"),
     "modes": mark("Modes"),
 }
@@ -105,31 +105,36 @@ def option_of(setting: Setting) -> Option:
 OPTIONS: tuple[Option, ...] = (
     Option("--yes", "run", "flag", mark("Start without asking (headless)."), command="run"),
     *(option_of(setting) for setting in all_settings() if setting.option),
-    Option("--set", "what", "repeated", mark("Any other value, by its key; may be repeated."), "KEY=VALUE"),
+    Option("--set", "what", "repeated", mark("Any other setting, by key; can be repeated."), "KEY=VALUE"),
     Option(
         "--resume",
         "run",
         "text",
-        mark("Go on in --output-dir from its newest or this checkpoint."),
+        mark("Resume in --output-dir from its newest checkpoint, or from this one."),
         "[auto|CHECKPOINT]",
         command="run",
     ),
-    Option("--dry-run", "run", "flag", mark("Write the run folder and stop there."), command="run"),
-    Option("--detach", "run", "flag", mark("Start, print the folder and leave."), command="run"),
-    Option("--tier", "run", "one-of", mark("How exactly memory is estimated before the start."), values=TIERS),
-    Option("--json", "run", "flag", mark("JSON instead of text.")),
-    Option("--plain", "run", "flag", mark("Lines only: no bar, no colour."), command="run"),
+    Option("--dry-run", "run", "flag", mark("Write the run folder and exit."), command="run"),
+    Option("--detach", "run", "flag", mark("Start, print the run folder and exit."), command="run"),
+    Option("--tier", "run", "one-of", mark("How accurately memory is estimated before the start."), values=TIERS),
+    Option("--json", "run", "flag", mark("Print JSON instead of text.")),
+    Option("--plain", "run", "flag", mark("Plain lines: no progress bar, no color."), command="run"),
     Option("--force", "run", "flag", mark("Start despite plan errors (recorded in the run)."), command="run"),
-    Option("--debug", "run", "flag", mark("Show the traceback of a failure.")),
-    Option("--lang", "run", "one-of", mark("Language of the texts."), values=LANGUAGES),
-    Option("--smoke", "modes", "flag", mark("The same run with a tiny model and sample data, here, in a minute.")),
+    Option("--debug", "run", "flag", mark("Show the traceback of an error.")),
+    Option("--lang", "run", "one-of", mark("Language of the output."), values=LANGUAGES),
+    Option(
+        "--smoke",
+        "modes",
+        "flag",
+        mark("The same run with a tiny model and sample data, on this machine, in a minute."),
+    ),
     Option("--dev-run", "modes", "flag", mark("A few steps of the real model and data.")),
-    Option("--overfit", "modes", "integer", mark("Train on N batches, again and again."), "N"),
+    Option("--overfit", "modes", "integer", mark("Train on the same N batches again and again."), "N"),
     Option(
         "--benchmark",
         "modes",
         "integer",
-        mark("Measure N steps of the real model and data beside the plan; saves nothing."),
+        mark("Measure N steps of the real model and data and compare them with the plan; saves nothing."),
         "N",
     ),
     Option("--trace-steps", "modes", "integer", mark("Write a profiler trace of N steps."), "N"),
@@ -158,67 +163,67 @@ def named_by(text: str, names: Mapping[str, str]) -> str:
 # The help of `trainwiz` and `trainwiz plan`, made from the table of choices. Imports nothing heavy.
 
 COMMANDS: dict[str, str] = {
-    "plan": mark("Show memory, time and every choice for this machine or another; write nothing."),
-    "fit": mark("Show what can be trained with a card, some data and an evening: models that fit, best first."),
-    "bench": mark("Measure a few real steps of a plan here, at most a minute; the next plan uses them."),
-    "monitor": mark("Watch a training, also of other tools: loss, GPU, memory, log."),
-    "diagnose": mark("Say why a training ended, from its run folder or any log: cause, evidence, remedies."),
-    "import": mark("Make a profile of files that you have: TrainingArguments, accelerate, DeepSpeed, launch commands."),
-    "export": mark("Print what starts a run on several machines, or the sbatch file of a Slurm cluster."),
-    "data": mark("data show: a row as tokens, and which of them are learnt."),
+    "plan": mark("Show memory, time and every setting for this machine or another; writes nothing."),
+    "fit": mark("List the models that fit your GPU, data and time, best first."),
+    "bench": mark("Measure a few real steps of a plan on this machine, in at most a minute; the next plan uses them."),
+    "monitor": mark("Watch a training run, also of other tools: loss, GPU, memory, log."),
+    "diagnose": mark("Explain why a training run ended, from its run folder or any log: cause, evidence, fixes."),
+    "import": mark("Create a profile from existing files: TrainingArguments, accelerate, DeepSpeed, launch commands."),
+    "export": mark("Print the commands that start a run on several nodes, or the sbatch file for a Slurm cluster."),
+    "data": mark("data show: a row as tokens, and which of them are trained on."),
     "model": "chat, fill, translate, merge, card, export, push.",
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
-    "hardware": mark("Show what this machine is."),
-    "schema": mark("Print the JSON schema of a profile, for an editor that completes and checks."),
-    "doctor": mark("Show what is missing here, and for what."),
+    "hardware": mark("Show the hardware of this machine."),
+    "schema": mark("Print the JSON schema of a profile, for completion and validation in an editor."),
+    "doctor": mark("Show what is missing on this machine, and what needs it."),
 }
 
-USAGE = mark("""Usage: trainwiz [CHOICES]
-       trainwiz COMMAND ...
-
-From "which GPU do I have" to a healthy training run, in a terminal.
-
-  trainwiz                                 the wizard
-  trainwiz --profile NAME --yes            train without questions (headless)
-  trainwiz plan --profile NAME             look first; writes nothing
-  trainwiz monitor                         watch what trains here
-
-Commands (trainwiz COMMAND --help says more):""")
-
-PLAN_USAGE = mark("""Usage: trainwiz plan [CHOICES]
-
-Show what a run would be: batch, memory, disk, time, findings, and who chose each value.
-Nothing is written. Errors are shown and the exit code is 0: the plan may be for another machine.""")
-
-FIT_USAGE = mark("""Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [CHOICES]
-
-Show which models fit this machine, or --gpu, with this data: how each is trained, how long, what it costs, and how often it
-sees the data in time; best first. In a terminal a row opens in the wizard. Nothing is written.""")
-
-BENCH_USAGE = mark("""Usage: trainwiz bench [CHOICES]
-
-Measure a few real steps of a plan on this machine: time, memory, and the largest micro-batch that fits.
-It takes at most 60 seconds and leaves nothing behind but its result, which the next plan uses
-("measured here"). The weights are random, so nothing is downloaded.""")
-
-EXIT_CODES = mark(
-    "Exit codes: 0 finished, 1 the training failed, 2 invalid usage, 3 cannot run here, 130 stopped by you."
+USAGE = mark(
+    'Usage: trainwiz [OPTIONS]\n       trainwiz COMMAND ...\n\nFrom "which GPU do I have" to a healthy '
+    "training run, in a terminal.\n\n  trainwiz                                 the wizard\n  trainwiz --profile "
+    "NAME --yes            train without questions (headless)\n  trainwiz plan --profile NAME             "
+    "preview only; writes nothing\n  trainwiz monitor                         watch the runs on this "
+    "machine\n\nCommands (details: trainwiz COMMAND --help):"
 )
 
-DATA_USAGE = mark("""Usage: trainwiz data show DATA --model MODEL [--row N] [CHOICES]
+PLAN_USAGE = mark(
+    "Usage: trainwiz plan [OPTIONS]\n\nPreview a run: batch, memory, disk, time, findings, and who "
+    "chose each value.\nNothing is written. Errors are shown, but the exit code is 0: the plan may be for "
+    "another machine."
+)
 
-Show a row as the model will read it: its tokens, who speaks, and which of them are learnt.
-Nothing is written and nothing starts.""")
+FIT_USAGE = mark(
+    "Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [OPTIONS]\n\nList "
+    "the models that fit this machine, or --gpu, with this dataset: training method, time, cost, and how many "
+    "epochs fit\ninto the time; best first. In a terminal, a row can be opened in the wizard. Nothing is "
+    "written."
+)
 
-SAVE_USAGE = mark("""Usage: trainwiz profiles save NAME [--extends PROFILE] [CHOICES]
+BENCH_USAGE = mark(
+    "Usage: trainwiz bench [OPTIONS]\n\nMeasure a few real steps of a plan on this machine: time, "
+    "memory, and the largest micro-batch that fits.\nTakes at most 60 seconds and keeps only the result, which "
+    'the next plan uses\n("measured here"). The weights are random, so nothing is downloaded.'
+)
 
-Keep choices as a profile of your own, in your folder for configuration. Existing profiles are never overwritten.""")
+EXIT_CODES = mark(
+    "Exit codes: 0 finished, 1 training failed, 2 invalid usage, 3 cannot run on this machine, 130 stopped by you."
+)
+
+DATA_USAGE = mark(
+    "Usage: trainwiz data show DATA --model MODEL [--row N] [OPTIONS]\n\nShow a row as the model reads "
+    "it: its tokens, who speaks, and which tokens are trained on.\nNothing is written and nothing starts."
+)
+
+SAVE_USAGE = mark(
+    "Usage: trainwiz profiles save NAME [--extends PROFILE] [OPTIONS]\n\nSave options as your own "
+    "profile in your configuration folder. Existing profiles are never overwritten."
+)
 
 COMMON: tuple[tuple[str, str], ...] = (
-    ("--lang {en,zh}", mark("Language of the texts.")),
-    ("--debug", mark("Show the traceback of a failure.")),
-    ("--help", mark("Print this text.")),
+    ("--lang {en,zh}", mark("Language of the output.")),
+    ("--debug", mark("Show the traceback of an error.")),
+    ("--help", mark("Print this help.")),
 )
 """What every command takes."""
 
@@ -257,12 +262,12 @@ FIT_OPTIONS = tuple(
     )
 )
 FIT_OWN: tuple[tuple[str, str], ...] = (
-    ("--until TIME", mark("When it must be done: 08:00 (the next one), or 2026-12-01 08:00.")),
-    ("--hours H", mark("How long it may take.")),
-    ("--budget AMOUNT", mark("What it may cost, like 5EUR.")),
-    ("--per-hour AMOUNT", mark("Rent of the machine.")),
-    ("--model NAME", mark("These models alone; may be repeated.")),
-    ("--best {largest,fastest,cheapest,uncut}", mark("What comes first (largest).")),
+    ("--until TIME", mark("When it must be finished: 08:00 (the next one), or 2026-12-01 08:00.")),
+    ("--hours H", mark("How long it may take, in hours.")),
+    ("--budget AMOUNT", mark("What it may cost, such as 5EUR.")),
+    ("--per-hour AMOUNT", mark("Rental price of the machine per hour.")),
+    ("--model NAME", mark("Only these models; can be repeated.")),
+    ("--best {largest,fastest,cheapest,uncut}", mark("Which models come first (default: largest).")),
     ("--all", mark("Every length and rank of every model.")),
 )
 
@@ -276,12 +281,12 @@ DATA_OPTIONS = tuple(
 
 def root_help() -> str:
     commands = [line for name, text in COMMANDS.items() for line in help_lines(name, tr(text))]
-    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this text."))
+    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
     return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
 
 
 def plan_help() -> str:
-    own = help_lines("--verbose", tr("All choices with their reasons."))
+    own = help_lines("--verbose", tr("All settings with their reasons."))
     return "\n".join([tr(PLAN_USAGE), help_for(PLAN_OPTIONS), "", *own])
 
 
@@ -291,21 +296,21 @@ def fit_help() -> str:
 
 
 def bench_help() -> str:
-    own = help_lines("--seconds N", tr("At most this long, 10 to 600 (60; with --choose 240)."))
+    own = help_lines("--seconds N", tr("Time limit in seconds, 10 to 600 (default: 60; with --choose 240)."))
     own += help_lines(
         "--choose",
-        tr("Measure attention, optimizer, bf16 and torch.compile against the plan's own, and say what to set."),
+        tr("Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set."),
     )
     return "\n".join([tr(BENCH_USAGE), help_for(BENCH_OPTIONS), "", *own])
 
 
 def data_help() -> str:
-    own = help_lines("--row N", tr("Which row, from 1 (1)."))
+    own = help_lines("--row N", tr("Row number, from 1 (default: 1)."))
     return "\n".join([tr(DATA_USAGE), "", *own, help_for(DATA_OPTIONS)])
 
 
 def save_help() -> str:
-    own = help_lines("--extends PROFILE", tr("Build on this profile; without it, on the one in use here."))
+    own = help_lines("--extends PROFILE", tr("Build on this profile; default: the one in use in this folder."))
     return "\n".join([tr(SAVE_USAGE), "", *own, help_for(SAVE_OPTIONS)])
 
 

@@ -159,7 +159,7 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
     if isinstance(error, TrainwizError):
         findings, code = error.findings, error.exit_code
     elif isinstance(error, FileNotFoundError) and is_nowhere():
-        message = tr("The folder that this was started in is gone; go to another one and run the command again.")
+        message = tr("The working folder no longer exists. Change to another one and run the command again.")
         findings, code = (Finding("unreachable_file", "error", "working folder", message),), EXIT_USAGE
     elif isinstance(error, OSError) and error.filename is not None:
         shown, reason = plain_text(error.filename, 60), os_reason(error) or type(error).__name__
@@ -171,7 +171,7 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
     else:
         # A failure nobody foresaw: its type, its words, and how to see more.
-        said = mark("{name}: {words}. Run the same command with --debug to see where it happened.")
+        said = mark("{name}: {words}. Run the command again with --debug for the traceback.")
         message = tr(said, name=type(error).__name__, words=plain_text(str(error)) or tr("no message"))
         findings, code = (Finding("defect", "error", "trainwiz", message),), EXIT_DEFECT
     if as_json:
@@ -212,33 +212,31 @@ def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
     if message.startswith("Missing command"):
         names = context.command.list_commands(context) if context is not None else []
         return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(names))
-    return tr("{message}; `{path} --help` shows how.", message=click_sentence(error, message), path=path)
+    return tr("{message}; see `{path} --help`.", message=click_sentence(error, message), path=path)
 
 
 def no_such_option(error: Any, context: Any, path: str) -> str:
     names = [name for parameter in context.command.params for name in parameter.opts] if context else []
     option, close = plain_text(error.option_name), nearest(error.option_name, names)
     if close:
-        return tr("There is no option {option} in `{path}`; did you mean {near}?", option=option, path=path, near=close)
-    return tr("There is no option {option} in `{path}`; `{path} --help` lists them.", option=option, path=path)
+        return tr("`{path}` has no option {option}; did you mean {near}?", option=option, path=path, near=close)
+    return tr("`{path}` has no option {option}; see `{path} --help`.", option=option, path=path)
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
     """With the nearest command; or, for the name of a profile, how to use it."""
     shown, close = repr(plain_text(wanted)), nearest(wanted, names)
     if close:
-        return tr("There is no command {text} in `{path}`; did you mean {near}?", text=shown, path=path, near=close)
+        return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close)
     profiles = difflib.get_close_matches(wanted, profile_names(), n=1, cutoff=0.7) if path == "trainwiz" else []
     if profiles:
         return tr(
-            "There is no command {text} in `{path}`; for the profile write: trainwiz --profile {profile} --yes",
+            "`{path}` has no command {text}. To use the profile: trainwiz --profile {profile} --yes",
             text=shown,
             path=path,
             profile=profiles[0],
         )
-    return tr(
-        "There is no command {text} in `{path}`; there are {names}.", text=shown, path=path, names=", ".join(names)
-    )
+    return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
 
 
 def click_sentence(error: Any, message: str) -> str:
@@ -251,7 +249,7 @@ def click_sentence(error: Any, message: str) -> str:
         return tr("{option} needs a value", option=plain_text(option))
     if message.startswith("Got unexpected extra argument"):
         extra = message[message.rindex("(") + 1 :].rstrip(")")
-        return tr("{arguments} is too much here", arguments=repr(plain_text(extra, 60)))
+        return tr("unexpected argument {arguments}", arguments=repr(plain_text(extra, 60)))
     if kind == "BadParameter" and parameter is not None:
         return wrong_value(parameter_name(parameter), plain_text(error.message, 120))
     return message
@@ -268,12 +266,12 @@ def wrong_value(name: str, reason: str) -> str:
     """What pydantic, which reads typer's numbers, says of a value; its own words where they are none of the known."""
     limit = reason.rpartition(" ")[2]
     if reason.startswith("Input should be a valid"):
-        return tr("{name} takes a number", name=name)
+        return tr("{name} must be a number", name=name)
     if reason.startswith("Input should be greater than or equal to"):
-        return tr("{name} takes a number from {least} on", name=name, least=limit)
+        return tr("{name} must be at least {least}", name=name, least=limit)
     if reason.startswith("Input should be less than or equal to"):
-        return tr("{name} takes a number up to {most}", name=name, most=limit)
-    return tr("the value of {name} is wrong: {reason}", name=name, reason=reason)
+        return tr("{name} must be at most {most}", name=name, most=limit)
+    return tr("invalid value for {name}: {reason}", name=name, reason=reason)
 
 
 def profile_names() -> list[str]:

@@ -113,7 +113,7 @@ def trained_words(parameters: float | None, trainable: float | None) -> str:
     if not parameters or trainable is None or trainable > MOST * parameters:
         return ""
     return tr(
-        "{count} of them trained, {share}",
+        "{count} trainable, {share}",
         count=short_count(trainable),
         share=percent(trainable / parameters),
     )
@@ -195,9 +195,9 @@ def pace_words(basis: str, text: str) -> str:
 def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
     if step_s is None:
         if model_known:
-            return tr("unknown: the rate of this device is not known")
-        return tr("unknown: the size of the model is not known")
-    return tr("unknown: how many steps there are is not known") if steps is None else tr("unknown")
+            return tr("unknown: no performance data for this device")
+        return tr("unknown: the model size is unknown")
+    return tr("unknown: the number of steps is unknown") if steps is None else tr("unknown")
 
 
 def source_words(tier: str, basis: str) -> str:
@@ -212,7 +212,7 @@ def need_words(needed: float | None, most: float | None, capacity: float | None 
     if needed is None or most is None:
         return ""
     if capacity is not None and needed > capacity:
-        return tr("needs {needed}, {lacking} more than there is", needed=size(needed), lacking=size(needed - capacity))
+        return tr("needs {needed}, {lacking} more than available", needed=size(needed), lacking=size(needed - capacity))
     return tr("needs {needed}, at most {most}", needed=size(needed), most=size(most))
 
 
@@ -241,18 +241,18 @@ def padding_words(
     words = (
         []
         if padded == nominal
-        else [tr("{count} computed, {share} padding", count=count(padded), share=percent(waste))]
+        else [tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))]
     )
     if arranged is not None and waste - arranged >= SMALL_SHARE:
         share = percent(arranged)
         if words:
-            words.append(tr("{share} if a step's rows were arranged by length", share=share))
+            words.append(tr("{share} if the rows of a step were grouped by length", share=share))
         else:
-            words.append(tr("{share} padding if a step's rows were arranged by length", share=share))
+            words.append(tr("{share} padding if the rows of a step were grouped by length", share=share))
     elif drawn is not None and drawn - waste >= SMALL_SHARE and waste == 0:
-        words.append(tr("{share} if rows were padded in the drawn order", share=percent(drawn)))
+        words.append(tr("{share} if rows were padded in sampling order", share=percent(drawn)))
     elif drawn is not None and drawn - waste >= SMALL_SHARE:
-        words.append(tr("{share} if rows were not arranged by length", share=percent(drawn)))
+        words.append(tr("{share} if rows were not grouped by length", share=percent(drawn)))
     return words
 
 
@@ -273,7 +273,7 @@ def token_words(total: int | None, real: int | None) -> str:
         return ""
     if real is None or real == total:
         return tr("{count} tokens", count=short_count(total))
-    return tr("{count} tokens, {real} of them real", count=short_count(total), real=short_count(real))
+    return tr("{count} tokens, {real} non-padding", count=short_count(total), real=short_count(real))
 
 
 def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> str:
@@ -314,7 +314,7 @@ def network_words(time: TimePlan) -> str:
     told = tr("{speed}, assumed: planning.network_gbit_s", speed=speed) if time.network_assumed else speed
     share = time.network_high_s / time.step_high_s if time.step_high_s else 0.0
     return tr(
-        "network: {size} a step out of each machine, up to {time} of it ({share} of a slow step; {told})",
+        "network: each node sends {size} per step, up to {time} of it ({share} of a slow step; {told})",
         size=size(time.network_bytes),
         time=duration(time.network_high_s),
         share=percent(share),
@@ -332,7 +332,7 @@ def fit_words(fit: Fit) -> str:
     plan, memory = fit.plan, fit.plan.memory
     parts = [tr(METHOD_NAMES[fit.way.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
     if fit.cut:
-        parts.append(tr("{share} of the rows cut", share=percent(fit.cut)))
+        parts.append(tr("{share} of the rows truncated", share=percent(fit.cut)))
     parts.append(tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)))
     if memory.verdict == "tight":
         parts.append(tr("tight"))

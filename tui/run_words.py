@@ -144,7 +144,7 @@ def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
 def measured(name: str, value: float) -> str:
     """A measurement in the digits that mean something."""
     if not math.isfinite(value):
-        return tr("not a number")
+        return tr("NaN")
     if name == "eval_accuracy":
         return f"{value * 100:.1f}%"
     if name in ("eval_f1", "eval_precision", "eval_recall"):
@@ -161,7 +161,7 @@ def engine_problems(engine: Mapping[str, Any]) -> list[str]:
     problems = [message for message in told if isinstance(message, str)]
     planned, actual = engine.get("planned"), engine.get("actual")
     if not problems and planned and actual and planned != actual:
-        problems = [tr("The engine is {actual} and was planned as {planned}.", actual=actual, planned=planned)]
+        problems = [tr("The engine is {actual}, but {planned} was planned.", actual=actual, planned=planned)]
     return problems
 
 
@@ -173,17 +173,17 @@ WORTH_TELLING_S = 10.0
 LONG_WAIT_S = 120.0
 """A wait for a checkpoint above this is told before somebody waits."""
 
-NOT_BEGUN = mark("The training has not begun: there is nothing to save, and it ends within seconds.")
-WAITS_TO_START = mark("It waits before it starts again after a failure: it does not, and ends at once.")
+NOT_BEGUN = mark("Training has not started: there is nothing to save, and it ends within seconds.")
+WAITS_TO_START = mark("It is waiting to restart after a failure. It will not restart and stops immediately.")
 PHASE_SENTENCES: Mapping[Phase, str] = {
     "preparing": NOT_BEGUN,
     "tokenising": NOT_BEGUN,
     "loading": NOT_BEGUN,
-    "evaluating": mark("The evaluation under way is left without a result."),
-    "generating": mark("The evaluation under way is left without a result."),
-    "saving": mark("It is saving right now: that save is finished."),
-    "paused": mark("A save waits for room on the disk: without room it ends without a new checkpoint."),
-    "finishing": mark("It is writing the final model: that is finished, and the run with it."),
+    "evaluating": mark("The evaluation in progress is canceled without a result."),
+    "generating": mark("The evaluation in progress is canceled without a result."),
+    "saving": mark("A save is in progress and will be completed."),
+    "paused": mark("A save is waiting for disk space: without space, it ends without a new checkpoint."),
+    "finishing": mark("The final model is being written. It will be completed, and the run finishes with it."),
 }
 """What a stop means where the training is not just between two micro-batches."""
 ENDS_THE_WAIT = frozenset({"preparing", "tokenising", "loading", "paused", "finishing"})
@@ -193,9 +193,9 @@ ENDS_THE_WAIT = frozenset({"preparing", "tokenising", "loading", "paused", "fini
 def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
     """What a stop with a checkpoint does and what it costs."""
     if stopping:
-        sentences = [tr("It is asked already: it saves a checkpoint and ends.")]
+        sentences = [tr("Stop already requested: it saves a checkpoint and ends.")]
     else:
-        sentences = [tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` goes on from there.")]
+        sentences = [tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` continues from there.")]
     return sentence_gap().join([*sentences, *(wait_sentences(cost) if cost else ())])
 
 
@@ -211,17 +211,17 @@ def wait_sentences(cost: StopCost) -> list[str]:
         return sentences
     wait = duration(max(cost.wait_s, SHORT_S))
     if cost.work == "step" and cost.wait_s >= WORTH_TELLING_S:
-        sentences.append(tr("The step under way may take {time}; it is finished before the save.", time=wait))
+        sentences.append(tr("The current step may take {time}; it is finished before the save.", time=wait))
     else:
-        sentences.append(tr("It begins to save within {time}.", time=wait))
+        sentences.append(tr("Saving starts within {time}.", time=wait))
     if cost.again_s and cost.again_s > max(cost.wait_s, WORTH_TELLING_S):
         again = duration(cost.again_s)
-        sentences.append(tr("The step under way is dropped: up to {time} of work are computed again.", time=again))
+        sentences.append(tr("The current step is discarded: up to {time} of work will be repeated.", time=again))
     if cost.save_s and cost.save_s >= WORTH_TELLING_S:
-        sentences.append(tr("The save takes about {time}.", time=duration(cost.save_s)))
+        sentences.append(tr("Saving takes about {time}.", time=duration(cost.save_s)))
     if cost.patience_s is not None:
         sentences.append(
-            tr("What has not ended after {time} is ended by force, saved or not.", time=duration(cost.patience_s))
+            tr("Anything still running after {time} is killed, saved or not.", time=duration(cost.patience_s))
         )
     return sentences
 
@@ -240,17 +240,21 @@ def verified_text(state: RunState) -> str:
 
 def now_words(cost: StopCost | None) -> str:
     if cost is None:
-        return tr("Now: it ends at once, without a checkpoint. The complete ones stay, the steps since are lost.")
+        return tr(
+            "Now: it stops immediately, without a checkpoint. Complete checkpoints are kept; the steps since are lost."
+        )
     if cost.lost_steps is None:
-        return tr("Now: it ends at once. No step was logged yet.")
+        return tr("Now: it stops immediately. No step has been logged yet.")
     since = (
         tr("since {checkpoint}", checkpoint=cost.checkpoint)
         if cost.checkpoint
-        else tr("all so far: there is no checkpoint yet")
+        else tr("everything so far: no checkpoint yet")
     )
     if not cost.lost_steps:
-        return tr("Now: it ends at once and loses nothing ({since}).", since=since)
-    return tr("Now: it ends at once and loses {what} ({since}).", what=_lost_words(cost, cost.lost_steps), since=since)
+        return tr("Now: it stops immediately and loses nothing ({since}).", since=since)
+    return tr(
+        "Now: it stops immediately and loses {what} ({since}).", what=_lost_words(cost, cost.lost_steps), since=since
+    )
 
 
 def _lost_words(cost: StopCost, steps: int) -> str:

@@ -51,7 +51,7 @@ def command_help(ctx: Any) -> str:
     arguments = [one for one in parameters if one.param_type_name == "argument"]
     options = [one for one in parameters if one.param_type_name == "option" and "--help" not in one.opts]
     names = [one.metavar if one.required else f"[{one.metavar}]" for one in arguments]
-    lines = [tr("Usage: {command}", command=" ".join([ctx.command_path, tr("[CHOICES]"), *names]))]
+    lines = [tr("Usage: {command}", command=" ".join([ctx.command_path, tr("[OPTIONS]"), *names]))]
     lines += ["", tr(said(ctx.command)), ""]
     lines += [line for one in arguments for line in help_lines(one.metavar, tr(one.help or ""))]
     lines += [line for one in options for line in help_lines(synopsis(one), tr(one.help or ""))]
@@ -117,9 +117,9 @@ def choice_parameter(option: Option) -> inspect.Parameter:
 
 # `trainwiz profiles ...` and `trainwiz runs ...`.
 
-AsJson = Annotated[bool, typer.Option("--json", help=mark("JSON instead of text."))]
-ProfileName = Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of a profile, or its file."))]
-Run = Annotated[str, typer.Argument(metavar="RUN", help=mark("Name of a run, the start of it, or its folder."))]
+AsJson = Annotated[bool, typer.Option("--json", help=mark("Print JSON instead of text."))]
+ProfileName = Annotated[str, typer.Argument(metavar="NAME", help=mark("Name or file of a profile."))]
+Run = Annotated[str, typer.Argument(metavar="RUN", help=mark("Name of a run, the start of its name, or its folder."))]
 
 SETTINGS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "no_args_is_help": False}
 
@@ -129,17 +129,17 @@ profiles_app = typer.Typer(
 runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SETTINGS)
 
 
-data_app = typer.Typer(help=mark("The rows of a run, as the model will read them."), cls=HelpfulGroup, **SETTINGS)
+data_app = typer.Typer(help=mark("The rows of a run, as the model reads them."), cls=HelpfulGroup, **SETTINGS)
 
 
 @data_app.command("show", cls=explained(data_help))
 @takes_choices(DATA_OPTIONS)
 def data_show(
-    source: Annotated[str, typer.Argument(metavar="DATA", help=mark("Sample name, file, folder or hub id."))],
+    source: Annotated[str, typer.Argument(metavar="DATA", help=mark("Sample name, file, folder or Hub ID."))],
     row: Annotated[int, typer.Option("--row", metavar="N", min=1)] = 1,
     **choices: Any,
 ) -> int:
-    """Show a row as tokens, and which of them are learnt."""
+    """Show a row as tokens, and which of them are trained on."""
     from trainwiz.tui.commands.data import run_show
 
     return run_show(source, choices, row)
@@ -150,13 +150,16 @@ def profiles_list(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="WORD...", help=mark("Of a card, model or task, like 4090 or lora; none: all profiles.")
+            metavar="WORD...",
+            help=mark("Words to search for: GPU, model or task, such as 4090 or lora; default: all profiles."),
         ),
     ] = None,
-    guides: Annotated[bool, typer.Option("--guides", help=mark("Also the guides to the letter."))] = False,
+    guides: Annotated[
+        bool, typer.Option("--guides", help=mark("Also list the profiles that follow the guides exactly."))
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """List the profiles, and which of them fit this machine."""
+    """List the profiles and which of them fit this machine."""
     from trainwiz.tui.commands.profiles import run_list
 
     return run_list(as_json=as_json, words=words or [], guides=guides)
@@ -172,7 +175,7 @@ def profiles_show(name: ProfileName, as_json: AsJson = False) -> int:
 
 @profiles_app.command("use", cls=HelpfulCommand)
 def profiles_use(name: ProfileName) -> int:
-    """Make a profile the default of later commands in this folder."""
+    """Make a profile the default for later commands in this folder."""
     from trainwiz.tui.commands.profiles import run_use
 
     return run_use(name)
@@ -201,11 +204,11 @@ def profiles_diff(
 @profiles_app.command("validate", cls=HelpfulCommand)
 def profiles_validate(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE...", help=mark("Files; none: all profiles."))
+        list[str] | None, typer.Argument(metavar="FILE...", help=mark("Files; default: all profiles."))
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Check profile files; every mistake is named with its file and line."""
+    """Check profile files; every error is reported with its file and line."""
     from trainwiz.tui.commands.profiles import run_validate
 
     return run_validate(files or [], as_json=as_json)
@@ -218,7 +221,7 @@ def profiles_save(
     extends: Annotated[str | None, typer.Option("--extends", metavar="PROFILE")] = None,
     **choices: Any,
 ) -> int:
-    """Keep choices as a profile of your own."""
+    """Save options as your own profile."""
     from trainwiz.tui.choices import parse_choices
     from trainwiz.tui.commands.profiles import run_save
 
@@ -229,7 +232,7 @@ def profiles_save(
 @runs_app.command("list", cls=HelpfulCommand)
 def runs_list(
     as_json: AsJson = False,
-    everywhere: Annotated[bool, typer.Option("--all", help=mark("Also runs that lie in other folders."))] = False,
+    everywhere: Annotated[bool, typer.Option("--all", help=mark("Also list runs in other folders."))] = False,
 ) -> int:
     """List the runs in ./runs, newest first."""
     from trainwiz.tui.commands.runs import run_list
@@ -247,10 +250,10 @@ def runs_show(run: Run, as_json: AsJson = False) -> int:
 
 @runs_app.command("stop", cls=HelpfulCommand)
 def runs_stop(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=mark("One run or more."))],
-    now: Annotated[bool, typer.Option("--now", help=mark("End at once, without a checkpoint."))] = False,
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=mark("One or more runs."))],
+    now: Annotated[bool, typer.Option("--now", help=mark("Stop immediately, without a checkpoint."))] = False,
 ) -> int:
-    """Finish the step, save a checkpoint and stop."""
+    """Finish the current step, save a checkpoint and stop."""
     from trainwiz.tui.commands.runs import run_stop
 
     return run_stop(*runs, now=now)
@@ -259,20 +262,20 @@ def runs_stop(
 @runs_app.command("resume", cls=HelpfulCommand)
 def runs_resume(
     run: Run,
-    detach: Annotated[bool, typer.Option("--detach", help=mark("Print the folder and leave."))] = False,
+    detach: Annotated[bool, typer.Option("--detach", help=mark("Print the run folder and exit."))] = False,
     accept: Annotated[
         list[str] | None,
         typer.Option(
             "--accept",
             metavar="PART",
             help=mark(
-                "Go on although this is not what the run began with: "
-                "data, model, tokenizer, batch, processes, training, engine or all."
+                "Resume although this differs from what the run began with: data, model, tokenizer, batch, "
+                "processes, training, engine or all."
             ),
         ),
     ] = None,
 ) -> int:
-    """Go on from the newest complete checkpoint."""
+    """Resume from the newest complete checkpoint."""
     from trainwiz.tui.commands.runs import run_resume
 
     return run_resume(run, detach=detach, accept=accept or [])
@@ -282,13 +285,16 @@ def runs_resume(
 def runs_join(
     run: Run,
     node: Annotated[
-        int | None, typer.Option("--node", metavar="N", help=mark("Number of this machine, from 0; in Slurm its own."))
+        int | None,
+        typer.Option(
+            "--node", metavar="N", help=mark("Node number of this machine, from 0; set automatically in Slurm.")
+        ),
     ] = None,
     main: Annotated[
-        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Where node 0 is reached (port 29500)."))
+        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Address of node 0 (default port: 29500)."))
     ] = None,
 ) -> int:
-    """Train a run of several machines: this one is number N."""
+    """Join a run on several nodes: this machine is node N."""
     from trainwiz.tui.commands.runs import run_join
 
     return run_join(run, node=node, main=main)
@@ -296,30 +302,32 @@ def runs_join(
 
 @runs_app.command("compare", cls=HelpfulCommand)
 def runs_compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help=mark("Two runs or more."))],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help=mark("Two or more runs."))],
     as_json: AsJson = False,
 ) -> int:
-    """Show where runs differ, in settings and in results."""
+    """Show how runs differ in settings and results."""
     from trainwiz.tui.commands.runs import run_compare
 
     return run_compare(runs, as_json=as_json)
 
 
 @runs_app.command("remove", cls=HelpfulCommand)
-def runs_remove(run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False) -> int:
-    """Delete a run's folder, after asking."""
+def runs_remove(
+    run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask for confirmation."))] = False
+) -> int:
+    """Delete a run folder, after confirmation."""
     from trainwiz.tui.commands.runs import run_remove
 
     return run_remove(run, yes=yes)
 
 
 model_app = typer.Typer(
-    help=mark("A finished model: talk to it, merge, describe, export and publish it."), cls=HelpfulGroup, **SETTINGS
+    help=mark("A finished model: chat with it, merge, describe, export and publish it."), cls=HelpfulGroup, **SETTINGS
 )
 ModelPath = Annotated[str, typer.Argument(metavar="PATH", help=mark("A run, or a folder with a model or an adapter."))]
 Base = Annotated[
     str | None,
-    typer.Option("--base", metavar="FOLDER", help=mark("The base of the adapter, where it is not where it was.")),
+    typer.Option("--base", metavar="FOLDER", help=mark("Base model of the adapter, if it has moved.")),
 ]
 
 
@@ -331,33 +339,44 @@ def _speech(word: str, says: str) -> None:
         path: ModelPath,
         prompt: Annotated[
             list[str] | None,
-            typer.Option("--prompt", metavar="TEXT", help=mark("Ask this and leave; may be repeated, a turn each.")),
+            typer.Option("--prompt", metavar="TEXT", help=mark("Ask this and exit; can be repeated, one turn each.")),
         ] = None,
-        compare: Annotated[bool, typer.Option("--compare", help=mark("Also ask the base, side by side."))] = False,
-        plain: Annotated[bool, typer.Option("--plain", help=mark("Continue the text; no chat template."))] = False,
-        system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help=mark("The system turn."))] = None,
+        compare: Annotated[
+            bool, typer.Option("--compare", help=mark("Also ask the base model, side by side."))
+        ] = False,
+        plain: Annotated[
+            bool, typer.Option("--plain", help=mark("Continue the text, without a chat template."))
+        ] = False,
+        system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help=mark("System prompt."))] = None,
         max_tokens: Annotated[
-            int, typer.Option("--max-tokens", metavar="N", min=1, help=mark("Longest answer (512)."))
+            int,
+            typer.Option(
+                "--max-tokens", metavar="N", min=1, help=mark("Maximum answer length in tokens (default: 512).")
+            ),
         ] = 512,
         temperature: Annotated[
             float | None,
-            typer.Option("--temperature", metavar="T", min=0, help=mark("0: greedy; none: the model's own settings.")),
+            typer.Option(
+                "--temperature", metavar="T", min=0, help=mark("0: greedy; default: the model's own settings.")
+            ),
         ] = None,
-        seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=mark("Of sampling."))] = None,
+        seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=mark("Sampling seed."))] = None,
         bits: Annotated[
             int | None,
             typer.Option(
-                "--bits", metavar="N", help=mark("Base of an adapter in 4, 8 or 16; none: as it was trained.")
+                "--bits",
+                metavar="N",
+                help=mark("Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained."),
             ),
         ] = None,
         base: Base = None,
         source_language: Annotated[
-            str | None, typer.Option("--source-language", metavar="CODE", help=mark("Of a multilingual model."))
+            str | None, typer.Option("--source-language", metavar="CODE", help=mark("For multilingual models."))
         ] = None,
         target_language: Annotated[
-            str | None, typer.Option("--target-language", metavar="CODE", help=mark("Of a multilingual model."))
+            str | None, typer.Option("--target-language", metavar="CODE", help=mark("For multilingual models."))
         ] = None,
-        cpu: Annotated[bool, typer.Option("--cpu", help=mark("Use no GPU."))] = False,
+        cpu: Annotated[bool, typer.Option("--cpu", help=mark("Do not use a GPU."))] = False,
         as_json: AsJson = False,
     ) -> int:
         from trainwiz.tui.commands.model import SpeechOptions, run_speech
@@ -369,25 +388,28 @@ def _speech(word: str, says: str) -> None:
         return run_speech(word, path, options)
 
 
-_speech("chat", mark("Talk to a causal language model, in its own chat template."))
-_speech("fill", mark("Let a masked language model fill in masks."))
-_speech("translate", mark("Give a sequence-to-sequence model its source texts."))
+_speech("chat", mark("Chat with a causal language model, in its own chat template."))
+_speech("fill", mark("Fill in masks with a masked language model."))
+_speech("translate", mark("Run a sequence-to-sequence model on source texts."))
 
 
-To = Annotated[str | None, typer.Option("--to", metavar="FILE", help=mark("Write it there; none: on the screen."))]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="FILE", help=mark("Output file; default: print to the terminal."))
+]
 
 
 @model_app.command("merge", cls=HelpfulCommand)
 def model_merge(
     path: ModelPath,
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help=mark("A new folder for the whole model."))],
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help=mark("A new folder for the full model."))],
     dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="T", help=mark("bf16, fp16 or fp32; none: that of the base."))
+        str | None,
+        typer.Option("--dtype", metavar="T", help=mark("bf16, fp16 or fp32; default: that of the base model.")),
     ] = None,
     base: Base = None,
     as_json: AsJson = False,
 ) -> int:
-    """Add an adapter to its base, check the sum, and write a whole model."""
+    """Merge an adapter into its base model, check the result, and write a full model."""
     from trainwiz.tui.commands.model_files import run_merge
 
     return run_merge(path, to, dtype=dtype, base=base, as_json=as_json)
@@ -395,7 +417,7 @@ def model_merge(
 
 @model_app.command("card", cls=HelpfulCommand)
 def model_card_command(path: ModelPath, to: To = None) -> int:
-    """Print the model card (README.md) from what the run recorded."""
+    """Print the model card (README.md) from the records of the run."""
     from trainwiz.tui.commands.model_files import run_card
 
     return run_card(path, to)
@@ -407,15 +429,16 @@ def model_export(
     ollama: Annotated[
         bool, typer.Option("--ollama", help=mark("A Modelfile: template, stop tokens, parameters."))
     ] = False,
-    vllm: Annotated[bool, typer.Option("--vllm", help=mark("The command that serves it with vLLM."))] = False,
-    gguf: Annotated[bool, typer.Option("--gguf", help=mark("The command that converts it with llama.cpp."))] = False,
-    mlx: Annotated[bool, typer.Option("--mlx", help=mark("The command that converts it for Apple's MLX."))] = False,
+    vllm: Annotated[bool, typer.Option("--vllm", help=mark("Command that serves it with vLLM."))] = False,
+    gguf: Annotated[bool, typer.Option("--gguf", help=mark("Command that converts it with llama.cpp."))] = False,
+    mlx: Annotated[bool, typer.Option("--mlx", help=mark("Command that converts it for Apple's MLX."))] = False,
     merged: Annotated[
-        str | None, typer.Option("--merged", metavar="FOLDER", help=mark("Where an adapter is merged, or will be."))
+        str | None,
+        typer.Option("--merged", metavar="FOLDER", help=mark("Folder of the merged model, existing or future.")),
     ] = None,
     to: To = None,
 ) -> int:
-    """Print what another program needs to run the model, and what must hold first."""
+    """Print what another program needs to run the model, and the conditions to meet first."""
     from trainwiz.tui.commands.model_files import run_model_export
 
     targets: dict[Any, bool] = {"ollama": ollama, "vllm": vllm, "gguf": gguf, "mlx": mlx}
@@ -425,14 +448,14 @@ def model_export(
 @model_app.command("push", cls=HelpfulCommand)
 def model_push(
     path: ModelPath,
-    repo: Annotated[str, typer.Argument(metavar="REPO", help=mark("OWNER/NAME on the Hugging Face hub."))],
-    public: Annotated[bool, typer.Option("--public", help=mark("For everybody; else private."))] = False,
-    yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask."))] = False,
+    repo: Annotated[str, typer.Argument(metavar="REPO", help=mark("OWNER/NAME on the Hugging Face Hub."))],
+    public: Annotated[bool, typer.Option("--public", help=mark("Make it public; default: private."))] = False,
+    yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask for confirmation."))] = False,
     base: Annotated[
-        str | None, typer.Option("--base", metavar="OWNER/NAME", help=mark("The hub id of the base of an adapter."))
+        str | None, typer.Option("--base", metavar="OWNER/NAME", help=mark("Hub ID of the adapter's base model."))
     ] = None,
 ) -> int:
-    """Upload a model and its card to the hub in one commit."""
+    """Upload a model and its model card to the Hub in one commit."""
     from trainwiz.tui.commands.model_files import run_push
 
     return run_push(path, repo, public=public, yes=yes, base=base)

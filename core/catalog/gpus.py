@@ -56,7 +56,7 @@ MEMORY_TOLERANCE = 0.15
 GUESSED_FLOPS_PER_BYTE = 130
 """Half-precision FLOP for each byte of memory traffic: near the middle of the catalogue (78 for an RTX 3080, 295 for an H100)."""
 
-BY_HAND = mark("given by hand")
+BY_HAND = mark("specified manually")
 """Source of a card that no catalogue has."""
 
 _MAKER_WORDS = {
@@ -156,7 +156,7 @@ def _by_hand(gpu: Gpu) -> GpuSpec | None:
     half = gpu.given_tflops * 1e12
     ampere = gpu.capability is not None and gpu.capability >= (8, 0)
     return GpuSpec(
-        name=gpu.name or tr("GPU given by hand"),
+        name=gpu.name or tr("GPU specified manually"),
         memory_bytes=gpu.memory_total_bytes,
         compute_capability=gpu.compute_capability,
         fp16_flops=half,

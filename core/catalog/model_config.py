@@ -119,47 +119,47 @@ def read_config(path: Path, name: str, source: Source) -> Answer:
     except FileNotFoundError:
         code, message = "missing_model", _missing(path, source)
     except OSError as error:
-        code, message = "missing_model", tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        code, message = "missing_model", tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     except UnicodeDecodeError:
         message = tr("{path} is not UTF-8 text.", path=path)
     except ValueError as error:
         at = str(error)
         if isinstance(error, json.JSONDecodeError):
             at = tr("line {line}, column {column}", line=error.lineno, column=error.colno)
-        message = tr("{path} is not valid JSON ({at}); it may be cut off.", path=path, at=at)
+        message = tr("{path} is not valid JSON ({at}); it may be truncated.", path=path, at=at)
     else:
         if isinstance(document, dict):
             return from_architecture(document, name, source, path)
-        message = tr("{path} holds no JSON object with an architecture.", path=path)
+        message = tr("{path} does not contain a JSON object with an architecture.", path=path)
     return None, (model_error(code, message),)
 
 
 def _missing(path: Path, source: Source) -> str:
     """What a run leaves behind and what a model is are close enough to be mixed up."""
     if source == "config":
-        return tr("{path} does not exist, so its architecture is not known.", path=path)
+        return tr("{path} does not exist, so its architecture is unknown.", path=path)
     folder = path.parent
     if (folder / "adapter_config.json").is_file():
         return tr(
-            "{folder} holds adapters and not the model that they sit on; merge them into it (a run with "
-            "peft.merge: true does so at its end) and give that folder.",
+            "{folder} contains an adapter without its base model. Merge the adapter into the base model (a run with "
+            "peft.merge: true does so at its end) and specify that folder.",
             folder=folder,
         )
     if (folder / "final_model" / path.name).is_file():
-        return tr("{folder} is the folder of a run; its model is {model}.", folder=folder, model=folder / "final_model")
-    return tr("{folder} has no config.json, so its architecture is not known.", folder=folder)
+        return tr("{folder} is a run folder; its model is {model}.", folder=folder, model=folder / "final_model")
+    return tr("{folder} has no config.json, so its architecture is unknown.", folder=folder)
 
 
 def from_architecture(document: dict[str, Any], name: str, source: Source, path: Path | None) -> Answer:
     """The model of an architecture config; `path` is the file that it was read from."""
     if not isinstance(document.get("model_type"), str):
-        message = tr("{path} names no `model_type`, so it is not known which model it describes.", path=path or name)
+        message = tr("{path} has no `model_type`, so the model it describes is unknown.", path=path or name)
         return None, (model_error("broken_model_config", message),)
     document = text_part(document)
     task = _task(document)
     if task is None:
         message = tr(
-            "{path} describes {classes}, which trainwiz cannot train: it trains masked, causal and "
+            "{path} describes {classes}, which trainwiz cannot train. It trains masked, causal and "
             "sequence-to-sequence language models.",
             path=path or name,
             classes=_classes(document) or document["model_type"],

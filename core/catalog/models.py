@@ -56,38 +56,38 @@ def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tup
     if section.init != "pretrained" or spec.has_weights or _has_pickles(spec.path):
         return ()
     if spec.hub_id is None:
-        message = tr("There are no pretrained weights for {name}.", name=spec.name)
+        message = tr("{name} has no pretrained weights.", name=spec.name)
         return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
     return (_from_hub(spec, ask(spec.hub_id)),)
 
 
 def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
     hub_id = str(spec.hub_id)
-    fetch = Remedy(tr("download them where there is a network"), f"hf download {hub_id}")
+    fetch = Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}")
     if answer.state == "unknown":
         message = tr(
-            "The weights of {hub_id} are not on this machine, and the hub shows no public model of that name "
-            "(a private one needs HF_TOKEN).",
+            "The weights of {hub_id} are not on this machine, and the Hub has no public model with that name (a "
+            "private one needs HF_TOKEN).",
             hub_id=hub_id,
         )
         return _no_model(message, (_from_scratch(),))
     if answer.state == "offline":
         message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
         if spec.gated:
-            message += after(tr("It asks for its licence to be accepted on its page first."))
+            message += after(tr("Accept its license on its page first."))
         return _no_model(message, (fetch, _from_scratch()))
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
     weights = answer.weights
     if not weights:
         message = tr(
-            "The weights of {hub_id} are not on this machine, and {hub_id} on the hub has no weights that transformers "
-            "loads (model.safetensors).",
+            "The weights of {hub_id} are not on this machine, and {hub_id} on the Hub has no weights that "
+            "transformers can load (model.safetensors).",
             hub_id=hub_id,
         )
         return _no_model(message, (_from_scratch(),))
     message = tr(
-        "The weights of {hub_id} are not on this machine; {files} are downloaded when the run starts.",
+        "The weights of {hub_id} are not on this machine; {files} will be downloaded when the run starts.",
         hub_id=hub_id,
         files=_amount(weights),
     )
@@ -108,7 +108,7 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
         if section.init == "scratch":
             return ()
         message = tr(
-            "There is no tokenizer with {name}; name one with model.tokenizer (a folder or a hub id).", name=spec.name
+            "{name} has no tokenizer; specify one with model.tokenizer (a folder or a Hub ID).", name=spec.name
         )
         return (_no_tokenizer(message),)
     if has_tokenizer(cached_model_folder(spec.hub_id)):
@@ -152,13 +152,17 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
         if has_tokenizer(folder):
             return ()
         message = tr(
-            "{folder} holds no tokenizer ({files}, ...).", folder=folder, files=", ".join(sorted(TOKENIZER_FILES)[:3])
+            "{folder} does not contain a tokenizer ({files}, ...).",
+            folder=folder,
+            files=", ".join(sorted(TOKENIZER_FILES)[:3]),
         )
         return (_no_tokenizer(message),)
     if has_tokenizer(cached_model_folder(name)):
         return ()
     if not is_hub_id(name):
-        message = tr("There is no tokenizer {name}: no folder here, and no hub id (owner/name).", name=repr(name))
+        message = tr(
+            "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
+        )
         return (_no_tokenizer(message),)
     return _on_hub(name, "model.tokenizer", ask(name), weights_too=False)
 
@@ -167,15 +171,18 @@ def _on_hub(hub_id: str, where: str, answer: HubModel, *, weights_too: bool) -> 
     if weights_too:
         # One download brings both, and what is said of the weights holds for the tokenizer.
         return ()
-    fetch = Remedy(tr("download it where there is a network"), f"hf download {hub_id}")
+    fetch = Remedy(tr("download it on a machine with network access"), f"hf download {hub_id}")
     if answer.closed:
         return (Finding("gated_model", "error", where, _licence(hub_id)),)
     if answer.state == "there" and answer.has_tokenizer:
         message = tr(
-            "The tokenizer of {hub_id} is not on this machine; it is downloaded when the run starts.", hub_id=hub_id
+            "The tokenizer of {hub_id} is not on this machine; it will be downloaded when the run starts.",
+            hub_id=hub_id,
         )
         return (Finding("model_to_download", "warning", where, message),)
-    message = tr("The tokenizer of {hub_id} is not on this machine, and the hub has none of that name.", hub_id=hub_id)
+    message = tr(
+        "The tokenizer of {hub_id} is not on this machine, and the Hub has no tokenizer with that name.", hub_id=hub_id
+    )
     if answer.state == "offline":
         message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
     return (Finding("missing_tokenizer", "error", where, message, (fetch,)),)
@@ -204,7 +211,7 @@ def _from_scratch() -> Remedy:
 
 def _licence(hub_id: str) -> str:
     return tr(
-        "{hub_id} is for accounts that accepted its licence: do so on its page, then log in with `hf auth login`.",
+        "{hub_id} is gated: accept its license on its page, then log in with `hf auth login`.",
         hub_id=hub_id,
     )
 
@@ -214,7 +221,7 @@ def _amount(files: Mapping[str, int]) -> str:
     if not total:
         return trn("{n} file", "{n} files", len(files))
     size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{total / 1e6:.0f} MB"
-    return trn("{n} file with {size}", "{n} files with {size}", len(files), size=size)
+    return trn("{n} file ({size})", "{n} files ({size})", len(files), size=size)
 
 
 # The model catalogue, and what a model name stands for: catalogue name, hub id, folder, or config.json.
@@ -337,7 +344,7 @@ def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
     if "auto_map" not in spec.architecture or section.trust_remote_code:
         return ()
     message = tr(
-        "{name} comes with Python code of its own, which is not run unless you say so (--set "
+        "{name} includes custom Python code, which is not run unless you allow it (--set "
         "model.trust_remote_code=true).",
         name=spec.name,
     )
@@ -348,13 +355,13 @@ def _missing(name: str, answer: HubModel | None = None) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.
-    meant = tuple(Remedy(tr("take {name}", name=name), changes={"model.name": name}) for name in near)
-    offline = Remedy(tr("models that are known offline: {models}", models=", ".join(models)))
+    meant = tuple(Remedy(tr("use {name}", name=name), changes={"model.name": name}) for name in near)
+    offline = Remedy(tr("models known offline: {models}", models=", ".join(models)))
     if is_hub_id(name) and "/" in name:
-        fetch = Remedy(tr("download it where there is a network"), f"hf download {name}")
+        fetch = Remedy(tr("download it on a machine with network access"), f"hf download {name}")
         message = tr(_not_cached(answer), name=name)
         return _no_model(message, (fetch, *meant, offline))
-    message = tr("There is no model {name}: not in the catalogue, not a file or folder here.", name=repr(name))
+    message = tr("Unknown model {name}: not in the catalog, and not a file or folder on this machine.", name=repr(name))
     message += did_you_mean(near)
     return _no_model(message, (*meant, offline))
 
@@ -365,15 +372,15 @@ def _not_cached(answer: HubModel | None) -> str:
         return mark("The model {name} is not in the local Hugging Face cache, and the Hub is disabled or unreachable.")
     if answer.state == "unknown":
         return mark(
-            "The model {name} is not in the local Hugging Face cache, and the hub shows no public model of that name "
-            "(a private one needs HF_TOKEN)."
+            "The model {name} is not in the local Hugging Face cache, and the Hub has no public model with that "
+            "name (a private one needs HF_TOKEN)."
         )
     if answer.closed:
         return mark(
-            "The model {name} is not in the local Hugging Face cache, and on the hub it is for accounts that accepted "
-            "its licence (then: hf auth login)."
+            "The model {name} is not in the local Hugging Face cache, and it is gated on the Hub: accept its "
+            "license there, then run hf auth login."
         )
-    return mark("The model {name} is not in the local Hugging Face cache, and on the hub it has no config.json.")
+    return mark("The model {name} is not in the local Hugging Face cache, and it has no config.json on the Hub.")
 
 
 # ModelFacts: what a person wants to know of a model beside its architecture: bytes on disk, where its weights are, its licence.

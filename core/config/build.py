@@ -62,17 +62,21 @@ def _sizes(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> Yielding:
     asked = [key for key in RESHAPES_THE_BATCH if key in yours]
     has_target = any(yours.get(key, profile.get(key)) is not None for key in TARGETS)
     if asked and has_target and profile.get("batch.gradient_accumulation_steps") is not None:
-        yield "batch.gradient_accumulation_steps", None, tr("solved anew for your {asked}", asked=asked[0])
+        yield "batch.gradient_accumulation_steps", None, tr("recomputed for your {asked}", asked=asked[0])
     for target, other in permutations(TARGETS, 2):
         if yours.get(target) is not None and profile.get(other) is not None:
             yield other, None, tr("replaced by your {target}", target=target)
     if yours.get("training.epochs") is not None and profile.get("training.max_steps") is not None:
-        yield "training.max_steps", None, tr("your training.epochs says how long the run is")
+        yield "training.max_steps", None, tr("your training.epochs sets the length of the run")
     peak, final = profile.get("training.learning_rate"), profile.get("training.final_learning_rate")
     new = yours.get("training.learning_rate")
     if isinstance(peak, float) and isinstance(final, float) and isinstance(new, float) and peak > 0 and new != peak:
         # Kept as a share of the peak: a decay "to a tenth" stays one.
-        yield "training.final_learning_rate", float(f"{new * final / peak:.6g}"), tr("the same share of your peak")
+        yield (
+            "training.final_learning_rate",
+            float(f"{new * final / peak:.6g}"),
+            tr("same fraction of your peak learning rate"),
+        )
     strategy, offload = yours.get("engine.strategy"), yours.get("engine.offload")
     if strategy in ("single", "ddp") and profile.get("engine.offload", "none") != "none":
         why = tr("your engine.strategy {strategy} keeps everything on the GPU", strategy=strategy)
@@ -81,7 +85,7 @@ def _sizes(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> Yielding:
         yield (
             "engine.strategy",
             None,
-            tr("your engine.offload {offload} needs a strategy that can do it", offload=offload),
+            tr("your engine.offload {offload} needs a strategy that supports it", offload=offload),
         )
 
 
@@ -90,16 +94,16 @@ def _subject(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> Yielding:
     renamed = yours.get("data.sources.0.name")
     if renamed is not None and "data.sources" not in yours:
         # Column names and splits belong to the old source.
-        yield "data.sources", [{"name": renamed}], tr("your data source")
+        yield "data.sources", [{"name": renamed}], tr("your dataset")
     if yours.keys() & {"data.sources.0.name", "data.sources"} and profile.get("data.validation_sources"):
-        yield "data.validation_sources", [], tr("rows of your data source are held out instead")
+        yield "data.validation_sources", [], tr("rows of your dataset are held out instead")
     other_model = yours.get("model.name") not in (None, profile.get("model.name"))
     other_kind = "peft.method" in yours and yours["peft.method"] != profile.get("peft.method", "none")
     of_model = OF_THE_MODEL if other_model else {}
     other_recipe = other_model or other_kind or yours.get("model.init") not in (None, profile.get("model.init"))
     for key, none in {**of_model, **(OF_THE_RECIPE if other_recipe else {})}.items():
         if key in profile:
-            yield key, none, tr("it belongs to the profile's model") if key in of_model else ""
+            yield key, none, tr("specific to the profile's model") if key in of_model else ""
 
 
 # Profile + the user's values -> RunConfig. Values of the user win; each key keeps who chose it.
@@ -129,7 +133,7 @@ def build_config(profile: Profile | None, overrides: Mapping[str, Any], name: st
     config = _layered(base, profile, typed)
     if config.training.final_learning_rate > config.training.learning_rate:
         message = tr(
-            "training.final_learning_rate {final} is above the peak training.learning_rate {peak}; make it smaller.",
+            "training.final_learning_rate {final} is above the peak training.learning_rate {peak}; reduce it.",
             final=f"{config.training.final_learning_rate:g}",
             peak=f"{config.training.learning_rate:g}",
         )

@@ -56,7 +56,7 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
         always["mode.trace_steps"] = request.trace_steps
     if request.mode == "smoke":
         if model is not None and model.task != config.task and not config.task_is_chosen:
-            reasons = {"task": tr("what {name} is made for", name=config.model.name)}
+            reasons = {"task": tr("the task that {name} is built for", name=config.model.name)}
             config = config.with_values({"task": model.task}, "solved", reasons)
         always |= _smoke_subject(config, model)
         values = _smoke(config)
@@ -87,14 +87,14 @@ MODES = {
 REASONS = {
     "model.name": mark("the smallest model of the same family"),
     "model.tokenizer": mark("the small model's own, or one trained on the sample"),
-    "data.sources": mark("the sample that ships with trainwiz"),
-    "batch.gradient_accumulation_steps": mark("few micro-batches, so that a step ends soon"),
+    "data.sources": mark("the sample dataset included with trainwiz"),
+    "batch.gradient_accumulation_steps": mark("few micro-batches, for short steps"),
     "training.max_steps": mark("a few steps"),
     "training.learning_rate": mark("high enough for a tiny model to learn in a few steps"),
-    "training.final_learning_rate": mark("the same share of the peak"),
-    "evaluation.generation_rows": mark("a few rows: generating is slow"),
+    "training.final_learning_rate": mark("same fraction of the peak learning rate"),
+    "evaluation.generation_rows": mark("few rows: generation is slow"),
 }
-SHORT = mark("short and complete")
+SHORT = mark("short but complete")
 
 
 SAMPLES: Mapping[str, Mapping[str, Any]] = {

@@ -64,7 +64,7 @@ class RunConfig(RunSection):
         if any(not (ch.isalnum() or ch in "-_.") for ch in value) or value.startswith((".", "-")):
             raise ValueError(
                 tr(
-                    "run name {value}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'",
+                    "run name {value} is invalid: use letters, digits, '-', '_' and '.', not starting with '.' or '-'",
                     value=repr(value),
                 )
             )

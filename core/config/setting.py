@@ -17,16 +17,16 @@ HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
 GROUPS = (
     "",
     mark("What do you want to do?"),
-    mark("Where it begins"),
-    mark("What you want"),
-    mark("How it is done"),
-    mark("How it is measured"),
+    mark("Starting point"),
+    mark("Goals"),
+    mark("Implementation"),
+    mark("Evaluation"),
     mark("Optimizer and loss"),
     mark("Devices and processes"),
-    mark("Loading"),
-    mark("When it fails"),
-    mark("What is kept and reported"),
-    mark("For the plan alone"),
+    mark("Data loading"),
+    mark("Failure handling"),
+    mark("Checkpoints and logging"),
+    mark("Plan only"),
 )
 """The headings of the wizard's rows, in the order of the screen."""
 

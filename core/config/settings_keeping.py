@@ -13,93 +13,94 @@ class EvaluationSection(Section):
     """When and how the held-out rows are measured."""
 
     generate: bool = setting(
-        False, "Let the model write the held-out targets, and score them with BLEU.",
-        "A loss does not say how well a translation reads.",
-        "on for translation, off for the rest.",
-        "Time: one token after the other, for every held-out row.",
-        label="Generate text", group="How it is measured", when="text",
+        False, "Generate the targets of held-out rows and score them with BLEU.",
+        "The loss does not show how well a translation reads.",
+        "on for translation, otherwise off.",
+        "Time: generates token by token for every held-out row.",
+        label="Generate text", group="Evaluation", when="text",
     )
     beams: int = setting(
-        1, "Alternatives that the search keeps while it generates; 1 is greedy.",
-        "A few beams raise BLEU by a point or so.",
-        "4 for translation, 1 else.",
-        "Memory and time of generation, in proportion.",
-        ge=1, le=64, label="Beams", group="How it is measured", when="generates",
+        1, "Number of beams for beam search; 1 is greedy decoding.",
+        "A few beams raise BLEU by about a point.",
+        "4 for translation, otherwise 1.",
+        "Generation memory and time, in proportion.",
+        ge=1, le=64, label="Beams", group="Evaluation", when="generates",
     )
     generation_length: int | None = setting(
-        None, "Generated texts end here at the latest.",
-        "An undertrained model may never write an end token.",
+        None, "Maximum length of generated text.",
+        "An undertrained model may never generate an end-of-sequence token.",
         "Empty: the longest target.",
-        "Time and memory of generation.",
-        ge=1, le=1048576, label="Longest generation", group="How it is measured", rare=True, when="generates",
+        "Generation time and memory.",
+        ge=1, le=1048576, label="Max new tokens", group="Evaluation", rare=True, when="generates",
         unit="tokens", empty="the target length",
     )
     generation_rows: int | None = setting(
-        None, "Generate for the first held-out rows only.",
-        "Generation is slow; a few hundred rows give a BLEU that is steady enough to compare.",
+        None, "Generate only for this many held-out rows, from the first.",
+        "Generation is slow; a few hundred rows give a BLEU stable enough to compare.",
         "Empty: all held-out rows.",
         "Time, in proportion.",
-        ge=1, label="Rows to generate", group="How it is measured", rare=True, when="generates", unit="rows",
+        ge=1, label="Rows to generate", group="Evaluation", rare=True, when="generates", unit="rows",
         empty="all held-out rows",
     )
     generate_at: Literal["evaluation", "epoch", "end"] = setting(
-        "evaluation", "At every evaluation, at the end of each epoch, or once at the end.",
+        "evaluation", "When to generate: at every evaluation, at the end of each epoch, or once at the end.",
         "Generation can take longer than the training between two evaluations.",
         "every evaluation.",
         "Time.",
-        label="Generate at", group="How it is measured", rare=True, when="generates",
+        label="Generate at", group="Evaluation", rare=True, when="generates",
         words={"evaluation": "every evaluation", "epoch": "the end of each epoch", "end": "the end of the run"},
     )
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none"] | None = setting(
-        None, "How sacrebleu cuts texts into words.",
-        "Scores compare only where texts were cut in the same way.",
-        "Empty: zh for Chinese references, else 13a.",
-        label="BLEU words", group="How it is measured", rare=True, when="generates", empty="zh for Chinese, else 13a",
+        None, "How sacrebleu tokenizes texts.",
+        "BLEU scores are only comparable with the same tokenization.",
+        "Empty: zh for Chinese references, otherwise 13a.",
+        label="BLEU "
+            "tokenizer", group="Evaluation", rare=True, when="generates", empty="zh for Chinese, otherwise 13a",
     )
     every_steps: int | None = setting(
-        None, "Steps between two measurements on the held-out rows.",
-        "It shows when the model stops learning and starts remembering.",
+        None, "Steps between evaluations on the held-out rows.",
+        "Shows when the model stops learning and starts memorizing.",
         "Empty: at each save and at the end.",
-        "Time for each.",
-        ge=1, label="Evaluate every", group="How it is measured", id="evaluate_every", rare=True, unit="steps",
+        "Time for each evaluation.",
+        ge=1, label="Evaluate every", group="Evaluation", id="evaluate_every", rare=True, unit="steps",
     )
     every_epoch: bool = setting(
-        False, "Measure at the end of each epoch as well.",
-        "Epochs can be compared with what others report.",
+        False, "Also evaluate at the end of each epoch.",
+        "Results per epoch can be compared with those of others.",
         "off.",
-        "Time for each.",
-        label="Each epoch too", group="How it is measured", rare=True,
+        "Time for each evaluation.",
+        label="Evaluate each epoch", group="Evaluation", rare=True,
     )
     at_start: bool | None = setting(
-        None, "Measure before the first step too.",
-        "The curve then begins with what the model could do before the training.",
-        "Empty: on for a model that was trained before.",
+        None, "Also evaluate before the first step.",
+        "The curve then starts at the model's performance before training.",
+        "Empty: on for pretrained weights.",
         "Time for one evaluation.",
-        label="Before step 1", group="How it is measured", rare=True, empty="on for pretrained weights",
+        label="Evaluate at start", group="Evaluation", rare=True, empty="on for pretrained weights",
         trainer="eval_on_start",
     )
     prompts: str | None = setting(
-        None, "A file of prompts that the model answers before the first step and at every evaluation.",
-        "A loss does not say what the model says.",
-        "Empty: rows, which takes three held-out rows. A text file has one prompt a line, a .jsonl file one list of "
-        "messages a line. none asks nothing.",
-        "A few seconds for each evaluation; the plan counts them.",
-        label="Prompts", group="How it is measured", rare=True, empty="three held-out rows", offers=("rows", "none"),
+        None, "File of prompts that the model answers before the first step and at every evaluation.",
+        "The loss does not show what the model generates.",
+        "Empty: rows, which uses three held-out rows. A text file has one prompt per line, a .jsonl file one list "
+            "of messages per line. none disables it.",
+        "A few seconds per evaluation; the plan includes them.",
+        label="Prompts", group="Evaluation", rare=True, empty="three held-out rows", offers=("rows", "none"),
         free_text=True, option="--prompts FILE", says="Prompts that the model answers at every evaluation: a file, rows or none.",
         option_group="how",
     )
     patience: int | None = setting(
-        None, "End the training after so many evaluations in a row without a better score.",
-        "Training on after that makes the model worse on new rows.",
+        None, "Stop training after this many evaluations in a row without improvement.",
+        "Further training makes the model worse on new rows.",
         "Empty: train to the last step.",
-        "A run may end before a late gain.",
-        ge=1, label="Early stopping", group="How it is measured", rare=True, unit="evaluations", empty="off",
+        "The run may end before a late improvement.",
+        ge=1, label="Early stopping", group="Evaluation", rare=True, unit="evaluations", empty="off",
     )
     metric: str | None = setting(
-        None, "The measurement that says which checkpoint is the best.",
-        "The newest is not always the best.",
-        "eval_loss, or eval_bleu where text is generated.",
-        label="Best by", group="How it is measured", rare=True,
+        None, "Metric that selects the best checkpoint.",
+        "The newest checkpoint is not always the best.",
+        "eval_loss, or eval_bleu if text is generated.",
+        label="Best-model metric", group="Evaluation", rare=True,
         offers=("eval_loss", "eval_perplexity", "eval_accuracy", "eval_f1", "eval_bleu"), free_text=True,
     )
 
@@ -108,32 +109,32 @@ class CheckpointSection(Section):
     """What is saved."""
 
     every_steps: int | None = setting(
-        None, "Steps between two checkpoints.",
-        "A run that fails resumes from the last one.",
-        "Empty: ten times over the run, at least every 500 steps.",
-        "Disk and the time to write; old checkpoints are removed.",
-        ge=1, label="Save every", group="What is kept and reported", id="save_every", rare=True, unit="steps",
+        None, "Steps between checkpoints.",
+        "A failed run resumes from the last checkpoint.",
+        "Empty: ten times per run, at least every 500 steps.",
+        "Disk space and write time; old checkpoints are deleted.",
+        ge=1, label="Save every", group="Checkpoints and logging", id="save_every", rare=True, unit="steps",
     )
     keep: int = setting(
-        2, "How many checkpoints stay on the disk.",
+        2, "Number of checkpoints kept on disk.",
         "A run resumes from the newest; the best may be older.",
         "2.",
-        "Disk, in proportion.",
-        ge=1, le=10000, label="Checkpoints kept", group="What is kept and reported", rare=True,
+        "Disk space, in proportion.",
+        ge=1, le=10000, label="Checkpoints kept", group="Checkpoints and logging", rare=True,
     )
     keep_best: bool = setting(
-        False, "Keep the best checkpoints instead of the newest; the newest stays for resuming.",
+        False, "Keep the best checkpoints instead of the newest; the newest is also kept for resuming.",
         "Training too long makes a model worse on new rows.",
         "off.",
-        "Nothing; evaluation then happens at each save.",
-        label="Keep the best", group="What is kept and reported", rare=True,
+        "Nothing; the run then evaluates at each save.",
+        label="Keep the best", group="Checkpoints and logging", rare=True,
     )
     final: Literal["best", "last"] | None = setting(
-        None, "Which weights final_model has: those of the best checkpoint, or of the last step.",
-        "The last step is often not the best one on new rows.",
-        "Empty: the best where rows are held out, else the last.",
-        "Nothing; every checkpoint is then evaluated, and the best one stays on the disk.",
-        label="Final model", group="What is kept and reported", rare=True, empty="the best, where it is measured",
+        None, "Weights in final_model: from the best checkpoint, or from the last step.",
+        "The last step is often not the best on new rows.",
+        "Empty: the best if rows are held out, otherwise the last.",
+        "Nothing; every checkpoint is then evaluated, and the best one stays on disk.",
+        label="Final model", group="Checkpoints and logging", rare=True, empty="the best, if evaluated",
         words={"best": "the best checkpoint", "last": "the last step"},
     )
 
@@ -142,32 +143,32 @@ class RecoverySection(Section):
     """What trainwiz does automatically when an unattended run fails."""
 
     on: bool = setting(
-        True, "Start again from the last checkpoint after a failure that a new start can cure.",
-        "GPU memory that runs out at night costs minutes, not days; the effective batch stays.",
+        True, "Restart from the last checkpoint after a failure that a restart can fix.",
+        "Running out of GPU memory at night costs minutes, not days; the effective batch stays the same.",
         "on.",
-        "Nothing while all is well.",
-        label="Restart automatically", group="When it fails", id="recovery", rare=True,
+        "Nothing unless the run fails.",
+        label="Auto restart", group="Failure handling", id="recovery", rare=True,
     )
     max_restarts: int = setting(
-        3, "Automatic restarts without a new checkpoint before it gives up.",
-        "What fails again and again does not pass.",
-        "3; 0 starts nothing again.",
-        "The time of the failed starts.",
-        ge=0, le=100, label="Starts in a row", group="When it fails", rare=True,
+        3, "Maximum automatic restarts without a new checkpoint.",
+        "A failure that keeps recurring does not resolve itself.",
+        "3; 0 disables restarts.",
+        "The time of the failed attempts.",
+        ge=0, le=100, label="Max restarts", group="Failure handling", rare=True,
     )
     on_nan: Literal["stop", "continue"] = setting(
-        "stop", "End the run at its last good checkpoint, or go on and only say so.",
+        "stop", "Stop the run at its last good checkpoint, or continue and only report it.",
         "NaN weights never recover.",
         "stop.",
-        "continue may train for days on nothing.",
-        label="Loss not a number", group="When it fails", rare=True,
+        "continue may waste days of training.",
+        label="On NaN loss", group="Failure handling", rare=True,
     )
     disk_wait_s: float = setting(
-        3600.0, "Seconds that a save waits for room on a full disk before the run ends.",
-        "Free some space in the meantime and the save continues.",
+        3600.0, "Seconds a save waits for free space on a full disk before the run ends.",
+        "Free some space in the meantime, and the save continues.",
         "3,600.",
-        "The time of the wait.",
-        ge=0, le=604800, label="Wait for disk", group="When it fails", id="disk_wait", rare=True, unit="s",
+        "The waiting time.",
+        ge=0, le=604800, label="Wait for disk", group="Failure handling", id="disk_wait", rare=True, unit="s",
     )
 
 
@@ -175,32 +176,32 @@ class LoggingSection(Section):
     """What is reported."""
 
     every_steps: int | None = setting(
-        None, "Steps between two lines of the curves.",
+        None, "Steps between logged points of the curves.",
         "The monitor shows what was logged.",
-        "Empty: a line every few seconds.",
-        ge=1, label="Log every", group="What is kept and reported", id="log_every", rare=True, unit="steps",
+        "Empty: one every few seconds.",
+        ge=1, label="Log every", group="Checkpoints and logging", id="log_every", rare=True, unit="steps",
     )
     memory_every_steps: int | None = setting(
-        None, "Steps between two entries of the memory log.",
-        "It shows memory that grows from step to step.",
-        "Empty: none beyond what each logged step carries.",
-        ge=1, label="Memory every", group="What is kept and reported", id="memory_every", rare=True, unit="steps",
+        None, "Steps between entries of the memory log.",
+        "Shows whether memory grows from step to step.",
+        "Empty: only what each logged step includes.",
+        ge=1, label="Log memory every", group="Checkpoints and logging", id="memory_every", rare=True, unit="steps",
         empty="off",
     )
     system_every_s: float = setting(
-        1.0, "Seconds between two samples of GPU, RAM and disk.",
-        "The monitor and the advice follow from them.",
+        1.0, "Seconds between samples of GPU, RAM and disk.",
+        "The monitor and its advice are based on them.",
         "1.",
-        "A little CPU time and disk.",
-        ge=0.2, le=3600, label="Sample machine every", group="What is kept and reported", id="system_every", rare=True,
+        "A little CPU time and disk space.",
+        ge=0.2, le=3600, label="Sample system every", group="Checkpoints and logging", id="system_every", rare=True,
         unit="s",
     )
     report_to: list[str] = setting(
-        ["tensorboard"], "Where the curves are written beside the run folder's own.",
+        ["tensorboard"], "Where to report the curves in addition to the run folder.",
         "TensorBoard and wandb compare many runs in a browser.",
         "tensorboard: files in the run folder.",
-        "wandb needs its package and an account.",
-        label="Report to", group="What is kept and reported", rare=True,
+        "wandb needs the wandb package and an account.",
+        label="Report to", group="Checkpoints and logging", rare=True,
         offers=("tensorboard", "wandb", "tensorboard, wandb", "none"), free_text=True,
         option="--report-to A,B,...", says="tensorboard, wandb, none, ...", option_group="how",
     )
@@ -210,33 +211,33 @@ class PlanningSection(Section):
     """What only the preview needs."""
 
     network_gbit_s: float | None = setting(
-        None, "Gigabits a second between the machines.",
-        "The gradients of each step go through it; the time of the plan depends on it.",
-        "Empty: 10 are assumed.",
-        "Nothing: the run does not look at it.",
+        None, "Network bandwidth between the nodes in Gbit/s.",
+        "The gradients of each step go through it; the time estimate depends on it.",
+        "Empty: 10 is assumed.",
+        "Nothing: the run itself does not use it.",
         gt=0, le=1e5, label="Network", group="Devices and processes", id="network",
         after="engine.nodes_timeout_s", rare=True, when="several_machines", unit="Gbit/s",
     )
     energy_price_per_kwh: float | None = setting(
-        None, "What a kilowatt-hour costs, in your currency.",
-        "The plan then shows what the run costs.",
-        "Empty: no cost is shown.",
-        ge=0, le=1e6, label="Price of a kWh", group="For the plan alone", id="energy_price", rare=True,
+        None, "Price of a kilowatt-hour in your currency.",
+        "The plan then shows the cost of the run.",
+        "Empty: cost is not shown.",
+        ge=0, le=1e6, label="Price per kWh", group="Plan only", id="energy_price", rare=True,
     )
     currency: str = setting(
-        "", "The word behind the cost, such as EUR.",
-        "A number alone says little.",
+        "", "Currency shown after the cost, such as EUR.",
+        "A number without a currency says little.",
         "Empty.",
-        max_length=8, label="Currency", group="For the plan alone", rare=True,
+        max_length=8, label="Currency", group="Plan only", rare=True,
     )
     context_bytes: ContextSize | None = setting(
-        None, "What nvidia-smi shows for an idle CUDA process on this card, such as 500M.",
-        "Every process takes it from the card's memory before it trains.",
-        "Empty: what was measured here, else 0.45 GiB give or take 0.2.",
-        "Nothing; the plan is more exact.",
-        label="CUDA context", group="For the plan alone", id="context_size", rare=True,
-        empty="as measured, or 0.45 GiB",
-        option="--context SIZE", says="What nvidia-smi shows for an idle CUDA process on the card, like 500M.",
+        None, "GPU memory that nvidia-smi shows for an idle CUDA process on this GPU, such as 500M.",
+        "Every process allocates it before training starts.",
+        "Empty: the value measured on this machine, otherwise 0.45 ± 0.2 GiB.",
+        "Nothing; the plan gets more accurate.",
+        label="CUDA context", group="Plan only", id="context_size", rare=True,
+        empty="measured, or 0.45 GiB",
+        option="--context SIZE", says="GPU memory that nvidia-smi shows for an idle CUDA process, such as 500M.",
         option_group="where",
     )
 
@@ -247,18 +248,18 @@ class ModeSection(Section):
     kind: Literal["train", "smoke", "dev-run", "overfit", "benchmark"] = setting("train")
     overfit_batches: int | None = setting(None, "Train on these few micro-batches again and again.", ge=1)
     trace_steps: int | None = setting(
-        None, "Write a profiler trace of so many steps into the run folder.",
-        "It shows what each kernel takes.",
+        None, "Write a profiler trace of this many steps to the run folder.",
+        "Shows how long each kernel takes.",
         "Empty: none.",
-        "Hundreds of MB a step, and slower steps while it traces.",
-        ge=1, label="Trace steps", group="What is kept and reported", rare=True, empty="off",
+        "Hundreds of MB per step; steps are slower while tracing.",
+        ge=1, label="Trace steps", group="Checkpoints and logging", rare=True, empty="off",
     )
     dev_steps: int | None = setting(
-        None, "How many steps of the real model and data are tried.",
-        "Errors show before hours are spent.",
+        None, "Number of steps with the real model and data.",
+        "Errors show up before hours are spent.",
         "Empty: 5.",
         "Time, in proportion.",
-        ge=1, label="Steps of a dev run", group="What is kept and reported", rare=True, when="dev_run", unit="steps",
+        ge=1, label="Dev run steps", group="Checkpoints and logging", rare=True, when="dev_run", unit="steps",
         empty="5",
     )
     benchmark_steps: int | None = setting(None, "Measured steps of a benchmark, which saves nothing.", ge=1)

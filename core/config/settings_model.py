@@ -17,11 +17,11 @@ class RunSection(Section):
     profile: str | None = setting(None, "The profile that this run came from.")
     task: Task = setting(
         "masked-lm",
-        "What the model learns: fill in hidden words or letters (masked-lm), go on with a text (causal-lm), turn one text "
-        "into another (seq2seq), tell the class of a text (sequence-classification) or of each word "
-        "(token-classification).",
-        "It decides how a row becomes a sample, which loss is computed and what is measured.",
-        "What the model is made for; it comes with the model.",
+        "What the model learns: fill in masked words or letters (masked-lm), continue a text (causal-lm), turn one "
+            "text into another (seq2seq), classify a text (sequence-classification) or each of its words "
+            "(token-classification).",
+        "Determines how a row becomes a sample, which loss is computed and which metrics are evaluated.",
+        "The task the model is built for; it follows from the model.",
         label="Task", step=MODEL, after="model.init", offers=("masked-lm", "causal-lm", "seq2seq", *CLASSIFIES),
         option="--task", says="What the model learns to do.",
     )
@@ -31,19 +31,19 @@ class ModelSection(Section):
     """What is trained."""
 
     name: SourceName = setting(
-        "esm2-tiny", "A name from the catalogue, a hub id, a local model folder, or a config.json.",
-        "Its size decides memory and time more than anything else.",
-        "The smallest of its family first; the same settings then carry over to the larger ones.",
-        "Memory and time grow about in proportion to its parameters.",
+        "esm2-tiny", "A catalog name, Hub ID, local model folder or config.json.",
+        "Its size affects memory and time more than anything else.",
+        "Start with the smallest of its family; the same settings carry over to the larger models.",
+        "Memory and time grow roughly in proportion to the number of parameters.",
         min_length=1, label="Model", step=MODEL, id="model", offers=(), free_text=True,
-        option="--model MODEL", says="Catalogue name, hub id, model folder or config.json.",
+        option="--model MODEL", says="Catalog name, Hub ID, model folder or config.json.",
     )
     init: Literal["scratch", "pretrained"] | None = setting(
-        None, "From scratch, or pretrained weights.",
-        "Pretraining begins with random weights; fine-tuning needs pretrained ones.",
-        "Pretrained, where the weights are on this machine.",
-        "Random weights need far more data and time to become useful.",
-        label="Starts from", step=MODEL, words={"scratch": "random weights", "pretrained": "pretrained weights"},
+        None, "From scratch (random initialization), or pretrained weights.",
+        "Pretraining starts from random weights; fine-tuning needs pretrained weights.",
+        "Pretrained, if the weights are on this machine.",
+        "Training from scratch needs far more data and time to give a useful model.",
+        label="Initial weights", step=MODEL, words={"scratch": "from scratch", "pretrained": "pretrained weights"},
     )
     architecture: dict[str, Any] | None = setting(
         None,
@@ -51,52 +51,52 @@ class ModelSection(Section):
         "no catalogue.",
     )
     tokenizer: SourceName | None = setting(
-        None, "What cuts text into tokens: a hub id, a folder, or one that is trained on your data.",
-        "Pretrained weights only understand their own tokens.",
-        "Empty: the model's own; a model from scratch that has none here makes one from the data.",
-        "Training one takes seconds for a few thousand rows.",
+        None, "Splits text into tokens: a Hub ID, a folder, or one trained on your data.",
+        "Pretrained weights only understand the tokens of their own tokenizer.",
+        "Empty: the model's own; a model from scratch without one on this machine trains one on the data.",
+        "Training a tokenizer takes seconds for a few thousand rows.",
         label="Tokenizer", step=MODEL, rare=True, when="text", empty="the model's own",
         words={"train": "trained on the data"}, offers=("train",), free_text=True,
     )
     chat_template: SourceName | None = setting(
-        None, "How turns are written as text: own (the model's), chatml, or a file with a Jinja template.",
-        "An instruct model answers well in the template that it was made with.",
-        "Empty: the model's own; chatml where it has none, kept with the trained model.",
-        "Another template than its own has to be learnt first.",
+        None, "How chat turns are written as text: own (the model's), chatml, or a file with a Jinja template.",
+        "An instruct model answers well in the template it was trained with.",
+        "Empty: the model's own; chatml if it has none, saved with the trained model.",
+        "A template other than its own has to be learned first.",
         label="Chat template", step=MODEL, rare=True, when="causal", empty="the model's own", offers=("own", "chatml"),
         free_text=True, option="--chat-template NAME", says="own, chatml, or a file with a Jinja template.",
     )
     source_language: str | None = setting(
-        None, "The language of the inputs, as a multilingual tokenizer names it: zho_Hans.",
-        "NLLB puts it in front of every input.",
-        "Empty for models of one pair of languages.",
+        None, "Language of the inputs, as a multilingual tokenizer names it: zho_Hans.",
+        "NLLB prepends it to every input.",
+        "Empty for models of a single language pair.",
         label="Source language", step=MODEL, rare=True, when="targets",
     )
     target_language: str | None = setting(
-        None, "The language of the targets, as a multilingual tokenizer names it: eng_Latn.",
-        "The model starts every answer with it.",
-        "Empty for models of one pair of languages.",
+        None, "Language of the targets, as a multilingual tokenizer names it: eng_Latn.",
+        "The model starts every output with it.",
+        "Empty for models of a single language pair.",
         label="Target language", step=MODEL, rare=True, when="targets",
     )
     architecture_overrides: dict[str, Any] = setting(
-        {}, "Keys of the model's config to change: num_hidden_layers=6 hidden_dropout_prob=0.1.",
-        "A model from scratch may have another depth or width than the published one.",
+        {}, "Keys of the model config to override: num_hidden_layers=6 hidden_dropout_prob=0.1.",
+        "A model from scratch can differ from the published one in depth or width.",
         "Empty.",
-        "Memory and time follow; pretrained weights fit their own shape only.",
-        label="Architecture changes", step=MODEL, id="architecture", rare=True, empty="as the model has it",
+        "Memory and time change with it; pretrained weights only fit their own shapes.",
+        label="Config overrides", step=MODEL, id="architecture", rare=True, empty="same as the model",
     )
     new_head: bool = setting(
-        False, "Start the layers that tell the classes anew, although the model has some.",
-        "A model that was trained for other classes can be trained for yours.",
-        "off: a model keeps its classes where they are those of the data.",
-        label="New head", step=MODEL, rare=True, when="classifies",
+        False, "Reinitialize the classification head, even if the model already has one.",
+        "A model trained for other classes can be trained for yours.",
+        "off: the model keeps its classes if they match those of the data.",
+        label="New classifier head", step=MODEL, rare=True, when="classifies",
     )
     trust_remote_code: bool = setting(
-        False, "Run Python code that comes with the model.",
-        "Some models on the hub cannot be loaded without it.",
+        False, "Run the Python code that comes with the model (trust_remote_code).",
+        "Some models on the Hub cannot be loaded without it.",
         "off.",
-        "The code can do everything that you can do on this machine; read it first.",
-        label="The model's own code", step=MODEL, id="remote_code", rare=True,
+        "The code can do anything that you can do on this machine; read it first.",
+        label="Trust remote code", step=MODEL, id="remote_code", rare=True,
     )
 
 
@@ -104,41 +104,42 @@ class DataSource(Section):
     """One source of rows: a file, a folder of files, a sample that ships with trainwiz, or a hub id."""
 
     name: SourceName = setting(
-        REQUIRED, "A sample that ships with trainwiz, or a file or folder: parquet, jsonl, csv, tsv, txt, fasta or conll.",
-        "It is what the model learns from.",
-        "The sample first, to see a run from end to end.",
-        "Large files cost disk and loading time; the plan shows how much.",
+        REQUIRED, "A sample dataset of trainwiz, or a file or folder: parquet, jsonl, csv, tsv, txt, fasta or conll.",
+        "The model is trained on it.",
+        "A sample first, to see a run from start to finish.",
+        "Large files take disk space and loading time; the plan shows how much.",
         min_length=1, label="Data", step=DATA, id="data", offers=(), free_text=True,
-        option="--dataset DATA", says="Sample name, file, folder or hub id.",
+        option="--dataset DATA", says="Sample name, file, folder or Hub ID.",
     )
     split: str = setting(
-        "train", "The part of a hub data set to learn from, as its page names it.",
-        "Data sets keep rows for tests apart; learning from them spoils every comparison.",
+        "train", "Split of a Hub dataset to train on, as named on its page.",
+        "Datasets keep test rows apart; training on them invalidates every comparison.",
         "train.",
         label="Split", step=DATA, when="hub_data",
     )
     subset: str | None = setting(
-        None, "Which configuration of a hub data set, where it has several.",
-        "They are often languages or versions.",
-        "Empty, where there is only one.",
+        None, "Configuration (subset) of a Hub dataset, if it has several.",
+        "Subsets are often languages or versions.",
+        "Empty if there is only one.",
         label="Subset", step=DATA, when="hub_data", empty="the only one",
     )
     layout: Literal["plain", "chat"] | None = setting(
-        None, "What a row is: a text (and perhaps its target), or a chat of several turns.",
-        "Chats are put into the template of the model, and what the assistant says is learnt.",
-        "Empty: chats where the file holds lists of turns or instructions, or the model has a template.",
-        label="Rows are", step=DATA, when="causal", words={"plain": "texts", "chat": "chats"}, empty="found by the file",
+        None, "What a row is: a text (with an optional target), or a chat of several turns.",
+        "Chats are formatted with the model's chat template, and the assistant's turns are trained on.",
+        "Empty: chats if the file contains lists of turns or instructions, or the model has a chat template.",
+        label="Row "
+            "type", step=DATA, when="causal", words={"plain": "texts", "chat": "chats"}, empty="detected from the file",
     )
     text_column: str | int | None = setting(
-        None, "The column that holds the text or the sequence.",
-        "Files often hold more columns than training needs.",
-        "The one that was found; look at the first rows below.",
-        label="Text column", step=DATA, id="column", empty="found by name", offers=(), free_text=True,
+        None, "Column with the text or the sequence.",
+        "Files often have more columns than training needs.",
+        "The detected column; look at the first rows below.",
+        label="Text column", step=DATA, id="column", empty="detected by name", offers=(), free_text=True,
     )
     target_column: str | int | None = setting(
-        None, "The column that the model should answer with: the translation, the response to a prompt, or the class.",
-        "seq2seq and classification need one; a causal model learns only the response where there is one.",
-        "The one that was found; look at the first rows below.",
+        None, "Column with the expected output: the translation, the response to a prompt, or the class.",
+        "Required for seq2seq and classification; a causal model is trained on the response only, if there is one.",
+        "The detected column; look at the first rows below.",
         label="Target column", step=DATA, when="text", empty="none", offers=(), free_text=True,
     )
     chat_columns: dict[Literal["context", "system", "history", "tools"], str] = setting(
@@ -152,17 +153,17 @@ class DataSource(Section):
         "Empty: yes where the first 32 rows are all such lists.",
     )
     format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta", "conll"] | None = setting(
-        None, "How the file is read, where its name does not tell or tells it wrongly.",
-        "A folder with several formats needs one of them named.",
-        "Empty: by the end of the file's name.",
-        label="File format", step=DATA, rare=True, empty="by the file's name",
+        None, "Format of the file, if its name does not show it or is wrong.",
+        "A folder with several formats needs one of them specified.",
+        "Empty: by file extension.",
+        label="File format", step=DATA, rare=True, empty="by file extension",
     )
     max_rows: int | None = setting(
-        None, "Use only the first rows.",
-        "For quick tries.",
+        None, "Use only the first rows, up to this number.",
+        "For quick experiments.",
         "Empty: all rows.",
-        "A model that saw less data.",
-        ge=1, label="Rows at most", step=DATA, rare=True, unit="rows", empty="all rows",
+        "The model sees less data.",
+        ge=1, label="Max rows", step=DATA, rare=True, unit="rows", empty="all rows",
     )
     min_characters: int | None = setting(None, "Drop rows with a shorter text.", ge=0)
     max_characters: int | None = setting(None, "Drop rows with a longer text.", ge=1)
@@ -176,110 +177,110 @@ class DataSection(Section):
         min_length=1,
     )
     too_long: Literal["cut", "drop"] = setting(
-        "cut", "Rows that are longer than the longest input are cut, or left out.",
-        "A chat that is cut ends in the middle of an answer, and its end is not learnt.",
-        "cut, where few rows are too long; the findings say how many.",
+        "cut", "Truncate or drop rows that exceed the max input length.",
+        "A truncated chat ends in the middle of an answer, and its end is not trained on.",
+        "cut (truncate), if few rows are too long; the findings show how many.",
         "Fewer rows.",
-        label="Too long rows", step=DATA, rare=True, when="causal", words={"cut": "are cut", "drop": "are left out"},
+        label="Overlong rows", step=DATA, rare=True, when="causal", words={"cut": "truncated", "drop": "dropped"},
     )
     concatenate: bool | None = setting(
-        None, "Join the texts and cut them into sequences of full length.",
-        "No padding: every token of a batch is learnt from.",
-        "Empty: on for plain text and all weights, off for prompts with responses and for LoRA.",
-        "A sequence may hold the end of one text and the beginning of another.",
-        label="Join texts", step=DATA, rare=True, when="causal",
+        None, "Concatenate the texts and split them into sequences of full length.",
+        "No padding: every token of a batch is trained on.",
+        "Empty: on for plain text when all weights are trained, off for prompts with responses and for LoRA.",
+        "A sequence may contain the end of one text and the start of another.",
+        label="Concatenate texts", step=DATA, rare=True, when="causal",
     )
     validation_sources: list[DataSource] = setting(
-        [], "A file or folder of its own whose rows measure the model and are never trained on.",
-        "Rows that were set apart once make runs comparable.",
-        "Empty: some rows of the data are held out.",
+        [], "A separate file or folder whose rows are used for evaluation and never trained on.",
+        "A held-out set fixed once makes runs comparable.",
+        "Empty: some rows of the dataset are held out.",
         "Time for each evaluation.",
-        label="Held-out data", step=DATA, id="validation_data", rare=True, empty="some of the data", offers=(),
+        label="Held-out data", step=DATA, id="validation_data", rare=True, empty="some of the dataset", offers=(),
         free_text=True,
     )
     validation_rows: int | None = setting(
-        None, "Rows that are never trained on and measure the model.",
-        "Only a loss on unseen rows tells whether the model learns or remembers.",
-        "Empty: 1 % of the rows, at most 2,000. 0 switches evaluation off.",
+        None, "Rows used for evaluation and never trained on.",
+        "Only the loss on unseen rows shows whether the model learns or memorizes.",
+        "Empty: 1% of the rows, at most 2,000. 0 disables evaluation.",
         "Time for each evaluation.",
         ge=0, label="Held-out rows", step=DATA, rare=True, unit="rows",
     )
     min_characters: int | None = setting(
-        None, "Rows with a shorter text are dropped.",
+        None, "Drop rows with a shorter text.",
         "Very short rows are often headings or noise.",
         "Empty: no limit.",
         "Fewer rows.",
-        ge=0, label="Shortest text", step=DATA, rare=True, unit="characters", empty="no limit",
+        ge=0, label="Min text length", step=DATA, rare=True, unit="characters", empty="no limit",
     )
     max_characters: int | None = setting(
-        None, "Rows with a longer text are dropped, not cut.",
-        "A cut text ends in the middle of a sentence.",
+        None, "Drop rows with a longer text instead of truncating them.",
+        "A truncated text ends in the middle of a sentence.",
         "Empty: no limit.",
         "Fewer rows.",
-        ge=1, label="Longest text", step=DATA, rare=True, unit="characters", empty="no limit",
+        ge=1, label="Max text length", step=DATA, rare=True, unit="characters", empty="no limit",
     )
     streaming: bool | None = setting(
-        None, "Leave the rows in their files and read them while training, instead of in memory.",
-        "Data that is larger than host RAM can be trained on.",
-        "Empty: on where the rows would fill the RAM.",
-        "An index on disk, once. Rows are shuffled in windows of 128 MiB of text.",
-        label="Streamed", step=DATA, rare=True,
+        None, "Read the rows from their files during training instead of keeping them in memory.",
+        "Allows training on data larger than RAM.",
+        "Empty: on if the rows would fill the RAM.",
+        "A one-time index on disk. Rows are shuffled in windows of 128 MiB of text.",
+        label="Streaming", step=DATA, rare=True,
     )
     arrange_by_length: bool | None = setting(
-        None, "The rows of an optimizer step are sorted by length before they are cut into micro-batches.",
-        "The gradient is the same sum; less of what is computed is padding.",
-        "Empty: on where a step is more than one micro-batch.",
-        "off gives the order of the Trainer of transformers.",
-        label="Arrange by length", group="Loading", rare=True,
+        None, "Sort the rows of an optimizer step by length before splitting them into micro-batches.",
+        "The gradient is the same sum, with less padding to compute.",
+        "Empty: on if a step has more than one micro-batch.",
+        "off uses the row order of the transformers Trainer.",
+        label="Arrange by length", group="Data loading", rare=True,
     )
     group_by_length: bool = setting(
-        False, "Rows of like length share a micro-batch.",
-        "Less of what is computed is padding.",
-        "on where rows differ much in length; the findings say what it saves.",
-        "The rows of a small step are alike in length; an epoch has the same rows.",
-        label="Group by length", group="Loading", rare=True,
+        False, "Put rows of similar length into the same micro-batch.",
+        "Less padding to compute.",
+        "on if row lengths differ a lot; the findings show how much it saves.",
+        "The rows of a small step are of similar length; an epoch has the same rows.",
+        label="Group by length", group="Data loading", rare=True,
     )
     packing: bool = setting(
-        False, "Rows of a micro-batch lie end to end; each sees itself alone.",
-        "Nothing of what is computed is padding, and the gradient is the same sum.",
-        "on where a step is one micro-batch of rows that differ much in length.",
-        "For causal models; not with eager attention, torch.compile, FSDP or ZeRO-3.",
-        label="Packing", group="Loading", rare=True,
+        False, "Padding-free: the rows of a micro-batch are placed end to end; each attends only to itself.",
+        "No padding is computed, and the gradient is the same sum.",
+        "on if a step is one micro-batch of rows that differ a lot in length.",
+        "Only for causal models; does not work with eager attention, torch.compile, FSDP or ZeRO-3.",
+        label="Packing", group="Data loading", rare=True,
     )
     pad_to_multiple_of: int | None = setting(
-        None, "The length of each micro-batch is rounded up to a multiple of this.",
-        "Tensor cores are fastest on such lengths.",
-        "Empty: 8 for 16-bit numbers on an NVIDIA GPU, 4 for TF32, else 1.",
-        "A little more padding, which counts for nothing.",
-        ge=1, le=1048576, label="Pad to multiple of", group="Loading", rare=True, unit="tokens",
+        None, "Round the length of each micro-batch up to a multiple of this.",
+        "Tensor cores are fastest with such lengths.",
+        "Empty: 8 for 16-bit precision on an NVIDIA GPU, 4 for TF32, otherwise 1.",
+        "Slightly more padding, which does not affect the loss.",
+        ge=1, le=1048576, label="Pad to multiple of", group="Data loading", rare=True, unit="tokens",
     )
     workers: int | None = setting(
-        None, "Processes that prepare batches, for each training process.",
-        "With too few the device waits for data.",
-        "Empty: what hid the loading when it was measured; else what RAM holds and the cores feed.",
-        "Some 160 MiB of RAM each, and the batches that they keep ready.",
-        ge=0, le=256, label="Loader workers", group="Loading", rare=True,
+        None, "Data loader processes per training process.",
+        "With too few, the device waits for data.",
+        "Empty: as many as hid the loading when measured, otherwise as many as RAM and CPU cores allow.",
+        "About 160 MiB of RAM each, plus the batches they prefetch.",
+        ge=0, le=256, label="Loader workers", group="Data loading", rare=True,
     )
     prefetch: int | None = setting(
-        None, "Batches that each worker prepares ahead.",
-        "They bridge rows that take long to read; a step takes all its micro-batches at once.",
-        "Empty: what holds a step's micro-batches, at least 2; 1 where RAM is short.",
-        "Host RAM, in proportion.",
-        ge=1, le=256, label="Prefetch", group="Loading", rare=True, unit="batches",
+        None, "Batches that each worker prefetches.",
+        "They cover for rows that are slow to read; a step takes all its micro-batches at once.",
+        "Empty: enough for the micro-batches of a step, at least 2; 1 if RAM is short.",
+        "RAM, in proportion.",
+        ge=1, le=256, label="Prefetch", group="Data loading", rare=True, unit="batches",
     )
     pin_memory: bool | None = setting(
-        None, "Batches wait in RAM that cannot be swapped out.",
+        None, "Keep batches in pinned (page-locked) RAM, which cannot be swapped out.",
         "Copies to the GPU are faster.",
-        "on with an NVIDIA GPU and 15 GB of RAM or more.",
+        "on with an NVIDIA GPU and at least 15 GB of RAM.",
         "RAM that nothing else can use.",
-        label="Pinned memory", group="Loading", rare=True,
+        label="Pinned memory", group="Data loading", rare=True,
     )
     persistent_workers: bool | None = setting(
-        None, "Loader workers live on from one epoch to the next.",
-        "Starting them again takes seconds.",
-        "on where there are workers.",
-        "Their RAM stays taken between epochs.",
-        label="Keep workers", group="Loading", rare=True,
+        None, "Keep loader workers alive from one epoch to the next.",
+        "Restarting them takes seconds.",
+        "on if there are workers.",
+        "Their RAM stays in use between epochs.",
+        label="Persistent workers", group="Data loading", rare=True,
     )
 
 
@@ -287,64 +288,64 @@ class BatchSection(Section):
     """How many sequences and tokens one optimizer step sees."""
 
     sequence_length: int = setting(
-        512, "Rows longer than this are cut.",
-        "Attention and activations grow with it; what is cut is never seen.",
-        "A length that cuts few rows: the bars show how many.",
-        "Twice the length is at least twice the memory and the time of a row.",
-        ge=8, le=1048576, label="Longest input", step=DATA, id="length", after="data.sources.0.target_column",
+        512, "Rows longer than this are truncated.",
+        "Attention and activations grow with it; truncated tokens are never seen.",
+        "A length that truncates few rows: the bars show how many.",
+        "Twice the length needs at least twice the memory and time per row.",
+        ge=8, le=1048576, label="Max input length", step=DATA, id="length", after="data.sources.0.target_column",
         unit="tokens",
-        option="--length TOKENS", says="Longest input in tokens.",
+        option="--length TOKENS", says="Max input length in tokens.",
     )
     target_length: int | None = setting(
-        None, "Targets longer than this are cut.",
-        "The decoder's activations and its scores over the vocabulary grow with it; they are often the peak.",
-        "A length that cuts few targets.",
+        None, "Targets longer than this are truncated.",
+        "The decoder's activations and its logits grow with it; they are often the memory peak.",
+        "A length that truncates few targets.",
         "Memory and time, in proportion.",
-        ge=1, le=1048576, label="Longest target", step=DATA, when="targets", unit="tokens",
-        option="--target-length TOKENS", says="Longest target in tokens (seq2seq).",
+        ge=1, le=1048576, label="Max target length", step=DATA, when="targets", unit="tokens",
+        option="--target-length TOKENS", says="Max target length in tokens (seq2seq).",
     )
     target_tokens: int | None = setting(
-        None, "How much one optimizer step should see: tokens, real tokens (padding not counted) or sequences.",
-        "The recipe of a model is tuned for one batch size; the same batch gives the same training on any card.",
-        "The profile's.",
-        "A larger batch makes a step longer and needs a higher learning rate; memory stays as it is.",
-        ge=1, le=10**13, label="Target batch", group="What you want", id="target", unit="tokens",
-        option="--target-tokens N", says="Tokens a step to aim at, like 2M.",
+        None, "Target size of one optimizer step: tokens, non-padding tokens or sequences.",
+        "A recipe is tuned for one batch size; the same effective batch gives the same training on any GPU.",
+        "The profile's value.",
+        "A larger batch makes a step longer and needs a higher learning rate; memory stays the same.",
+        ge=1, le=10**13, label="Target batch", group="Goals", id="target", unit="tokens",
+        option="--target-tokens N", says="Target tokens per step, such as 2M.",
     )
     target_real_tokens: int | None = setting(
         None, "Aim: tokens a step, padding not counted (needs data that can be measured).",
-        ge=1, le=10**13, beside="batch.target_tokens", unit="real tokens",
-        option="--target-real-tokens N", says="The same without padding; needs data that can be measured.",
+        ge=1, le=10**13, beside="batch.target_tokens", unit="non-padding tokens",
+        option="--target-real-tokens N", says="Target non-padding tokens per step; needs data that can be measured.",
     )
     target_samples: int | None = setting(
         None, "Aim: sequences a step.",
         ge=1, le=10**10, beside="batch.target_tokens", unit="sequences",
-        option="--target-samples N", says="Sequences a step to aim at.",
+        option="--target-samples N", says="Target sequences per step.",
     )
     micro_batch_size: int | None = setting(
-        None, "Sequences that one process computes at once.",
-        "It decides the memory of activations and how busy the device is.",
+        None, "Sequences that one process computes at once (per-device batch size).",
+        "Determines activation memory and how busy the device is.",
         "Empty: the largest that fits.",
-        "Memory, in proportion; below 4 a GPU idles.",
-        ge=1, le=65536, label="Micro-batch", group="How it is done", id="micro_batch", after="engine.strategy",
+        "Memory, in proportion; below 4, a GPU is underused.",
+        ge=1, le=65536, label="Micro-batch", group="Implementation", id="micro_batch", after="engine.strategy",
         unit="sequences",
-        option="--micro-batch N", says="Sequences computed at once; lower it when memory runs out.",
+        option="--micro-batch N", says="Sequences computed at once; lower it when out of memory.",
         option_group="how",
     )
     gradient_accumulation_steps: int | None = setting(
-        None, "Micro-batches that are summed before one optimizer step.",
-        "It reaches the target batch on a small card.",
-        "Empty: solved from the target batch.",
-        "Time a step, in proportion; hardly any memory.",
-        ge=1, le=1048576, label="Accumulation", group="How it is done", id="accumulation",
-        option="--accumulation N", says="Micro-batches in one step; the target sets it when left out.",
+        None, "Gradient accumulation: micro-batches summed before one optimizer step.",
+        "Reaches the target batch on a small GPU.",
+        "Empty: computed from the target batch.",
+        "Time per step, in proportion; hardly any memory.",
+        ge=1, le=1048576, label="Accumulation", group="Implementation", id="accumulation",
+        option="--accumulation N", says="Micro-batches per step; computed from the target if not set.",
         option_group="how",
     )
     eval_micro_batch_size: int | None = setting(
         None, "Sequences that one process evaluates at once.",
-        "An evaluation keeps no activations, but it makes logits as well.",
+        "Evaluation stores no activations, but it computes logits too.",
         "Empty: the largest that fits.",
-        "Memory while it evaluates.",
+        "Memory during evaluation.",
         ge=1, le=65536, label="Evaluation batch", group="Devices and processes", id="eval_micro_batch",
         after="engine.offload", rare=True, unit="sequences",
     )
@@ -354,73 +355,73 @@ class PeftSection(Section):
     """Adapters instead of full training."""
 
     method: Literal["none", "lora"] = setting(
-        "none", "All weights, or small adapters beside frozen ones (LoRA).",
-        "Adapters need no gradients and no optimizer states for the weights that stay frozen: a 7B model fits one "
-        "card.",
+        "none", "Full training or full fine-tuning (all weights), or LoRA (small adapters on frozen weights).",
+        "LoRA needs no gradients or optimizer states for the frozen weights: a 7B model fits on one GPU.",
         "All weights from scratch; LoRA to fine-tune a large pretrained model.",
-        "LoRA costs little memory and can learn less than full training.",
-        label="Trains", step=MODEL, id="peft", after="model.name", when="may_adapt",
-        words={"none": "all weights", "lora": "LoRA adapters"},
-        option="--peft", says="Train adapters instead of all weights.",
+        "LoRA needs little memory and can learn less than full training.",
+        label="Method", step=MODEL, id="peft", after="model.name", when="may_adapt",
+        words={"none": "full (all weights)", "lora": "LoRA"},
+        option="--peft", says="Train LoRA adapters instead of all weights.",
     )
     rank: int = setting(
-        8, "How wide the adapters are.",
-        "It decides how much they can learn.",
+        8, "Rank (width) of the adapters.",
+        "Determines how much they can learn.",
         "8 to 64.",
-        "Memory and time of the adapters, in proportion; little beside the frozen weights.",
+        "Adapter memory and time, in proportion; little compared with the frozen weights.",
         ge=1, le=4096, label="LoRA rank", step=MODEL, id="lora_rank", when="adapters",
         option="--lora-rank N", says="Rank of the LoRA adapters.",
     )
     targets: list[str] = setting(
-        [], "The modules that get an adapter, by name: q_proj,v_proj.",
-        "More modules learn more.",
-        "all-linear: every linear layer of the blocks.",
-        "Memory and time of each adapter.",
+        [], "Names of the modules that get an adapter: q_proj,v_proj.",
+        "More modules can learn more.",
+        "all-linear: every linear layer of the transformer blocks.",
+        "Memory and time for each adapter.",
         label="LoRA targets", step=MODEL, id="lora_targets", when="adapters", empty="all-linear",
         option="--lora-targets A,B,...", says="Modules that get an adapter, or all-linear.",
     )
     merge: bool = setting(
-        False, "Add the adapter to the weights when the run is over.",
-        "A merged model loads like any other, without peft.",
-        "off: the adapter alone is small, and its base stays one file for many adapters.",
-        "Disk for a whole model. The adapter is kept beside it.",
+        False, "Merge the adapter into the base model at the end of the run.",
+        "A merged model loads like any other, without PEFT.",
+        "off: the adapter alone is small, and one base model serves many adapters.",
+        "Disk space for a full model. The adapter is kept too.",
         label="Merge at the end", step=MODEL, when="adapters",
     )
     alpha: float | None = setting(
-        None, "The adapter counts with scale / rank.",
-        "It sets how strongly the adapter speaks.",
+        None, "LoRA alpha: the adapter output is scaled by alpha / rank.",
+        "Sets how strongly the adapter contributes.",
         "Empty: twice the rank.",
-        gt=0, label="LoRA scale", step=MODEL, id="lora_alpha", rare=True, when="adapters", empty="twice the rank",
+        gt=0, label="LoRA alpha", step=MODEL, id="lora_alpha", rare=True, when="adapters", empty="twice the rank",
     )
     dropout: float = setting(
-        0.0, "Share of an adapter's input that is left out while training.",
-        "It keeps small data from being learnt by heart.",
+        0.0, "Share of the adapter input that is dropped during training.",
+        "Helps against overfitting on small datasets.",
         "0, or 0.05 for a few thousand rows.",
         ge=0, lt=1, label="LoRA dropout", step=MODEL, id="lora_dropout", rare=True, when="adapters",
     )
     rslora: bool = setting(
-        False, "Divide the scale by the square root of the rank instead of the rank (rsLoRA, arXiv:2312.03732).",
-        "Adapters of a high rank then learn as fast as those of a low one.",
-        "off; on from rank 64 on.",
+        False, "Scale by alpha / sqrt(rank) instead of alpha / rank (rsLoRA, arXiv:2312.03732).",
+        "High-rank adapters then learn as fast as low-rank ones.",
+        "off; on for rank 64 and above.",
         label="rsLoRA", step=MODEL, rare=True, when="adapters",
     )
     dora: bool = setting(
-        False, "Train the length of each weight vector beside its direction (DoRA, arXiv:2402.09353).",
-        "Adapters of a low rank can come closer to full fine-tuning.",
+        False, "Train the magnitude of each weight vector in addition to its direction (DoRA, arXiv:2402.09353).",
+        "Low-rank adapters can come closer to full fine-tuning.",
         "off.",
-        "Time and memory: each adapted matrix is computed whole in every forward pass.",
+        "Time and memory: every forward pass computes each adapted matrix in full.",
         label="DoRA", step=MODEL, rare=True, when="adapters",
     )
     modules_to_save: list[str] = setting(
-        [], "Modules that are trained whole beside the adapters: embed_tokens,lm_head.",
+        [], "Modules trained in full in addition to the adapters (modules_to_save): embed_tokens,lm_head.",
         "New tokens, such as those of a chat template, need them.",
         "Empty: none.",
-        "Memory for a copy of each, its gradients and optimizer states; and disk, for the adapter holds them.",
-        label="Trained whole", step=MODEL, rare=True, when="adapters", empty="none",
+        "Memory for a copy of each module, its gradients and optimizer states; also disk space, since the adapter "
+            "contains them.",
+        label="Modules to save", step=MODEL, rare=True, when="adapters", empty="none",
     )
     adapter: str | None = setting(
-        None, "A folder with an adapter to continue from: its weights, and its rank, scale and modules.",
-        "A second run, on other data or at another rate, begins where the first one ended.",
+        None, "Folder with an adapter to continue from: its weights, rank, alpha and modules.",
+        "A second run, on other data or with another learning rate, starts where the first one ended.",
         "Empty: new adapters.",
-        label="Continue from adapter", step=MODEL, rare=True, when="adapters", empty="new adapters",
+        label="Start from adapter", step=MODEL, rare=True, when="adapters", empty="new adapters",
     )

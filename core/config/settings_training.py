@@ -24,166 +24,168 @@ class TrainingSection(Section):
     """What one step does and how many there are."""
 
     max_steps: int | None = setting(
-        None, "How long to train: optimizer steps, or passes over the data (epochs).",
-        "It decides the total time.",
-        "Few steps first; a finished short run tells more than a stopped long one.",
+        None, "Training length: optimizer steps or epochs.",
+        "Determines the total time.",
+        "Start with few steps; a short run that finishes tells more than a long one that was stopped.",
         "Time, in proportion.",
-        ge=1, le=10**12, label="Run for", group="What you want", id="steps", unit="steps",
-        option="--max-steps N", says="Optimizer steps; wins over --epochs.",
+        ge=1, le=10**12, label="Training length", group="Goals", id="steps", unit="steps",
+        option="--max-steps N", says="Optimizer steps; overrides --epochs.",
         learnt=True,
     )
     epochs: float | None = setting(
         None, "Passes over the data; ignored when max_steps is set.",
         gt=0, le=1e6, beside="training.max_steps", unit="epochs",
-        option="--epochs N", says="Passes over the data.",
+        option="--epochs N", says="Number of epochs.",
         learnt=True,
     )
     learning_rate: float = setting(
-        4e-4, "The largest step that the optimizer takes.",
-        "Too high and the loss jumps or becomes NaN; too low and it hardly falls.",
-        "The profile's. Without one: 4e-4 for training from scratch, 2e-5 for fine-tuning.",
+        4e-4, "The highest learning rate of the schedule.",
+        "Too high, and the loss spikes or becomes NaN; too low, and it hardly falls.",
+        "The profile's value. Without a profile: 4e-4 from scratch, 2e-5 for fine-tuning.",
         "Nothing in memory or time.",
-        gt=0, le=10, label="Peak learning rate", group="What you want",
+        gt=0, le=10, label="Peak learning rate", group="Goals",
         option="--learning-rate RATE", says="Peak learning rate.",
         trainer="learning_rate", learnt=True,
     )
     warmup: float = setting(
-        0.0, "Steps until the peak learning rate; below 1 it is a share of all steps.",
-        "Large first steps can ruin random weights.",
+        0.0, "Steps to reach the peak learning rate; below 1, it is a share of all steps.",
+        "Large first steps can ruin randomly initialized weights.",
         "0.02 to 0.1.",
-        ge=0, label="Warm-up", group="What you want",
+        ge=0, label="Warmup", group="Goals",
         learnt=True,
     )
     schedule: Schedule = setting(
-        "linear", "How the learning rate falls after the warm-up.",
-        "A falling rate ends at a lower loss.",
+        "linear", "How the learning rate falls after warmup.",
+        "A decaying learning rate ends at a lower loss.",
         "linear.",
-        label="Schedule", group="What you want",
+        label="Schedule", group="Goals",
         learnt=True,
     )
     final_learning_rate: float = setting(
-        0.0, "Where the decay ends: the rate at the last step.",
+        0.0, "Learning rate at the last step, where the decay ends.",
         "Some recipes end at a tenth of the peak.",
         "0.",
-        ge=0, label="Last learning rate", group="What you want",
+        ge=0, label="Final learning rate", group="Goals",
         learnt=True,
     )
     weight_decay: float = setting(
-        0.01, "Pulls weights towards zero.",
-        "It keeps a model from remembering rows.",
+        0.01, "Pulls weights toward zero.",
+        "Helps against overfitting.",
         "0.01.",
         ge=0, le=10, label="Weight decay", group="Optimizer and loss", rare=True,
         trainer="weight_decay", learnt=True,
     )
     max_grad_norm: float = setting(
-        1.0, "Longer gradients are shortened to this norm; 0 switches it off.",
-        "One bad batch cannot throw the weights far.",
+        1.0, "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
+        "A single bad batch cannot move the weights far.",
         "1.",
         ge=0, label="Gradient clipping", group="Optimizer and loss", rare=True,
         trainer="max_grad_norm", learnt=True,
     )
     adam_beta1: float = setting(
-        0.9, "How much of the last steps' direction is kept.",
-        "It smooths noisy gradients.",
+        0.9, "Momentum: how much of the previous steps' direction is kept.",
+        "Smooths noisy gradients.",
         "0.9.",
         ge=0, lt=1, label="Adam beta 1", group="Optimizer and loss", rare=True,
         trainer="adam_beta1", learnt=True,
     )
     adam_beta2: float = setting(
-        0.999, "How long the size of gradients is remembered.",
-        "Large batches and language models from scratch often take 0.95 to 0.98.",
+        0.999, "Decay rate of the running average of squared gradients.",
+        "Large batches and language models from scratch often use 0.95 to 0.98.",
         "0.999.",
         ge=0, lt=1, label="Adam beta 2", group="Optimizer and loss", rare=True,
         trainer="adam_beta2", learnt=True,
     )
     adam_epsilon: float = setting(
-        1e-8, "A small number that keeps Adam from dividing by zero.",
-        "A larger one damps the steps of weights with tiny gradients.",
+        1e-8, "A small constant that prevents Adam from dividing by zero.",
+        "A larger value damps the updates of weights with tiny gradients.",
         "1e-8.",
         gt=0, lt=1, label="Adam epsilon", group="Optimizer and loss", rare=True,
         trainer="adam_epsilon", learnt=True,
     )
     train_on: Literal["answers", "last_answer", "everything"] = setting(
-        "answers", "Of chats, and of prompts with responses: which tokens are learnt.",
-        "A model that learns its answers alone does not learn to write questions.",
-        "answers: all that the assistant says.",
-        "everything: the questions and the marks of the template are learnt too.",
-        label="Learnt", group="Optimizer and loss", rare=True, when="causal",
-        words={"answers": "answers only", "last_answer": "the last answer only", "everything": "every token"},
+        "answers", "Which tokens of chats, and of prompts with responses, are trained on.",
+        "A model trained on answers only does not learn to write questions.",
+        "answers: everything the assistant says.",
+        "everything: questions and template tokens are trained on too.",
+        label="Train on", group="Optimizer and loss", rare=True, when="causal",
+        words={"answers": "answers only", "last_answer": "last answer only", "everything": "every token"},
         learnt=True,
     )
     label_smoothing: float = setting(
-        0.0, "Share of the certainty that is spread over all tokens.",
-        "A model that is less sure of the training data often translates better.",
-        "0.1 for translation, 0 else.",
-        "The loss is higher by it; compare losses with the same smoothing only.",
+        0.0, "Share of the target probability that is spread over all tokens.",
+        "A model that is less certain about the training data often translates better.",
+        "0.1 for translation, otherwise 0.",
+        "The loss is higher; only compare losses with the same smoothing.",
         ge=0, lt=1, label="Label smoothing", group="Optimizer and loss", rare=True, when="text",
         trainer="label_smoothing_factor", learnt=True,
     )
     neftune_noise_alpha: float | None = setting(
-        None, "Random noise on the embeddings while training (NEFTune): alpha / sqrt(length × hidden size) at most.",
-        "Chat models fine-tuned on a few thousand answers often write better ones (arXiv:2310.05914).",
+        None, "Random noise added to the embeddings during training (NEFTune): at most alpha / sqrt(length × hidden "
+            "size).",
+        "Chat models fine-tuned on a few thousand answers often answer better with it (arXiv:2310.05914).",
         "Empty: none. 5 for instruction tuning.",
-        "The training loss is higher by it; the evaluation has no noise.",
+        "The training loss is higher; evaluation adds no noise.",
         ge=0, le=1000, label="NEFTune noise", group="Optimizer and loss", id="neftune", rare=True,
         empty="none",
         trainer="neftune_noise_alpha", learnt=True,
     )
     loss_mean: LossMean | None = setting(
         None,
-        "Over what the loss of an optimizer step is a mean: all its labelled tokens, or the means of its "
-        "micro-batches.",
-        "With token means the gradient does not depend on which rows share a micro-batch.",
-        "Empty: tokens. micro_batches repeats a run of the Trainer of transformers with an ESM model.",
-        "micro_batches leaves rows as drawn, with all their padding.",
-        label="Mean of the loss", group="Optimizer and loss", rare=True,
+        "How the loss of an optimizer step is averaged: over all its labeled tokens, or over the means of its "
+            "micro-batches.",
+        "With token means, the gradient does not depend on which rows share a micro-batch.",
+        "Empty: tokens. micro_batches reproduces a transformers Trainer run with an ESM model.",
+        "micro_batches keeps the rows in the order they were drawn, with all their padding.",
+        label="Loss averaging", group="Optimizer and loss", rare=True,
         learnt=True,
     )
     mask_probability: float = setting(
-        0.15, "Share of the tokens that the model has to guess.",
-        "More of them make a harder task from the same rows.",
+        0.15, "Share of the tokens that the model has to predict (MLM probability).",
+        "A higher share makes a harder task of the same rows.",
         "0.15.",
-        "Nothing; losses with different shares do not compare.",
-        gt=0, lt=1, label="Hidden tokens", group="Optimizer and loss", rare=True, when="masked",
+        "Nothing; losses with different shares are not comparable.",
+        gt=0, lt=1, label="Mask probability", group="Optimizer and loss", rare=True, when="masked",
         learnt=True,
     )
     whole_words: bool = setting(
-        False, "Hide whole words: all tokens of a word or none.",
-        "A part of a word is easily guessed from its other parts.",
-        "off, as the model was pretrained; on makes a harder task.",
-        label="Whole words", group="Optimizer and loss", rare=True, when="masked_words",
+        False, "Mask whole words: all tokens of a word or none.",
+        "Part of a word is easy to guess from the rest.",
+        "off, as in pretraining; on makes a harder task.",
+        label="Whole-word masking", group="Optimizer and loss", rare=True, when="masked_words",
         learnt=True,
     )
     class_weights: Literal["none", "balanced"] = setting(
-        "none", "How much a row counts in the loss: all alike, or more for rare classes (rows / classes / rows of the class).",
-        "A model can be right on nearly all rows and never find a rare class.",
-        "none; balanced where the findings say that the classes are unbalanced.",
-        "Frequent classes are told with less certainty.",
+        "none", "Weight of a row in the loss: the same for all, or higher for rare classes (rows / classes / rows "
+            "of the class).",
+        "A model can be right on nearly all rows and never predict a rare class.",
+        "none; balanced if the findings say that the classes are unbalanced.",
+        "Frequent classes are predicted with less certainty.",
         label="Class weights", group="Optimizer and loss", rare=True, when="classifies",
         learnt=True,
     )
     loss_chunk: int | None = setting(
-        None, "Compute the loss of so many tokens at a time.",
+        None, "Compute the loss in chunks of this many tokens.",
         "The logits of a large vocabulary can take more memory than the model.",
-        "Empty: 512 where the logits fill the card and slices cost no time (few tokens are learnt, or more fits), else all "
-        "at once.",
-        "Up to a quarter more time where the vocabulary is most of a small model and every token is learnt.",
-        ge=1, label="Loss in slices of", group="Optimizer and loss", rare=True, unit="tokens", empty="off",
-        option="--loss-chunk N", says="Compute the loss in slices of N tokens.", option_group="how",
+        "Empty: 512 if the logits fill the GPU and chunks cost no time (few tokens have a loss, or more fits), "
+            "otherwise all at once.",
+        "Up to a quarter more time if the vocabulary is most of a small model and every token is trained on.",
+        ge=1, label="Loss chunk size", group="Optimizer and loss", rare=True, unit="tokens", empty="off",
+        option="--loss-chunk N", says="Compute the loss in chunks of N tokens.", option_group="how",
     )
     seed: int = setting(
-        42, "Start of all random numbers.",
-        "The same seed repeats the same run.",
+        42, "Seed of all random number generators.",
+        "The same seed reproduces the same run.",
         "42.",
         ge=0, le=2**32 - 1, label="Seed", group="Optimizer and loss", rare=True,
         trainer="seed", learnt=True,
     )
     empty_cache_steps: int | None = setting(
-        None, "Steps between two releases of the cached GPU memory.",
-        "It helps against fragmentation only.",
+        None, "Steps between releases of cached GPU memory (empty_cache).",
+        "Only helps against fragmentation.",
         "Empty: never.",
-        "Time: the cache has to be filled again.",
-        ge=1, label="Release cache every", group="Devices and processes", id="empty_cache", after="engine.compile",
+        "Time: the cache has to be refilled.",
+        ge=1, label="Empty cache every", group="Devices and processes", id="empty_cache", after="engine.compile",
         rare=True, when="cuda", unit="steps", empty="off",
         trainer="torch_empty_cache_steps",
     )
@@ -193,68 +195,71 @@ class EngineSection(Section):
     """How the step is computed."""
 
     gpus: list[str] | None = setting(
-        None, "The cards that train, by index or UUID: 0,1. Space on a card of the list takes it or leaves it out.",
-        "Each card computes micro-batches of its own; accumulation is solved again, so that the step stays the same.",
-        "Empty: all that are visible.",
-        "A card that you leave out is free for something else; the run takes longer.",
-        label="GPUs", step=HARDWARE, group="Where it begins", when="several_gpus", empty="all",
-        option="--gpus LIST", says="GPUs of this machine, like 0,1.", option_group="where",
+        None, "GPUs to train on, by index or UUID: 0,1. Space selects or deselects a GPU in the list.",
+        "Each GPU computes its own micro-batches; gradient accumulation is recomputed to keep the effective batch "
+            "the same.",
+        "Empty: all visible GPUs.",
+        "A deselected GPU stays free for other work; the run takes longer.",
+        label="GPUs", step=HARDWARE, group="Starting point", when="several_gpus", empty="all",
+        option="--gpus LIST", says="GPUs of this machine, such as 0,1.", option_group="where",
     )
     precision: Precision | None = setting(
-        None, "The number format of the computation.",
-        "16 bits halve the memory of activations and use the card's tensor cores.",
-        "What was detected: bf16 from sm 8.0 on, fp16 below, fp32 without a GPU.",
-        "fp16 needs loss scaling; bf16-true also stores weights in 16 bits and rounds small updates away.",
-        label="Precision", group="How it is done",
-        option="--precision", says="Number format.", option_group="how",
+        None, "Numeric precision of the computation.",
+        "16-bit precision halves activation memory and uses the GPU's tensor cores.",
+        "As detected: bf16 on sm 8.0 and above, fp16 below, fp32 without a GPU.",
+        "fp16 needs loss scaling; bf16-true also stores the weights in 16 bits and rounds small updates away.",
+        label="Precision", group="Implementation",
+        option="--precision", says="Numeric precision.", option_group="how",
         learnt=True,
     )
     base_precision: BasePrecision | None = setting(
-        None, "The number format in which the frozen base of LoRA adapters is held (QLoRA).",
-        "4 bits take a quarter of the memory of 16: an 8B model fits a 12 GB card.",
-        "Empty: 16 bits where they fit, else 4 bits.",
-        "Up to a third more time a step: weights are made whole each time they are used. 8 bits keep the inputs of their "
-        "products, which checkpointing does not save.",
-        label="Frozen base in", group="How it is done", when="adapters", empty="decided by the plan",
-        words={"none": "the precision of the run", "nf4": "4 bits (NF4)", "int8": "8 bits"},
-        option="--base-precision", says="Hold the frozen base of LoRA in 4 or 8 bits.", option_group="how",
+        None, "Precision in which the frozen base model of LoRA is stored (QLoRA).",
+        "4 bits need a quarter of the memory of 16 bits: an 8B model fits a 12 GB card.",
+        "Empty: 16 bits if they fit, otherwise 4 bits.",
+        "Up to a third more time per step: weights are dequantized each time they are used. 8-bit weights keep the "
+            "inputs of their matrix products, which gradient checkpointing does not save.",
+        label="Base precision", group="Implementation", when="adapters", empty="decided by the plan",
+        words={"none": "the run's precision", "nf4": "4 bits (NF4)", "int8": "8 bits"},
+        option="--base-precision", says="Store the frozen base model of LoRA in 4 or 8 bits "
+            "(QLoRA).", option_group="how",
         learnt=True,
     )
     attention: Attention | None = setting(
-        None, "The kernel that computes attention.",
-        "sdpa and flash attention keep no matrix of length × length.",
+        None, "Attention implementation.",
+        "sdpa and flash attention store no length × length matrix.",
         "sdpa.",
-        "eager costs memory and time; flash attention needs sm 8.0 and its own package.",
-        label="Attention", group="How it is done",
-        option="--attention", says="Attention kernel.", option_group="how",
+        "eager costs memory and time; flash attention needs sm 8.0 or above and its own package.",
+        label="Attention", group="Implementation",
+        option="--attention", says="Attention implementation (kernel).", option_group="how",
     )
     checkpointing: bool | None = setting(
-        None, "Compute activations again in the backward pass instead of keeping them.",
-        "Activations are most of the memory of long inputs.",
-        "off where the plan fits, on where it does not.",
-        "About a third more time a step.",
-        label="Checkpointing", group="How it is done",
-        option="--checkpointing", says="Recompute activations: less memory, more time.", option_group="how",
+        None, "Gradient checkpointing: recompute activations in the backward pass instead of storing them.",
+        "Activations use most of the memory for long inputs.",
+        "off if the plan fits, on if it does not.",
+        "About a third more time per step.",
+        label="Gradient checkpointing", group="Implementation",
+        option="--checkpointing", says="Gradient checkpointing (recompute activations): less memory, more "
+            "time.", option_group="how",
     )
     optimizer: Optimizer | None = setting(
-        None, "How gradients become updates.",
-        "AdamW keeps two numbers for each weight: 8 bytes a parameter.",
+        None, "Optimizer: how gradients become weight updates.",
+        "AdamW keeps two values per weight: 8 bytes per parameter.",
         "AdamW.",
-        "8 bit keeps a quarter of that; SGD none, and needs another learning rate.",
-        label="Optimizer", group="How it is done",
+        "8-bit keeps a quarter of that; SGD keeps none, but needs another learning rate.",
+        label="Optimizer", group="Implementation",
         words={
             "adamw_torch": "AdamW", "adamw_torch_fused": "AdamW, fused", "adafactor": "Adafactor", "sgd": "SGD",
-            "adamw_bnb_8bit": "AdamW, 8 bit", "paged_adamw_8bit": "AdamW, 8 bit, paged",
+            "adamw_bnb_8bit": "AdamW, 8-bit", "paged_adamw_8bit": "AdamW, 8-bit, paged",
         },
         option="--optimizer", says="Optimizer.", option_group="how",
         learnt=True,
     )
     strategy: Strategy | None = setting(
         None, "How processes share the work and the training states.",
-        "One process for one device; DDP for several; ZeRO and FSDP split what does not fit.",
-        "What was solved.",
-        "ZeRO needs DeepSpeed; splitting costs traffic between the devices.",
-        label="Strategy", group="How it is done",
+        "One process for one device; DDP for several; ZeRO and FSDP shard what does not fit.",
+        "The strategy chosen by the plan.",
+        "ZeRO needs DeepSpeed; sharding costs communication between the devices.",
+        label="Strategy", group="Implementation",
         words={
             "single": "one process", "ddp": "DDP", "fsdp": "FSDP",
             "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3",
@@ -263,92 +268,92 @@ class EngineSection(Section):
         learnt=True,
     )
     offload: Offload = setting(
-        "none", "What is kept in host RAM instead of on the GPU.",
+        "none", "What to offload from the GPU to RAM.",
         "Optimizer states are the largest part of the training states.",
         "nothing.",
         "Time: every step moves gradients and weights over the bus.",
-        label="In host RAM", group="Devices and processes", rare=True,
+        label="Offload to RAM", group="Devices and processes", rare=True,
         words={"none": "nothing", "optimizer": "the optimizer", "all": "optimizer and weights"},
-        option="--offload", says="What is kept in host RAM.", option_group="how",
+        option="--offload", says="What to offload to RAM.", option_group="how",
     )
     device: Literal["cuda", "mps", "cpu"] | None = setting(
-        None, "The kind of device that trains.",
+        None, "Type of device to train on.",
         "A CPU is tens of times slower than a GPU.",
-        "What was detected.",
+        "The detected device.",
         "Time.",
         label="Device", group="Devices and processes", rare=True,
     )
     processes: int | None = setting(
         None, "Training processes on this machine.",
-        "Each computes micro-batches of its own, on a GPU of its own.",
-        "Empty: one for each GPU, one on a CPU.",
-        "On a CPU they share RAM and cores.",
+        "Each process computes its own micro-batches on its own GPU.",
+        "Empty: one per GPU, one on a CPU.",
+        "On a CPU, they share RAM and cores.",
         ge=1, le=4096, label="Processes", group="Devices and processes", rare=True,
     )
     nodes: int = setting(
-        1, "How many machines train together.",
-        "Every machine starts the same folder, on a disk that all share; `trainwiz export` has the commands.",
+        1, "Number of nodes that train together.",
+        "Every node starts the same run folder, on a shared disk; `trainwiz export` prints the commands.",
         "1.",
-        "Traffic between the machines at every step.",
-        ge=1, le=1024, label="Machines", group="Devices and processes", rare=True,
-        option="--nodes N", says="Machines that train together.", option_group="where",
+        "Communication between the nodes at every step.",
+        ge=1, le=1024, label="Nodes", group="Devices and processes", rare=True,
+        option="--nodes N", says="Nodes that train together.", option_group="where",
     )
     nodes_timeout_s: int = setting(
-        300, "Seconds that a machine waits for the others to come before it gives up.",
-        "They are started by hand or by a queue, one after another.",
+        300, "Seconds a node waits for the other nodes before it gives up.",
+        "They are started one after another, by hand or by a job queue.",
         "300 s.",
-        "Nothing; a machine that does not come is said that late.",
-        ge=10, le=10**6, label="Wait for machines", group="Devices and processes", id="nodes_timeout", rare=True,
+        "Nothing; a missing node is only reported after this time.",
+        ge=10, le=10**6, label="Node timeout", group="Devices and processes", id="nodes_timeout", rare=True,
         when="several_machines", unit="s",
     )
     tf32: bool | None = setting(
-        None, "Matrix products of what stays in fp32 are rounded to TF32.",
-        "They are several times faster from sm 8.0 on.",
-        "on from sm 8.0 on.",
+        None, "Round the remaining fp32 matrix products to TF32.",
+        "They are several times faster on sm 8.0 and above.",
+        "on for sm 8.0 and above.",
         "Three digits of precision instead of seven.",
-        label="TF32 products", group="Devices and processes", rare=True, when="cuda",
+        label="TF32 matmul", group="Devices and processes", rare=True, when="cuda",
     )
     compile: bool = setting(
         False, "Compile the model into fused kernels.",
         "Steps can be a fifth faster on a GPU.",
         "off; on for long runs.",
-        "Minutes at the start, and again for each new shape.",
+        "Minutes of compiling at the start, and again for each new input shape.",
         label="torch.compile", group="Devices and processes", rare=True,
         trainer="torch_compile",
     )
     liger: bool = setting(
-        False, "Compute norms, rotary positions and gated layers by the kernels of liger-kernel, where it is installed.",
-        "They keep fewer activations, and are often quicker.",
+        False, "Use the kernels of liger-kernel for norms, rotary embeddings and gated layers, if it is installed.",
+        "They store fewer activations, and are often faster.",
         "off.",
-        "Losses differ in the last digits. The logits are not theirs: training.loss_chunk has them in slices.",
-        label="Liger kernels", group="How it is done", rare=True, when="cuda", trainer="use_liger_kernel", learnt=True,
+        "Losses differ in the last digits. Logits are not covered: training.loss_chunk computes them in chunks.",
+        label="Liger kernels", group="Implementation", rare=True, when="cuda", trainer="use_liger_kernel", learnt=True,
     )
     cpu_threads: int | None = setting(
-        None, "Threads of each training process.",
+        None, "CPU threads per training process.",
         "More threads than cores slow each other down.",
-        "Empty: the cores, shared among the processes.",
+        "Empty: the cores, divided among the processes.",
         ge=1, le=1024, label="CPU threads", group="Devices and processes", rare=True,
     )
     process_timeout_s: int | None = setting(
-        None, "Seconds that a process waits for the others before it gives up.",
-        "A process that died would be waited for until then.",
-        "Empty: 30 minutes, or longer where one step takes longer.",
-        ge=1, le=10**6, label="Wait for others", group="Devices and processes", id="process_timeout", rare=True,
+        None, "Seconds a process waits for the others before it gives up.",
+        "If one process dies, the others wait this long.",
+        "Empty: 30 minutes, or longer if one step takes longer.",
+        ge=1, le=10**6, label="Process timeout", group="Devices and processes", id="process_timeout", rare=True,
         when="several_processes", unit="s",
         trainer="ddp_timeout",
     )
     environment: dict[VariableName, VariableValue] = setting(
         {}, "Environment variables of the run: NCCL_P2P_DISABLE=1 NCCL_DEBUG=INFO.",
-        "Some machines need one to work around a driver.",
+        "Some machines need one to work around a driver problem.",
         "Empty.",
-        "Nothing; they are written into the launch script, so put no secret here.",
-        label="Environment", group="Devices and processes", rare=True, empty="nothing of its own",
+        "Nothing; they are written to the launch script, so do not put secrets here.",
+        label="Environment", group="Devices and processes", rare=True, empty="none of its own",
     )
     deepspeed_file: str | None = setting(
-        None, "A DeepSpeed JSON of your own, used as it is.",
-        "For settings that trainwiz does not know.",
+        None, "Your own DeepSpeed JSON file, used unchanged.",
+        "For settings that trainwiz does not support.",
         "Empty: trainwiz writes it.",
-        "What contradicts the plan is listed, and the run does not start.",
+        "Conflicts with the plan are listed, and the run does not start.",
         label="DeepSpeed file", group="Devices and processes", rare=True, empty="none",
-        option="--deepspeed FILE", says="Your own DeepSpeed JSON, used as it is.", option_group="how",
+        option="--deepspeed FILE", says="Your own DeepSpeed JSON, used unchanged.", option_group="how",
     )

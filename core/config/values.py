@@ -43,12 +43,12 @@ PREFIXES: tuple[str, ...] = (
 """What tunes the libraries that a training uses. Everything else is exported in the shell, from which a run inherits."""
 
 OWN: dict[str, str] = {
-    "CUDA_VISIBLE_DEVICES": mark("engine.gpus says which GPUs a run uses"),
-    "CUDA_DEVICE_ORDER": mark("trainwiz sets it, so that GPU 0 is the same one for every program"),
-    "OMP_NUM_THREADS": mark("engine.cpu_threads says how many threads a process takes"),
-    "TENSORBOARD_LOGGING_DIR": mark("the logs of a run stay in its folder"),
-    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": mark("trainwiz sets it, so that a stop ends in a checkpoint"),
-    "DS_ACCELERATOR": mark("engine.device says where DeepSpeed computes"),
+    "CUDA_VISIBLE_DEVICES": mark("engine.gpus selects the GPUs of a run"),
+    "CUDA_DEVICE_ORDER": mark("trainwiz sets it, so that GPU 0 is the same device in every program"),
+    "OMP_NUM_THREADS": mark("engine.cpu_threads sets the threads per process"),
+    "TENSORBOARD_LOGGING_DIR": mark("the logs of a run stay in its run folder"),
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": mark("trainwiz sets it, so that stopping a run saves a checkpoint"),
+    "DS_ACCELERATOR": mark("engine.device selects the device for DeepSpeed"),
 }
 """Variables that a setting or trainwiz itself decides."""
 
@@ -76,24 +76,31 @@ def check_variable_name(name: str) -> str:
     """
     sentence = ""
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        sentence = mark("{name} cannot name an environment variable: letters, digits and '_', no digit first")
+        sentence = mark(
+            "{name} is not a valid environment variable name: use letters, digits and '_', not starting with a digit"
+        )
         name = repr(name[:40])
     elif name in OWN:
         sentence = mark("a run cannot set {name}: {reason}")
     elif SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
-        sentence = mark("a run cannot hold {name}: everyone who reads the run folder could read it; export it instead")
+        sentence = mark(
+            "a run cannot store {name}: everyone who can read the run folder could read it; export it "
+            "in the shell instead"
+        )
     elif LOADS_CODE.search(name):
         sentence = mark(
             "a run cannot set {name}: it names a place that code may be loaded from; export it in the shell instead"
         )
     elif WRITES.search(name) and name not in ONLY_READ:
-        sentence = mark("a run cannot set {name}: it names a file that is overwritten; export it in the shell instead")
+        sentence = mark(
+            "a run cannot set {name}: it names a file that would be overwritten; export it in the shell instead"
+        )
     elif REACHES_OUT.search(name):
-        sentence = mark("a run cannot set {name}: it decides who is talked to; export it in the shell instead")
+        sentence = mark("a run cannot set {name}: it sets which host is contacted; export it in the shell instead")
     elif not name.startswith(PREFIXES):
         sentence = mark(
-            "a run does not set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, "
-            "Hugging Face and the reporters; export it in the shell, from which the run inherits"
+            "a run cannot set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, Hugging Face "
+            "and the reporters are allowed; export it in the shell, and the run inherits it"
         )
     if sentence:
         raise ValueError(tr(sentence, name=name, reason=tr(OWN.get(name, ""))))
@@ -103,9 +110,9 @@ def check_variable_name(name: str) -> str:
 def check_variable_value(value: str) -> str:
     """The value itself when it is one line of printable text. Raises ValueError."""
     if len(value) > LONGEST_VALUE:
-        raise ValueError(tr("it has more than {most} characters", most=f"{LONGEST_VALUE:,}"))
+        raise ValueError(tr("must not exceed {most} characters", most=f"{LONGEST_VALUE:,}"))
     if not value.isprintable():
-        raise ValueError(tr("it must be one line of printable text"))
+        raise ValueError(tr("must be one line of printable text"))
     return value
 
 
@@ -140,10 +147,10 @@ LONGEST_FILE_NAME = 255
 
 def _can_name_a_file(value: str) -> str:
     if "\0" in value:
-        raise ValueError(tr("a name holds no zero byte"))
+        raise ValueError(tr("a name must not contain a null byte"))
     if any(len(part.encode(errors="replace")) > LONGEST_FILE_NAME for part in value.split("/")):
         raise ValueError(
-            tr("too long for the name of a file or model ({count} characters); check what was pasted", count=len(value))
+            tr("too long for a file or model name ({count} characters); check the pasted text", count=len(value))
         )
     return value
 
@@ -159,7 +166,10 @@ def _as_context_size(value: Any) -> Any:
     size = parse_size(value) if isinstance(value, str | int) else None
     if value is not None and (size is None or not LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES):
         raise ValueError(
-            tr("it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process")
+            tr(
+                "must be a size from 16M to 16G, such as 500M: the GPU memory that nvidia-smi shows for an idle CUDA "
+                "process"
+            )
         )
     return size
 

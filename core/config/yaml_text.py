@@ -46,7 +46,7 @@ def read_yaml(path: Path) -> YamlDocument:
         text = read_small(path).decode("utf-8")
     except OSError as error:
         raise usage_error(
-            "unreadable_file", str(path), tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+            "unreadable_file", str(path), tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
         ) from None
     except UnicodeDecodeError as error:
         message = tr("{path} is not UTF-8 text (byte {start}). Save it as UTF-8.", path=path, start=error.start)
@@ -69,7 +69,7 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = " ".join(part for part in (error.context, error.problem) if part)
         message = tr(
-            "{path}, line {line}, column {column}: this is not valid YAML ({what}).",
+            "{path}, line {line}, column {column}: not valid YAML ({what}).",
             path=path,
             line=line,
             column=column,
@@ -127,7 +127,7 @@ def _compose(text: str) -> yaml.Node | None:
     if node is not None:
         sizes: dict[int, int] = {}
         if _written_out(node, sizes) - len(sizes) > MOST_NODES:
-            problem = tr("its aliases stand for more than {most} values", most=f"{MOST_NODES:,}")
+            problem = tr("its aliases expand to more than {most} values", most=f"{MOST_NODES:,}")
             raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
     return node
 
@@ -151,7 +151,7 @@ def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
     known = sizes.get(id(node))
     if known == 0:
         raise yaml.composer.ComposerError(
-            None, None, tr("an alias stands inside the value that it names"), node.start_mark
+            None, None, tr("an alias refers to a value that contains it"), node.start_mark
         )
     if known is not None:
         return known
@@ -173,7 +173,7 @@ def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: 
         line = key_node.start_mark.line + 1
         if key in lines:
             message = tr(
-                "{path}, line {line}: `{key}` stands here a second time (first on line {first}); keep one.",
+                "{path}, line {line}: duplicate key `{key}` (first on line {first}). Keep only one.",
                 path=path,
                 line=line,
                 key=key,
@@ -188,28 +188,28 @@ def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: 
 # What pydantic refuses, in our own words: a sentence for each key, in the language in use.
 
 BOUNDS = {
-    "greater_than_equal": mark("it must be {ge} or more."),
-    "greater_than": mark("it must be above {gt}."),
-    "less_than_equal": mark("it must be {le} or less."),
-    "less_than": mark("it must be below {lt}."),
-    "finite_number": mark("it must be a finite number."),
-    "string_too_long": mark("it has more than {max_length} characters."),
-    "string_too_short": mark("it is empty."),
-    "too_short": mark("it needs at least {min_length} entry."),
-    "too_long": mark("it has more than {max_length} entries."),
-    "no_place": mark("there is no such entry to change."),
+    "greater_than_equal": mark("must be at least {ge}."),
+    "greater_than": mark("must be greater than {gt}."),
+    "less_than_equal": mark("must be at most {le}."),
+    "less_than": mark("must be less than {lt}."),
+    "finite_number": mark("must be a finite number."),
+    "string_too_long": mark("must not exceed {max_length} characters."),
+    "string_too_short": mark("must not be empty."),
+    "too_short": mark("must have at least {min_length} entry."),
+    "too_long": mark("must not have more than {max_length} entries."),
+    "no_place": mark("this entry does not exist."),
 }
 """What pydantic's errors mean, by their type, with the names of its bounds."""
 WANTS = {
-    "int": mark("it must be a whole number."),
-    "float": mark("it must be a number."),
-    "bool": mark("it must be true or false."),
-    "string": mark("it must be text."),
-    "list": mark("it must be a list."),
-    "dict": mark("it must be a mapping."),
-    "mapping": mark("it must be a mapping."),
-    "model": mark("it must be a mapping."),
-    "none": mark("it must be empty."),
+    "int": mark("must be a whole number."),
+    "float": mark("must be a number."),
+    "bool": mark("must be true or false."),
+    "string": mark("must be text."),
+    "list": mark("must be a list."),
+    "dict": mark("must be a mapping."),
+    "mapping": mark("must be a mapping."),
+    "model": mark("must be a mapping."),
+    "none": mark("must be empty."),
 }
 """Likewise by the beginning of the type: int_type, int_parsing, int_from_float."""
 
@@ -251,8 +251,8 @@ def expectation(key: str, value: Any, error: Mapping[str, Any]) -> str:
         near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
         listed = ", ".join(choices)
         if near:
-            return tr("it takes {choices}. Did you mean {near}?", choices=listed, near=near[0])
-        return tr("it takes {choices}.", choices=listed)
+            return tr("must be one of {choices}. Did you mean {near}?", choices=listed, near=near[0])
+        return tr("must be one of {choices}.", choices=listed)
     if kind in BOUNDS:
         return tr(BOUNDS[kind], **context) if context else tr(BOUNDS[kind])
     for start, sentence in WANTS.items():

@@ -25,7 +25,7 @@ SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
 def endless() -> str:
     """What is wrong with a line of LONGEST_LINE characters."""
     return tr(
-        "the line has {most} characters or more; a row must be shorter, so break the text into lines.",
+        "the line has {most} or more characters; rows must be shorter, so split the text into lines.",
         most=f"{LONGEST_LINE:,}",
     )
 
@@ -136,7 +136,7 @@ def whole_blocks(path: Path, mark: bytes = b"") -> Iterator[tuple[Block, int]]:
                     size += len(line)
                     if size >= BLOCK_BYTES + LONGEST_LINE:
                         row = start + b"".join(parts).rfind(b"\n" + mark) + 1
-                        problem = tr("the text has {most} bytes or more.", most=f"{LONGEST_LINE:,}")
+                        problem = tr("the text has {most} or more bytes.", most=f"{LONGEST_LINE:,}")
                         raise unreadable(place_of(path, "byte", row + 1), problem)
                 whole = b"".join(parts)
                 yield Block(start + 1, whole.decode("utf-8", "surrogateescape"), 0.0), start + len(whole)

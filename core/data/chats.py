@@ -92,7 +92,7 @@ class ChatColumns:
         """The turns of a cell; none where it is a text."""
         if self.json_turns:
             if not (turns := turns_of(_list_in(cell))):
-                raise ValueError(tr("holds an empty list where turns are expected."))
+                raise ValueError(tr("is an empty list, but must contain turns."))
             return turns
         return turns_of(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
 
@@ -122,11 +122,11 @@ def _list_in(text: str) -> list[Any]:
     except ValueError as error:
         if text.lstrip().startswith("["):
             # What str() or pandas makes of a list.
-            problem = tr("holds a list that is not JSON ({detail}); write it with json.dumps.", detail=error)
+            problem = tr("contains a list that is not valid JSON ({detail}); write it with json.dumps.", detail=error)
             raise ValueError(problem) from None
-        raise ValueError(tr("holds a text where a list is expected.")) from None
+        raise ValueError(tr("is text, but must be a list.")) from None
     if not isinstance(value, list):
-        raise ValueError(tr("holds something else where a list is expected."))
+        raise ValueError(tr("must be a list."))
     return value
 
 
@@ -155,7 +155,12 @@ def _turn(value: Any, place: int) -> Iterator[dict[str, Any]]:
     if role is None:
         known = "user, assistant, system, tool"
         raise ValueError(
-            tr("turn {place} has the role {role}; known are {known}.", place=place, role=repr(said[:40]), known=known)
+            tr(
+                "turn {place} has the role {role}; supported roles: {known}.",
+                place=place,
+                role=repr(said[:40]),
+                known=known,
+            )
         )
     content = _content(next((value[key] for key in CONTENT_KEYS if value.get(key) is not None), None), place)
     calls = _calls(value.get("tool_calls"), place)
@@ -192,7 +197,11 @@ def _content(value: Any, place: int) -> Any:
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, dict) else None
             raise ValueError(
-                tr("turn {place} holds {kind}; only text is trained on.", place=place, kind=repr(str(kind or "?")[:40]))
+                tr(
+                    "turn {place} contains {kind}; only text can be trained on.",
+                    place=place,
+                    kind=repr(str(kind or "?")[:40]),
+                )
             )
         texts.append(text)
     return "".join(texts)
@@ -211,7 +220,7 @@ def _calls(value: Any, place: int) -> list[dict[str, Any]]:
                 arguments = json.loads(arguments)
             except ValueError:
                 raise ValueError(
-                    tr("turn {place} calls a tool with arguments that are no JSON.", place=place)
+                    tr("turn {place} calls a tool with arguments that are not valid JSON.", place=place)
                 ) from None
         calls.append({"type": "function", "function": {"name": function["name"], "arguments": arguments}})
     return calls

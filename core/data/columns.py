@@ -79,7 +79,7 @@ def find_layout(
     if source.text_column is None:
         found = chat_columns(columns)
         if found is None:
-            raise _missing(columns, file, keys[0], tr("does not say which column holds the chat"))
+            raise _missing(columns, file, keys[0], tr("does not indicate which column contains the chat"))
         names = [found["text_column"], found.get("target_column"), *found.get("chat_columns", {}).values()]
         parts = found.get("chat_columns", {})
     wanted = [
@@ -129,7 +129,7 @@ def find_columns(
     columns which the file has.
     """
     if not columns:
-        raise usage_error("empty_data", key, tr("{file} holds no rows.", file=file))
+        raise usage_error("empty_data", key, tr("{file} has no rows.", file=file))
     open_column = source.text_column is None or (has_target and source.target_column is None)
     if open_column and task not in ("proteins", *CLASSIFIES):
         _refuse_structured(columns, source, file, key, task)
@@ -161,7 +161,8 @@ def find_columns(
         raise UsageError(unclear)
     if target == text:
         message = tr(
-            "{file}: {key}.text_column and {key}.target_column are the same column {name}; name two of its columns: {columns}.",
+            "{file}: {key}.text_column and {key}.target_column are the same column {name}; specify two of its "
+                "columns: {columns}.",
             file=file, key=key, name=repr(columns[text].name), columns=described(columns),
         )  # fmt: skip
         raise usage_error("same_column", f"{key}.target_column", message)
@@ -188,7 +189,7 @@ def find_column(
         wanted = int(wanted)
     if isinstance(wanted, int):
         if not 0 <= wanted < len(columns):
-            raise _missing(columns, file, key, tr("has no column at position {wanted} (from 0)", wanted=wanted))
+            raise _missing(columns, file, key, tr("has no column at position {wanted} (zero-based)", wanted=wanted))
         index = wanted
     elif wanted is not None:
         if wanted not in names:
@@ -200,7 +201,7 @@ def find_column(
             raise _missing(columns, file, key, problem)
         if names.count(wanted) > 1:
             count = names.count(wanted)
-            problem = tr("has {count} columns {wanted}; choose by position", count=count, wanted=repr(wanted))
+            problem = tr("has {count} columns named {wanted}; choose by position", count=count, wanted=repr(wanted))
             raise _missing(columns, file, key, problem)
         index = names.index(wanted)
     else:
@@ -237,12 +238,14 @@ def _refuse_unnamed_pairs(columns: Sequence[Column], file: str, key: str) -> Non
         return
     prompt, response = map(repr, pair)
     message = tr(
-        "{file} has columns {prompt} and {response}; set {key}.text_column and {key}.target_column "
-        "to learn the responses, or {key}.text_column alone to learn one column as plain text.",
+        "{file} has columns {prompt} and {response}; set {key}.text_column and {key}.target_column to train on the "
+            "responses, or only {key}.text_column to train on one column as plain text.",
         file=file, prompt=prompt, response=response, key=key,
     )  # fmt: skip
     changes = dict(zip((f"{key}.text_column", f"{key}.target_column"), pair, strict=True))
-    remedy = Remedy(tr("learn {response} from {prompt}", response=response, prompt=prompt), changes=changes)
+    remedy = Remedy(
+        tr("train on {response}, with {prompt} as the prompt", response=response, prompt=prompt), changes=changes
+    )
     raise UsageError(Finding("unnamed_pair", "error", f"{key}.target_column", message, (remedy,)))
 
 
@@ -265,41 +268,45 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     lists = [column for column in columns if column.is_list]
     chat = next((column for column in lists if column.name.lower().rpartition(".")[2] in CHAT_NAMES), None)
     better = next((column for column in lists if column.name.lower() in PREFERENCES), None)
-    remedies: tuple[Remedy, ...] = (Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT)),)
+    remedies: tuple[Remedy, ...] = (
+        Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT)),
+    )
     if chat is not None:
         kind = CHAT_NAMES[chat.name.lower().rpartition(".")[2]]
         sentence = (
-            mark("{file}: {column} is a list of chat turns ({kind}). Set {key}.layout to chat to learn its answers.")
+            mark("{file}: {column} is a list of chat turns ({kind}). Set {key}.layout to chat to train on its answers.")
             if task == "causal-lm"
-            else mark("{file}: {column} is a list of chat turns ({kind}); chats train causal language models.")
+            else mark("{file}: {column} is a list of chat turns ({kind}); only causal language models train on chats.")
         )
         message = tr(sentence, file=file, column=repr(_short(chat.name)), kind=kind, key=key)
         if task == "causal-lm":
             changes = {f"{key}.layout": "chat", f"{key}.text_column": chat.name}
-            remedies = (Remedy(tr("learn the answers of the chats"), changes=changes),)
+            remedies = (Remedy(tr("train on the answers of the chats"), changes=changes),)
     elif better is not None:
         message = tr(
-            "{file} holds preferences: a better and a worse answer to each prompt, which this version does not compare.",
+            "{file} is preference data: a chosen and a rejected answer for each prompt. This version does not "
+            "support preference training.",
             file=file,
         )
         if task == "causal-lm":
             changes = {f"{key}.layout": "chat", f"{key}.text_column": better.name}
-            remedies = (Remedy(tr("learn {column} alone", column=repr(better.name)), changes=changes), *remedies)
+            remedies = (Remedy(tr("train on {column} only", column=repr(better.name)), changes=changes), *remedies)
     elif names >= TREE_NAMES:
         message = tr(
-            "{file} holds trees of chat turns (OpenAssistant): a row is one turn, and which it answers stands in parent_id.",
+            "{file} contains chat trees (OpenAssistant): each row is one turn, and parent_id names the turn it "
+            "replies to.",
             file=file,
         )
     elif lists:
         message = tr(
-            "{file}: {column} is a list; which text of a row is to be learnt is not guessed beside it. Set {key}.text_column.",
+            "{file}: {column} is a list, so the text column is not guessed. Set {key}.text_column.",
             file=file, column=repr(_short(lists[0].name)), key=key,
         )  # fmt: skip
         texts = tuple(column.name for column in columns if column.is_text and column.name.lower() in TEXT_NAMES)
         known = pair_of(columns) or texts[:1]
         if known and task == "causal-lm":
             changes = dict(zip((f"{key}.text_column", f"{key}.target_column"), known, strict=False))
-            words = tr("learn {columns} alone", columns=", ".join(map(repr, known)))
+            words = tr("train on {columns} only", columns=", ".join(map(repr, known)))
             remedies = (Remedy(words, changes=changes), *remedies)
     else:
         return
@@ -323,16 +330,16 @@ def _guess(
     side = "target" if key.endswith("target_column") else "text"
     if taken is not None and not free:
         sentence = (
-            mark("{file} has one text column, {column}, and none for the target; {key} needs a file that has both.")
+            mark("{file} has one text column, {column}, and no target column; {key} needs a file with both.")
             if side == "target"
-            else mark("{file} has one text column, {column}, and none for the text; {key} needs a file that has both.")
+            else mark("{file} has one text column, {column}, and no column for the text; {key} needs a file with both.")
         )
         message = tr(sentence, file=file, column=repr(columns[taken].name), key=key)
         raise usage_error("missing_column", key, message)
     if side == "target":
-        problem = tr("does not say which column holds the target") if free else tr("has no target column")
+        problem = tr("does not indicate which column contains the target") if free else tr("has no target column")
     else:
-        problem = tr("does not say which column holds the text") if free else tr("has no text column")
+        problem = tr("does not indicate which column contains the text") if free else tr("has no text column")
     raise _missing(columns, file, key, problem)
 
 
@@ -341,8 +348,8 @@ def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -
     if unclear.code != "missing_column" or sum(column.is_text for column in columns) < 2:
         return UsageError(unclear)
     message = tr(
-        "{file} does not say which columns hold the text and the target; its columns: {columns}. "
-        "Set {key}.text_column and {key}.target_column to names or positions from 0.",
+        "{file} does not indicate which columns contain the text and the target; its columns: {columns}. Set "
+            "{key}.text_column and {key}.target_column to names or zero-based positions.",
         file=file, columns=described(columns), key=key,
     )  # fmt: skip
     return usage_error(unclear.code, f"{key}.text_column", message)
@@ -351,11 +358,11 @@ def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -
 def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> UsageError:
     column = columns[index]
     if column.is_list:
-        message = tr("{file}: column {name} is a list, not a text.", file=file, name=repr(_short(column.name)))
-        remedy = Remedy(tr("convert it to a prompt and a response column: {place}", place=CONVERT))
+        message = tr("{file}: column {name} is a list, not text.", file=file, name=repr(_short(column.name)))
+        remedy = Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT))
         return UsageError(Finding("not_text", "error", key, message, (remedy,)))
     message = tr(
-        "{file}: column {name} holds {kind}, not text (its columns: {columns}); choose another with {key}.",
+        "{file}: column {name} contains {kind}, not text (its columns: {columns}); choose another with {key}.",
         file=file, name=repr(column.name), kind=column.type_name, columns=described(columns), key=key,
     )  # fmt: skip
     return usage_error("not_text", key, message)
@@ -363,7 +370,7 @@ def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> Usa
 
 def _missing(columns: Sequence[Column], file: str, key: str, problem: str) -> UsageError:
     message = tr(
-        "{file} {problem}; its columns: {columns}. Set {key} to a name or a position from 0.",
+        "{file} {problem}; its columns: {columns}. Set {key} to a name or a zero-based position.",
         file=file, problem=problem, columns=described(columns) or tr("none"), key=key,
     )  # fmt: skip
     return usage_error("missing_column", key, message)

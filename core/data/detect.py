@@ -230,17 +230,17 @@ def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], b
     if as_json:
         parts = {name: column for name, column in parts.items() if name in ("system", "tools")}
         why = tr(
-            "in the first {n} rows {text} and {target} are lists of turns, written as JSON",
+            "in the first {n} rows, {text} and {target} are lists of turns in JSON",
             n=looked, text=repr(text), target=repr(target),
         )  # fmt: skip
     elif text in lists:
         kind = tr(CHAT_NAMES.get(str(text).lower(), "turns")) if target is None else "TRL"
         why = tr("{column} is a list of chat turns ({kind})", column=repr(text), kind=kind)
     elif parts:
-        why = tr("an instruction with what belongs to it: {columns}", columns=", ".join(map(repr, parts.values())))
+        why = tr("an instruction with additional columns: {columns}", columns=", ".join(map(repr, parts.values())))
     elif source.layout == "chat" or has_template():
         why = tr(
-            "the model has a chat template: {text} is the user's turn, {target} the assistant's",
+            "the model has a chat template: {text} becomes the user turn, {target} the assistant turn",
             text=repr(text),
             target=repr(target),
         )
@@ -248,7 +248,7 @@ def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], b
         return {}
     why += _of_the_hub(look) + (_taken_for_text(look, (text, str(target))) if is_pair and not as_json else "")
     left = [column.name for column in columns if column.name not in (text, target, *parts.values())]
-    by_name = tr("by its name; not used: {columns}", columns=", ".join(left)) if left else tr("by its name")
+    by_name = tr("chosen by name; not used: {columns}", columns=", ".join(left)) if left else tr("chosen by name")
     values = {
         "layout": ("chat", why),
         "text_column": (text, by_name),
@@ -275,14 +275,14 @@ def _reason(look: _Look, name: str, left: list[str], task: RowKind) -> str:
     if not is_usual(name, task):
         reason = tr("the only other text column of {file}", file=look.name)
     elif left:
-        reason = tr("by its name in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
+        reason = tr("chosen by name in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
     else:
-        reason = tr("by its name in {file}", file=look.name)
+        reason = tr("chosen by name in {file}", file=look.name)
     return reason + _of_the_hub(look)
 
 
 def _of_the_hub(look: _Look) -> str:
-    return tr("; as the hub has it, not downloaded yet") if look.of_the_hub else ""
+    return tr("; according to the Hub, not downloaded yet") if look.of_the_hub else ""
 
 
 def _taken_for_text(look: _Look, taken: Sequence[str]) -> str:
@@ -291,11 +291,11 @@ def _taken_for_text(look: _Look, taken: Sequence[str]) -> str:
         return ""
     turns, looked = look.turns_in(taken)
     if look.rows is None:
-        return tr("; both are taken for text")
+        return tr("; both are treated as text")
     if not turns or turns == looked:
         return ""
     return tr(
-        "; {turns} of the first {looked} rows are lists of turns as JSON: all are taken for text",
+        "; {turns} of the first {looked} rows are lists of turns in JSON: all are treated as text",
         turns=turns,
         looked=looked,
     )
@@ -332,12 +332,12 @@ def what_rows_are(source: DataSource, folder: Path | None = None) -> RowsTold:
     if look is None:
         # Of the hub and out of reach; any other reason is said by who looks for the files.
         find_files(source, "data.sources.0", folder, ask=False)
-        return RowsTold(None, tr("its columns cannot be read from here"))
+        return RowsTold(None, tr("its columns cannot be read from this machine"))
     kind, columns = _kind_of(look, source)
     names = tuple(column.name for column in look.columns)
     if kind is None:
         return RowsTold(None, "", names)
-    return RowsTold(kind, tr("by {columns} of {file}", columns=", ".join(map(repr, columns)), file=look.name), names)
+    return RowsTold(kind, tr("from {columns} of {file}", columns=", ".join(map(repr, columns)), file=look.name), names)
 
 
 def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str]]:

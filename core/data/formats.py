@@ -106,7 +106,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     where = str(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise unreadable(where, tr("is no regular file (a pipe or a device?); save the data to a file first."))
+            raise unreadable(where, tr("is not a regular file (a pipe or a device?); save the data to a file first."))
         with open_file(path) as handle:
             start = handle.read(512)
     except OSError as error:
@@ -114,12 +114,14 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if not start:
         raise unreadable(where, tr("is empty (0 bytes)."))
     if start.startswith(b"version https://git-lfs"):
-        raise unreadable(where, tr("is a Git LFS pointer, not the data; run `git lfs pull` where it came from."))
+        raise unreadable(
+            where, tr("is a Git LFS pointer, not the data; run `git lfs pull` in the repository it came from.")
+        )
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise unreadable(where, tr("is a web page, not data; download the file itself."))
     kind = kind or format_of(path) or _format_by_content(start)
     if kind == "parquet" and start.startswith(GZIP_MAGIC):
-        raise unreadable(where, tr("is gzip data around a parquet file; unpack it with gunzip."))
+        raise unreadable(where, tr("is a gzip-compressed parquet file; decompress it with gunzip."))
     if kind == "parquet":
         return ParquetReader(path)
     if start.startswith(b"PAR1"):
@@ -129,11 +131,9 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         archive = TAR
     if archive is not None:
         if kind is None:
-            problem = tr(
-                "is {archive}, not a format that can be read; unpack or convert it first.", archive=tr(archive)
-            )
+            problem = tr("is {archive}, not a supported format; extract or convert it first.", archive=tr(archive))
         else:
-            problem = tr("is {archive}, not {kind}; unpack or convert it first.", archive=tr(archive), kind=kind)
+            problem = tr("is {archive}, not {kind}; extract or convert it first.", archive=tr(archive), kind=kind)
         raise unreadable(where, problem)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise unreadable(where, tr("the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`."))
@@ -149,7 +149,10 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         return ConllReader(path)
     known = ", ".join(endings[0] for endings in FORMATS.values())
     raise unreadable(
-        where, tr("the format is not known by the name; set it, or use one of the endings {known}.", known=known)
+        where,
+        tr(
+            "the format cannot be detected from the name; set it, or use one of these extensions: {known}.", known=known
+        ),
     )
 
 

@@ -77,7 +77,7 @@ def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping
         detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         command = f"hf download --repo-type dataset {hub_id}"
         message = tr(
-            "hub data set {hub_id} cannot be downloaded ({detail}); try again, or fetch it with `{command}`.",
+            "Hub dataset {hub_id} cannot be downloaded ({detail}); try again, or download it with `{command}`.",
             hub_id=hub_id,
             detail=detail,
             command=command,
@@ -129,13 +129,13 @@ def split_files(
         if subset:
             raise SplitError(
                 tr(
-                    "holds no split {split} of {subset}; there are: {there}.",
+                    "has no split {split} in {subset} (its splits: {there}).",
                     split=repr(split),
                     subset=repr(subset),
                     there=there,
                 )
             )
-        raise SplitError(tr("holds no split {split}; there are: {there}.", split=repr(split), there=there))
+        raise SplitError(tr("has no split {split} (its splits: {there}).", split=repr(split), there=there))
     return tuple(chosen)
 
 
@@ -198,14 +198,14 @@ def _by_card(
     by_split = _patterns(entry.get("data_files"))
     if split not in by_split:
         there = _listed(list(by_split))
-        raise SplitError(tr("holds no split {split}; there are: {there}.", split=repr(split), there=there))
+        raise SplitError(tr("has no split {split} (its splits: {there}).", split=repr(split), there=there))
     folder = str(entry.get("data_dir") or "").strip("/")
     patterns = [f"{folder}/{pattern}" if folder else pattern for pattern in by_split[split]]
     chosen = [name for name in names if any(fnmatchcase(name, pattern.removeprefix("./")) for pattern in patterns)]
     if chosen and not any(format_of(Path(name)) for name in chosen):
         raise SplitError(
             tr(
-                "holds {endings} files, which cannot be read; convert them to parquet or JSON lines.",
+                "contains {endings} files, which are not supported; convert them to parquet or JSON Lines.",
                 endings=_endings(chosen),
             )
         )
@@ -261,11 +261,11 @@ def _nothing_readable(hub_id: str, names: Sequence[str]) -> str:
     script = f"{hub_id.rpartition('/')[2]}.py"
     if script in names or any(name.endswith(".py") and "/" not in name for name in names):
         return tr(
-            "needs its loading script, which is code and is not run; fetch the hub's own parquet copy with "
-            "`{command}`, or convert it to parquet.",
+            "needs its loading script, which is code and is not run; download the Hub's parquet version with "
+            "`{command}`, or convert the dataset to parquet.",
             command=f"hf download --repo-type dataset {hub_id} --revision refs/convert/parquet",
         )
-    return tr("has no data file that can be read ({endings}).", endings=_endings(names))
+    return tr("has no data file in a supported format ({endings}).", endings=_endings(names))
 
 
 def _endings(names: Sequence[str]) -> str:
@@ -326,7 +326,7 @@ def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *,
         raise _finding(wanted, _sentence(wanted, error)) from None
     if answer.gated:
         message = tr(
-            "hub data set {hub_id} is gated; accept its terms on its page and set HF_TOKEN.", hub_id=wanted.hub_id
+            "Hub dataset {hub_id} is gated; accept its terms on its page and set HF_TOKEN.", hub_id=wanted.hub_id
         )
         raise _finding(wanted, message)
     if not fetch:
@@ -346,7 +346,7 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
     if missing:
         raise SplitError(
             tr(
-                "is only partly in the local cache: {missing} files of split {split} are missing.",
+                "is only partly in the local cache: split {split} lacks {missing} files.",
                 missing=missing,
                 split=repr(wanted.split),
             )
@@ -365,7 +365,7 @@ def _snapshots(folder: Path) -> Iterator[Path]:
 
 
 def _sentence(wanted: HubSplit, problem: SplitError) -> str:
-    sentence = tr("hub data set {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
+    sentence = tr("Hub dataset {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
     if problem.wants_subset:
         sentence += after(tr("Set {where}.subset.", where=wanted.where))
     return sentence
@@ -374,17 +374,17 @@ def _sentence(wanted: HubSplit, problem: SplitError) -> str:
 def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
     size = sum(answer.sizes[name] for name in names)
     message = trn(
-        "hub data set {hub_id} is not in the local cache; {n} file, {size}, is downloaded when the run "
-        "starts. How many rows there are is known after that.",
-        "hub data set {hub_id} is not in the local cache; {n} files, {size}, are downloaded when the run "
-        "starts. How many rows there are is known after that.",
+        "Hub dataset {hub_id} is not in the local cache; {n} file ({size}) will be downloaded when the run starts. "
+        "The number of rows is unknown until then.",
+        "Hub dataset {hub_id} is not in the local cache; {n} files ({size}) will be downloaded when the run starts. "
+        "The number of rows is unknown until then.",
         len(names),
         hub_id=wanted.hub_id,
         size=_size(size),
     )
     folders = {name.rpartition("/")[0] for name in names} - {""}
     only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
-    remedy = Remedy(tr("download it before"), wanted.command + only)
+    remedy = Remedy(tr("download it beforehand"), wanted.command + only)
     return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
 
 
@@ -399,12 +399,12 @@ def _not_here(wanted: HubSplit, answer: HubAnswer, problem: SplitError | None) -
         return _finding(wanted, _sentence(wanted, problem))
     if answer.state == "unknown":
         return _finding(
-            wanted, tr("the hub has no public data set {hub_id} (or it needs HF_TOKEN).", hub_id=repr(wanted.hub_id))
+            wanted,
+            tr("The Hub has no public dataset {hub_id} (a private one needs HF_TOKEN).", hub_id=repr(wanted.hub_id)),
         )
     message = tr(
-        "hub data set {hub_id} is not in the local cache and the hub cannot be reached; offline, a "
-        "file or folder works (--dataset FILE) and a sample too ({samples}), or with a network "
-        "`{command}`.",
+        "Hub dataset {hub_id} is not in the local cache and the Hub is unreachable. Offline, use a file or folder "
+        "(--dataset FILE) or a sample ({samples}); with network access, run `{command}`.",
         hub_id=wanted.hub_id,
         samples=sample_words(wanted.task),
         command=wanted.command,

@@ -123,13 +123,13 @@ def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | N
         names = list(own)
     elif own and found <= {str(number) for number in range(len(own))}:
         pairs = ", ".join(f"{number} = {name}" for number, name in enumerate(own[:MOST_SHOWN]))
-        note = tr("The labels are taken for the numbers of the model's own classes: {pairs}.", pairs=pairs)
+        note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
         train = _named_counts(train, own)
         held_out = None if held_out is None else _named_counts(held_out, own)
         names = list(own)
     elif own:
         problem = tr(
-            "{model} was trained for other classes ({own}) than the data holds ({found}).",
+            "{model} was trained on different classes ({own}) than the data has ({found}).",
             model=config.model.name, own=shown_names(own), found=shown_names(names),
         )  # fmt: skip
     ordered = {name: train[name] for name in names}
@@ -197,21 +197,21 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     if labels.note:
         yield "classes_by_number", "warning", TARGET, labels.note, ()
     if len(found) == 1:
-        message = tr("All labels are {name}: there is nothing to tell apart.", name=repr(found[0][:40]))
+        message = tr("All labels are {name}: there is only one class.", name=repr(found[0][:40]))
         yield "one_class", "error", TARGET, message, ()
         return
     numbers = [value for value in map(_number, found) if value is not None]
     if len(numbers) == len(found) and any(value % 1 for value in numbers):
         message = tr(
-            "The labels are numbers with fractions ({names}): a quantity, which classification does not predict. Choose "
-            "a column of classes.",
+            "The labels are decimal numbers ({names}): continuous values, which classification cannot predict. "
+            "Choose a column of classes.",
             names=shown_names(found),
         )
         yield "labels_are_quantities", "error" if len(found) > FEW_VALUES else "warning", TARGET, message, ()
     elif len(found) > max(FEW_VALUES, MANY_VALUES * rows):
         message = tr(
-            "The label column has {values} different values in {rows} rows ({names}): an id or a text, not a class. "
-            "Choose another column.",
+            "The label column has {values} different values in {rows} rows ({names}): an ID or free text, not a "
+                "class. Choose another column.",
             values=f"{len(found):,}", rows=f"{rows:,}", names=shown_names(found),
         )  # fmt: skip
         yield "labels_are_ids", "error", TARGET, message, ()
@@ -223,11 +223,14 @@ def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem
     """Classes that come seldom, or in one of the two parts alone."""
     unseen = [name for name, count in labels.train.items() if not count and (labels.held_out or {}).get(name)]
     if unseen:
-        message = tr("No training row has {names}: the model cannot learn what is held out.", names=shown_names(unseen))
+        message = tr(
+            "No training row has {names}: the model cannot learn these classes of the held-out rows.",
+            names=shown_names(unseen),
+        )
         yield "class_not_trained", "warning", ROWS, message, ()
     missing = [name for name, count in (labels.held_out or {}).items() if not count and labels.train[name]]
     if missing and sum((labels.held_out or {}).values()):
-        message = tr("No held-out row has {names}: the evaluation says nothing about them.", names=shown_names(missing))
+        message = tr("No held-out row has {names}: the evaluation does not cover them.", names=shown_names(missing))
         share = max(1, sum(counts.values()) // 10)
         more = ((tr("hold out {rows} rows", rows=f"{share:,}"), {ROWS: share}),)
         of_rows = config.task == "sequence-classification" and not config.data.validation_sources
@@ -236,14 +239,14 @@ def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem
     most, least = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
     if config.task == "sequence-classification" and present[most] >= IMBALANCE * present[least]:
         message = tr(
-            "The classes are unbalanced: {most_rows} rows of {most}, {least_rows} of {least}. Accuracy says little then; "
-            "look at eval_f1.",
+            "The classes are imbalanced: {most_rows} rows of {most}, {least_rows} of {least}. Accuracy means little "
+            "here; use eval_f1.",
             most_rows=f"{present[most]:,}",
             most=repr(most[:40]),
             least_rows=f"{present[least]:,}",
             least=repr(least[:40]),
         )
-        balanced = tr("count rare classes more in the loss"), {WEIGHTS: "balanced"}
+        balanced = tr("weight rare classes more in the loss"), {WEIGHTS: "balanced"}
         severity: Severity = "warning" if config.training.class_weights == "none" else "note"
         yield "unbalanced_classes", severity, WEIGHTS, message, (balanced,)
 
@@ -265,7 +268,7 @@ def shown_counts(labels: Labels) -> str:
     ranked = sorted(labels.train.items(), key=lambda entry: -entry[1])
     shown = ", ".join(f"{name[:40]} {count:,}" for name, count in ranked[:MOST_SHOWN])
     shown = _and_more(shown, len(ranked) - MOST_SHOWN)
-    return shown if labels.exact else tr("of a sample: {classes}", classes=shown)
+    return shown if labels.exact else tr("from a sample: {classes}", classes=shown)
 
 
 def _and_more(shown: str, left: int) -> str:

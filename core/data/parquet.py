@@ -122,7 +122,9 @@ class ParquetReader(Reader):
         names = [self.columns[index].name for index in wanted]
         twice = next((name for name in names if sum(column.name == name for column in self.columns) > 1), None)
         if twice is not None:
-            raise unreadable(str(self.path), tr("has several columns {twice}; rename all but one.", twice=repr(twice)))
+            raise unreadable(
+                str(self.path), tr("has several columns named {twice}; rename all but one.", twice=repr(twice))
+            )
         for group in groups:
             row = int(self.group_ends()[group - 1]) if group else 0
             size = self._batch_rows(group, wanted)
@@ -204,7 +206,8 @@ class ParquetReader(Reader):
         return unreadable(
             place or str(self.path),
             tr(
-                "is not a complete parquet file ({detail}); a download or copy that was cut short? Get it again.",
+                "is not a complete parquet file ({detail}); the download or copy may be incomplete. Download or "
+                "copy it again.",
                 detail=detail,
             ),
         )

@@ -56,15 +56,15 @@ def read_prompts(config: RunConfig, folder: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = os_reason(error) if isinstance(error, OSError) else tr("the text is not UTF-8")
         message = tr(
-            "the prompts {path} cannot be read: {reason}. Name a text file with one prompt a line, a .jsonl file with one "
-            "list of messages a line, rows or none.",
+            "the prompts {path} cannot be read: {reason}. Specify a text file with one prompt per line, a .jsonl "
+            "file with one list of messages per line, rows or none.",
             path=named,
             reason=reason,
         )
         raise usage_error("bad_prompts", KEY, message) from None
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not 1 <= len(lines) <= MOST:
-        message = tr("{path} has {n} prompts; a run answers 1 to {most}.", path=named, n=len(lines), most=MOST)
+        message = tr("{path} has {n} prompts; a run can use 1 to {most}.", path=named, n=len(lines), most=MOST)
         raise usage_error("bad_prompts", KEY, message)
     is_json = path.suffix in (".jsonl", ".json")
     return [_prompt(config, line, f"{named}:{number}", is_json=is_json) for number, line in lines]
@@ -84,7 +84,7 @@ def _prompt(config: RunConfig, line: str, place: str, *, is_json: bool) -> str:
 
             turns = turns_of(value)
             if not any(turn["role"] != "system" for turn in turns):
-                raise ValueError(tr("nobody asks anything."))
+                raise ValueError(tr("it has only system messages."))
             if turns[-1]["role"] != "assistant":
                 # What is asked for stands last in a kept chat.
                 turns.append({"role": "assistant", "content": ""})
@@ -92,9 +92,9 @@ def _prompt(config: RunConfig, line: str, place: str, *, is_json: bool) -> str:
         if not isinstance(value, str):
             raise ValueError(tr("it is not a prompt: this run reads texts, not messages."))
         if config.task == "masked-lm" and not any(mask in value for mask in MASKS):
-            raise ValueError(tr("it has no mask to fill; write {masks}.", masks=" or ".join(MASKS)))
+            raise ValueError(tr("it has no mask to fill; use {masks}.", masks=" or ".join(MASKS)))
     except ValueError as error:
-        reason = tr("it is not JSON.") if isinstance(error, json.JSONDecodeError) else str(error)
+        reason = tr("it is not valid JSON.") if isinstance(error, json.JSONDecodeError) else str(error)
         raise usage_error("bad_prompts", KEY, f"{place}: {reason}") from None
     return value
 

@@ -125,7 +125,7 @@ def cannot_read(path: Path, error: OSError) -> UsageError:
 def changed(path: Path) -> UsageError:
     """The file has other rows than when they were counted."""
     return unreadable(
-        str(path), tr("was changed while the run reads it; put the file back, or resume the run to read it anew.")
+        str(path), tr("was changed while the run was reading it; restore the file, or resume the run to read it again.")
     )
 
 
@@ -144,7 +144,7 @@ def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit
                 raise not_utf8(path, unit, position, ord(broken) - 0xDC00) from None
             if broken is not None:
                 problem = tr(
-                    "the text holds half a character ({character}); write it as UTF-8, without \\u escapes.",
+                    "the text contains an unpaired surrogate ({character}); write it as UTF-8, without \\u escapes.",
                     character=f"\\u{ord(broken):04x}",
                 )
                 raise unreadable(place_of(path, unit, position), problem) from None

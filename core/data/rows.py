@@ -110,10 +110,10 @@ class SourceTally:
             return
         name = source.name
         if self.seen == 0:
-            self._error("empty_data", key, tr("{name} holds no rows.", name=name))
+            self._error("empty_data", key, tr("{name} has no rows.", name=name))
         elif self.kept == 0 and self.empty == self.seen:
             message = tr(
-                "all {seen} rows of {name} are empty (the first: {first}).",
+                "all {seen} rows of {name} are empty (first: {first}).",
                 seen=self.seen, name=name, first=self._first_empty,
             )  # fmt: skip
             self._error("empty_data", key, message)
@@ -123,7 +123,8 @@ class SourceTally:
             if high is not None:
                 span = tr("{low} to {high} characters", low=low, high=high)
             message = tr(
-                "all {seen} rows of {name} are filtered away: none has {span}; widen min_characters and max_characters.",
+                "all {seen} rows of {name} are filtered out: none has {span}; widen min_characters and "
+                    "max_characters.",
                 seen=self.seen, name=name, span=span,
             )  # fmt: skip
             self._error("all_filtered", f"{key}.{'min' if high is None else 'max'}_characters", message)
@@ -133,15 +134,15 @@ class SourceTally:
     def _warn(self, name: str, key: str) -> None:
         if self.empty:
             message = trn(
-                "{n} empty row of {name} is left out (the first: {first}).",
-                "{n} empty rows of {name} are left out (the first: {first}).",
+                "{n} empty row of {name} is skipped (first: {first}).",
+                "{n} empty rows of {name} are skipped (first: {first}).",
                 self.empty, name=name, first=self._first_empty,
             )  # fmt: skip
             self.findings.append(Finding("empty_rows", "warning", key, message))
         if self._longest >= HUGE_CHARACTERS:
             message = tr(
-                "{place} holds {longest} characters in one row; split it into several rows, or leave "
-                "it out with {key}.max_characters.",
+                "{place} has {longest} characters in one row; split it into several rows, or exclude it with "
+                    "{key}.max_characters.",
                 place=self._longest_place, longest=f"{self._longest:,}", key=key,
             )  # fmt: skip
             self.findings.append(Finding("huge_row", "warning", key, message))
@@ -373,14 +374,14 @@ class LetterCheck:
                     "{place} and {n} more row", "{place} and {n} more rows", rows - 1, place=where, n=f"{rows - 1:,}"
                 )
             message = tr(
-                "{place}: letters outside the protein alphabet: {letters}; choose another column "
-                "({key}.text_column), a model that reads text, or clean the file.",
+                "{place}: characters outside the protein alphabet: {letters}; choose another column "
+                "({key}.text_column) or a model for text, or clean the file.",
                 place=more,
                 letters=letters,
                 key=key,
             )
             found.append(Finding("not_protein", "error", where, message))
         if self.unknown and not found:
-            message = tr("{unknown} letters J or j are read as <unk>.", unknown=self.unknown)
+            message = tr("{unknown} letters J or j are tokenized as <unk>.", unknown=self.unknown)
             found.append(Finding("unknown_letters", "warning", key, message))
         return found

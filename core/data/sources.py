@@ -61,7 +61,10 @@ def target_findings(config: RunConfig) -> list[Finding]:
     train, held = all_sources(config)
     chats = [source.layout == "chat" for _, source in (*train, *held)]
     if any(chats):
-        message = mark("{key} holds no chats and other sources do; a run has one kind of row ({key}.layout).")
+        message = mark(
+            "{key} is not a chat source but others are; all sources of a run must have the same kind of "
+            "rows ({key}.layout)."
+        )
         return [
             Finding("mixed_layouts", "error", f"{key}.layout", tr(message, key=key))
             for (key, _), is_chat in zip((*train, *held), chats, strict=True)
@@ -74,7 +77,7 @@ def target_findings(config: RunConfig) -> list[Finding]:
             "mixed_targets",
             "error",
             f"{key}.target_column",
-            tr("{key} has no target_column and others have one; name one in every source, or in none.", key=key),
+            tr("{key} has no target_column, but other sources do; set it for every source or for none.", key=key),
         )
         for key, source in (*train, *held)
         if source.target_column is None
@@ -121,7 +124,7 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
     found = list(islice(folder.rglob("*"), MOST_ENTRIES + 1))
     if len(found) > MOST_ENTRIES:
         message = tr(
-            "folder {folder} holds more than {most} files and folders; name the one in it that holds the data.",
+            "folder {folder} contains more than {most} files and folders; specify the one that contains the data.",
             folder=folder,
             most=f"{MOST_ENTRIES:,}",
         )
@@ -141,7 +144,7 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
                 "missing_data",
                 key,
                 tr(
-                    "folder {folder} holds no {format} file ({listed}).",
+                    "folder {folder} contains no {format} file ({listed}).",
                     folder=folder,
                     format=source.format,
                     listed=_listed(by_format, others),
@@ -156,7 +159,7 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
             "missing_data",
             key,
             tr(
-                "folder {folder} holds no data file ({listed}); known are {known}.",
+                "folder {folder} contains no data file ({listed}); supported formats: {known}.",
                 folder=folder,
                 listed=_listed({}, others),
                 known=known,
@@ -167,7 +170,7 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
             "mixed_formats",
             key,
             tr(
-                "folder {folder} holds several formats ({listed}); choose one with {key}.format.",
+                "folder {folder} contains several formats ({listed}); choose one with {key}.format.",
                 folder=folder,
                 listed=_listed(real, set()),
                 key=key,

@@ -79,7 +79,7 @@ class DelimitedReader(TextFileReader):
         widest, count = max(wanted, default=0), len(self.columns)
         if len(cells) <= widest:
             problem = tr(
-                "the row has {cells} of {count} columns; column {column} is missing there.",
+                "the row has {cells} of {count} columns; column {column} is missing.",
                 cells=len(cells),
                 count=count,
                 column=repr(self.columns[widest].name),
@@ -99,14 +99,14 @@ class DelimitedReader(TextFileReader):
 
     def _too_wide(self, cells: int) -> str:
         remedy = (
-            tr("a tab inside a text must be replaced")
+            tr("replace tabs inside a text")
             if self._is_tsv
-            else tr("put a text that holds {delimiter} in double quotes", delimiter=repr(self._delimiter))
+            else tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
         )
         sentence = (
-            mark("the row has {cells} cells where the first line has {columns}; {remedy}.")
+            mark("the row has {cells} cells, but the first line has {columns}; {remedy}.")
             if self.has_header
-            else mark("the row has {cells} cells where the first row has {columns}; {remedy}.")
+            else mark("the row has {cells} cells, but the first row has {columns}; {remedy}.")
         )
         return tr(sentence, cells=cells, columns=len(self.columns), remedy=remedy)
 
@@ -122,7 +122,7 @@ class DelimitedReader(TextFileReader):
                         return
                     if cells and cells[-1].endswith(END):
                         problem = tr(
-                            'a double quote is opened in this row and never closed; double it ("") where it is a letter.'
+                            'a double quote in this row is never closed; double it ("") if it is part of the text.'
                         )
                         raise self.broken_at(before + 1, problem)
                     if cells:
@@ -130,8 +130,8 @@ class DelimitedReader(TextFileReader):
             except csv.Error as error:
                 detail = str(error)
                 if "field larger" in detail:
-                    detail = tr("a cell has {most} characters or more", most=f"{LONGEST_LINE:,}")
-                problem = tr("{detail}; is a double quote opened and never closed?", detail=detail)
+                    detail = tr("a cell has {most} or more characters", most=f"{LONGEST_LINE:,}")
+                problem = tr("{detail}; is a double quote never closed?", detail=detail)
                 raise self.broken_at(line + 1, problem) from None
 
     def _delimiter_of_csv(self) -> str:
@@ -171,12 +171,12 @@ class JsonArrayReader(JsonLinesReader):
             while window.peek() != "]":
                 place = place_of(self.path, "row", number + 1)
                 if number and not window.skip(","):
-                    raise unreadable(place, tr("is not JSON (no comma before it); a cut-off file?"))
+                    raise unreadable(place, tr("is not valid JSON (no comma before it); is the file truncated?"))
                 number += 1
                 row = window.value(place)
                 if not isinstance(row, dict):
                     problem = tr(
-                        "holds {kind} where a JSON object ({braces}) is expected.", kind=kind_name(row), braces=BRACES
+                        "contains {kind}, but must be a JSON object ({braces}).", kind=kind_name(row), braces=BRACES
                     )
                     raise unreadable(place, problem)
                 yield number, row
@@ -219,7 +219,7 @@ class _Window:
                     raise _too_long(place) from None
                 if isinstance(error, RecursionError) or not self.grow():
                     raise unreadable(
-                        place, tr("is not JSON ({detail}); a cut-off file?", detail=json_detail(error))
+                        place, tr("is not valid JSON ({detail}); is the file truncated?", detail=json_detail(error))
                     ) from None
                 continue
             if end - self.at >= LONGEST_LINE:
@@ -234,7 +234,9 @@ class _Window:
 
 
 def _too_long(place: str) -> UsageError:
-    return unreadable(place, tr("the row has {most} characters or more, or is not JSON.", most=f"{LONGEST_LINE:,}"))
+    return unreadable(
+        place, tr("the row has {most} or more characters, or is not valid JSON.", most=f"{LONGEST_LINE:,}")
+    )
 
 
 # FASTA files, plain or gzip.
@@ -268,7 +270,7 @@ class FastaReader(TextFileReader):
                 continue
             elif header is None:
                 problem = tr(
-                    "text stands before the first '>' header, so this is not FASTA; name the format "
+                    "there is text before the first '>' header, so this is not FASTA; set the format "
                     "(data.sources.0.format, for example txt)."
                 )
                 raise self.broken_at(number, problem)
@@ -296,7 +298,9 @@ class ConllReader(TextFileReader):
             cells = [cell.strip() for cell in line.strip().split("\t")] if "\t" in line else line.split()
             if cells and cells[0] != "-DOCSTART-" and not (line.startswith("# ") and "\t" not in line):
                 if len(cells) < 2:
-                    problem = tr("the line has one word and no tag; a word, its tag, and nothing else is expected.")
+                    problem = tr(
+                        "the line has one word and no tag; each line must have a word and its tag, and nothing more."
+                    )
                     raise self.broken_at(number, problem)
                 start = start if words else number
                 words.append((cells[0], cells[-1]))

@@ -71,11 +71,11 @@ class TextFile:
         except EOFError:
             raise unreadable(
                 str(self.path),
-                tr("the gzip data ends in the middle (a download that was cut short?); get it again."),
+                tr("the gzip data is truncated (incomplete download?); download or copy it again."),
             ) from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise unreadable(
-                str(self.path), tr("the gzip data is damaged ({error}); get it again.", error=error)
+                str(self.path), tr("the gzip data is corrupt ({error}); download or copy it again.", error=error)
             ) from None
         except OSError as error:
             raise cannot_read(self.path, error) from None
@@ -92,8 +92,8 @@ class TextFile:
                 raise unreadable(
                     place_of(self.path, "line", number),
                     tr(
-                        "the text holds zero bytes; it is UTF-16 without its mark, or no text at all: convert it, "
-                        "for example with `iconv -f UTF-16 -t UTF-8`, or name its format."
+                        "the text contains NUL bytes; it is UTF-16 without a BOM, or not text: convert it, for "
+                        "example with `iconv -f UTF-16 -t UTF-8`, or specify its format."
                     ),
                 )
             yield line
@@ -239,7 +239,7 @@ DEEPEST = 4
 BRACES = "{...}"
 TEXT = mark("text")
 KINDS = {
-    bool: mark("true/false"),
+    bool: mark("a boolean"),
     int: mark("a number"),
     float: mark("a number"),
     list: mark("a list"),
@@ -323,7 +323,7 @@ class JsonLinesReader(TextFileReader):
         if name in self.labels and isinstance(value, int | float):
             return json.dumps(value)
         if value is not None and not isinstance(value, str):
-            problem = tr("{name} holds {kind}, not text.", name=repr(name), kind=kind_name(value))
+            problem = tr("{name} contains {kind}, not text.", name=repr(name), kind=kind_name(value))
             raise self.broken_at(number, problem)
         return value
 
@@ -339,12 +339,12 @@ class JsonLinesReader(TextFileReader):
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
                 problem = tr(
-                    "is not a JSON object on one line ({detail}); JSON lines are expected.", detail=json_detail(error)
+                    "is not a JSON object on one line ({detail}); JSON Lines are expected.", detail=json_detail(error)
                 )
                 raise self.broken_at(number, problem) from None
             if not isinstance(row, dict):
                 problem = tr(
-                    "holds {kind} where a JSON object ({braces}) is expected, one a line.",
+                    "contains {kind}, but must contain JSON objects ({braces}), one per line.",
                     kind=kind_name(row),
                     braces=BRACES,
                 )
@@ -357,7 +357,7 @@ def json_detail(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         # The table is of those that a file can meet; a newer json may have others.
         return tr(error.msg.removesuffix(" at").removesuffix(" starting"))
-    return tr("nested too deep") if isinstance(error, RecursionError) else tr("a number of too many digits")
+    return tr("nested too deeply") if isinstance(error, RecursionError) else tr("a number with too many digits")
 
 
 def leaves_of(value: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

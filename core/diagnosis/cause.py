@@ -32,20 +32,20 @@ SENTENCES: Mapping[Cause, str] = {
     "cuda_oom": mark("The GPU ran out of memory"),
     "host_oom": mark("The machine ran out of RAM"),
     "disk_full": mark("The disk is full"),
-    "nccl_timeout": mark("The training processes waited for each other too long"),
-    "nccl_error": mark("The communication between the training processes failed"),
-    "bf16_unsupported": mark("This device cannot compute in bf16"),
-    "flash_attention_missing": mark("FlashAttention is asked for and cannot be used here"),
-    "dataloader_worker_killed": mark("A loader process was killed"),
-    "shared_memory": mark("Shared memory (/dev/shm) is too small for the loader processes"),
-    "deepspeed_mismatch": mark("The DeepSpeed file contradicts the training arguments"),
-    "port_in_use": mark("The port for the training processes is taken"),
-    "nan_loss": mark("The loss is no longer a number"),
+    "nccl_timeout": mark("Communication between the training processes timed out"),
+    "nccl_error": mark("Communication between the training processes failed"),
+    "bf16_unsupported": mark("This device does not support bf16"),
+    "flash_attention_missing": mark("FlashAttention was requested but is not available"),
+    "dataloader_worker_killed": mark("A loader worker was killed"),
+    "shared_memory": mark("Shared memory (/dev/shm) is too small for the loader workers"),
+    "deepspeed_mismatch": mark("The DeepSpeed config does not match the training arguments"),
+    "port_in_use": mark("The port for the training processes is already in use"),
+    "nan_loss": mark("The loss is NaN or infinite"),
     "missing_file": mark("A file is missing"),
-    "config_mismatch": mark("Two settings contradict each other, or do not fit the model"),
-    "gpu_lost": mark("A GPU stopped answering"),
-    "node_lost": mark("A machine of the run did not come, or was lost"),
-    "user_stop": mark("It was stopped on purpose"),
+    "config_mismatch": mark("Two settings contradict each other or do not match the model"),
+    "gpu_lost": mark("A GPU stopped responding"),
+    "node_lost": mark("A node of the run did not join or was lost"),
+    "user_stop": mark("The training was stopped on purpose"),
 }
 
 
@@ -272,14 +272,15 @@ def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False)
     """A process that a signal ended. `kernel_told`: the kernel was asked, and has not killed it for memory."""
     if launcher:
         return tr(
-            "The launcher was ended from outside by {signal}; the training processes ended with it.", signal=signal
+            "The launcher was terminated by an external {signal}; the training processes ended with it.", signal=signal
         )
     if signal == "SIGKILL" and kernel_told:
         return tr(
-            "A training process was ended from outside by SIGKILL; the kernel says that it was not for lack of memory."
+            "A training process was terminated by an external SIGKILL; according to the kernel, lack of memory was "
+            "not the cause."
         )
     if signal == "SIGKILL":
-        return tr("A training process was ended from outside by SIGKILL. Lack of RAM is the usual reason.")
+        return tr("A training process was terminated by an external SIGKILL. The usual cause is lack of RAM.")
     if signal in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"):
-        return tr("A training process crashed in compiled code ({signal}).", signal=signal)
-    return tr("A training process was ended from outside by {signal}.", signal=signal)
+        return tr("A training process crashed in native code ({signal}).", signal=signal)
+    return tr("A training process was terminated by an external {signal}.", signal=signal)

@@ -157,7 +157,7 @@ def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> 
         return None
     proofs = [Proof(None, clean(line), KERNEL) for line in lines]
     if kernel.oom_kills:
-        said = tr("the kernel killed {n} process(es) for memory", n=kernel.oom_kills)
+        said = tr("the kernel killed {n} process(es) because memory ran out", n=kernel.oom_kills)
         proofs.append(Proof(None, said, KERNEL))
     step = (failure.step if failure is not None else None) or evidence.log.step
     line = () if killed is None else (_proof(killed[1], evidence),)
@@ -236,7 +236,7 @@ def _of_disk(evidence: Evidence) -> Diagnosis | None:
     free = evidence.disk_free_bytes
     if free is None or free >= DISK_IS_FULL_BELOW_BYTES or evidence.log.finished is not None:
         return None
-    proof = Proof(None, tr("{count} bytes are free", count=f"{free:,}"), "disk")
+    proof = Proof(None, tr("{count} bytes free", count=f"{free:,}"), "disk")
     return Diagnosis("disk_full", "medium", of_cause("disk_full"), (proof,), (), evidence.log.step)
 
 
@@ -250,21 +250,21 @@ def _of_exit_status(evidence: Evidence) -> Diagnosis:
         return Diagnosis("unknown", "medium", of_signal(name, launcher=True), last, (), log.step, None, name)
     if code is None:
         return Diagnosis("unknown", "low", _no_reason(evidence), last, (), log.step)
-    message = tr("The training ended with exit code {code} and left no reason.", code=code)
+    message = tr("The training ended with exit code {code} and reported no reason.", code=code)
     if code == 0:
-        message = tr("The training ended without saying that it finished.")
+        message = tr("The training ended without reporting that it finished.")
     return Diagnosis("unknown", "low", message, last, (), log.step)
 
 
 def _no_reason(evidence: Evidence) -> str:
     if evidence.log.lines == 0 and not evidence.log.tail:
-        return tr("There is no log, and nothing else says why it ended.")
+        return tr("There is no log, and nothing else shows why it ended.")
     if evidence.log.step is not None:
         return tr(
-            "The log ends after step {step}; it says neither that the training finished nor why it ended.",
+            "The log ends after step {step}; it shows neither that the training finished nor why it ended.",
             step=f"{evidence.log.step:,}",
         )
-    return tr("The log says neither that a training finished nor why it ended.")
+    return tr("The log shows neither that a training finished nor why it ended.")
 
 
 def _proof(line: Line, evidence: Evidence) -> Proof:

@@ -254,7 +254,7 @@ def _refuse_binary(sample: bytes) -> None:
     odd = len(text) - len(text.translate(None, _ODD))
     known = sample.startswith((b"PK\x03\x04", b"\x1f\x8b", b"\x7fELF", b"\x89PNG", b"%PDF", b"SQLite format 3"))
     if known or odd > MOST_ODD * max(len(text), 1) or len(text) < len(sample) / 4 or _is_no_text(text):
-        raise NotALogError(errno.EINVAL, tr("it is no text"))
+        raise NotALogError(errno.EINVAL, tr("it is not text"))
 
 
 def _is_no_text(text: bytes) -> bool:

@@ -315,64 +315,64 @@ def remedies_for(cause: Cause, place: Place) -> tuple[Remedy, ...]:
     rest = [place.remedy(tr(text), *words) for text, *words in REMEDIES.get(cause, ())]
     if cause == "node_lost":
         command = f"trainwiz export {place.run} --script" if place.run else None
-        rest.append(Remedy(tr("See the command for each machine."), command))
+        rest.append(Remedy(tr("See the command for each node."), command))
     return (*first, *rest)
 
 
-DOCTOR = (mark("See what is missing here."), "doctor")
-HARDWARE = (mark("See what the cards can do."), "hardware")
+DOCTOR = (mark("Check what is missing on this machine."), "doctor")
+HARDWARE = (mark("See what the GPUs support."), "hardware")
 REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
     "host_oom": (
-        (mark("Stream the data instead of holding it in RAM."), AGAIN, "--set", "data.streaming=true"),
-        (mark("Close what else needs RAM, then go on."), RESUME),
+        (mark("Stream the data instead of keeping it in RAM."), AGAIN, "--set", "data.streaming=true"),
+        (mark("Close other programs that use RAM, then resume."), RESUME),
     ),
     "disk_full": (
-        (mark("Free space on the disk of the run folder, then go on."), RESUME),
+        (mark("Free space on the disk of the run folder, then resume."), RESUME),
         (mark("Keep only the newest checkpoint."), AGAIN, "--set", "checkpoint.keep=1"),
     ),
     "nccl_timeout": (
-        (mark("Look at the log of the rank that came last to the collective, then go on."), RESUME),
-        (mark("See what the machine is and what is missing."), "doctor"),
+        (mark("Check the log of the rank that reached the collective last, then resume."), RESUME),
+        (mark("Check the machine and what is missing."), "doctor"),
     ),
     "nccl_error": (
-        (mark("Go on from the newest checkpoint; this often passes."), RESUME),
+        (mark("Resume from the newest checkpoint; this error is often temporary."), RESUME),
         (mark("Train on one GPU."), AGAIN, "--gpus", "0"),
-        (mark("If it comes back, set NCCL_P2P_DISABLE=1 before the command, and NCCL_DEBUG=INFO to see more."),),
+        (mark("If it happens again, set NCCL_P2P_DISABLE=1 before the command; NCCL_DEBUG=INFO logs more."),),
     ),
     "bf16_unsupported": (
-        (mark("Compute in fp16 (on a GPU)."), AGAIN, "--precision", "fp16"),
-        (mark("Compute in fp32 (anywhere)."), AGAIN, "--precision", "fp32"),
+        (mark("Use fp16 (on a GPU)."), AGAIN, "--precision", "fp16"),
+        (mark("Use fp32 (any device)."), AGAIN, "--precision", "fp32"),
         HARDWARE,
     ),
     "flash_attention_missing": (
-        (mark("Use the attention of torch instead."), AGAIN, "--attention", "sdpa"),
+        (mark("Use PyTorch's SDPA attention instead."), AGAIN, "--attention", "sdpa"),
         DOCTOR,
     ),
     "dataloader_worker_killed": (
-        (mark("Lack of RAM is the usual reason. Close what else needs it, then go on."), RESUME),
+        (mark("The usual cause is lack of RAM. Close other programs that use it, then resume."), RESUME),
     ),
     "shared_memory": (
-        (mark("Load the data without loader processes."), AGAIN, "--set", "data.workers=0"),
-        (mark("Give the container more shared memory (docker run --shm-size 8g), then go on."), RESUME),
+        (mark("Load the data without loader workers."), AGAIN, "--set", "data.workers=0"),
+        (mark("Give the container more shared memory (docker run --shm-size 8g), then resume."), RESUME),
     ),
     "deepspeed_mismatch": (
-        (mark('Set the named keys of the DeepSpeed file to "auto".'),),
-        (mark("Let trainwiz write the DeepSpeed settings."), AGAIN, "--set", "engine.deepspeed_file=null"),
+        (mark('Set the named keys in the DeepSpeed file to "auto".'),),
+        (mark("Let trainwiz generate the DeepSpeed config."), AGAIN, "--set", "engine.deepspeed_file=null"),
     ),
     "port_in_use": (
-        (mark("Another job uses the port. Wait for its end, or simply go on."), RESUME),
-        (mark("See what trains here."), "monitor", "--once"),
+        (mark("Another job uses the port. Wait until it ends, or simply resume."), RESUME),
+        (mark("See what is training on this machine."), "monitor", "--once"),
     ),
     "nan_loss": (
-        (mark("Look at the data of that step: empty rows and labels without a token give such a loss."), RESUME),
+        (mark("Check the data of that step: empty rows and labels without a token cause such a loss."), RESUME),
     ),
-    "missing_file": ((mark("Put back the file that the line names, then go on."), RESUME), DOCTOR),
+    "missing_file": ((mark("Restore the file named in that line, then resume."), RESUME), DOCTOR),
     "gpu_lost": (
-        (mark("Restart the machine, check power and cooling, then go on."), RESUME),
-        (mark("See whether all cards answer."), "hardware"),
+        (mark("Restart the machine, check power and cooling, then resume."), RESUME),
+        (mark("Check whether all GPUs respond."), "hardware"),
     ),
-    "node_lost": ((mark("Start all machines of the run again; it goes on from its newest checkpoint."), RESUME),),
-    "python_error": ((mark("Put right what the traceback names, then go on."), RESUME),),
+    "node_lost": ((mark("Start all nodes of the run again; it resumes from its newest checkpoint."), RESUME),),
+    "python_error": ((mark("Fix the error shown in the traceback, then resume."), RESUME),),
 }
 """Cause -> remedies as (sentence, words of the command); before them stand those that hang on the run's settings."""
 
@@ -396,46 +396,47 @@ def _cuda_oom(place: Place) -> list[Remedy]:
     if smaller is not None:
         micro, accumulation = smaller
         text = tr(
-            "Compute {micro} sequences at once and accumulate {accumulation}: the same batch in less memory.",
+            "Use micro-batch {micro} and gradient accumulation {accumulation}: the same effective batch in less "
+            "memory.",
             micro=micro,
             accumulation=accumulation,
         )
         found.append(place.remedy(text, AGAIN, "--micro-batch", str(micro), "--accumulation", str(accumulation)))
     elif settings.micro_batch is None:
-        text = tr("Halve the micro-batch (per_device_train_batch_size) and double the accumulation.")
+        text = tr("Halve the micro-batch (per_device_train_batch_size) and double the gradient accumulation.")
         found.append(place.remedy(text, AGAIN, "--micro-batch", "1"))
     if not settings.checkpointing:
-        text = tr("Recompute activations: less memory, about a third more time.")
+        text = tr("Use gradient checkpointing: less memory, about a third more time.")
         found.append(place.remedy(text, AGAIN, "--checkpointing"))
     length = (settings.sequence_length or 0) // 2
     if length >= SMALLEST_LENGTH:
-        text = tr("Train on shorter inputs: {length} tokens.", length=length)
+        text = tr("Reduce the max length to {length} tokens.", length=length)
         found.append(place.remedy(text, AGAIN, "--length", str(length)))
-    return [*found, place.remedy(tr("See what else holds memory of the card."), "hardware")]
+    return [*found, place.remedy(tr("See what else uses GPU memory."), "hardware")]
 
 
 def _fewer_workers(place: Place) -> list[Remedy]:
     workers = (place.settings.workers or 0) // 2
-    text = tr("Use {n} loader processes.", n=workers) if workers else tr("Load the data without loader processes.")
+    text = tr("Use {n} loader workers.", n=workers) if workers else tr("Load the data without loader workers.")
     return [place.remedy(text, AGAIN, "--set", f"data.workers={workers}")]
 
 
 def _nan(place: Place) -> list[Remedy]:
     rate = place.settings.learning_rate
-    found = [Remedy(tr("Start again with a lower learning rate, from a checkpoint before it."))]
+    found = [Remedy(tr("Train again with a lower learning rate, from a checkpoint saved before this."))]
     if rate is not None and rate > 0:
         lower = f"{rate / 5:.1g}"
-        text = tr("Start again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
+        text = tr("Train again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
         found = [place.remedy(text, AGAIN, "--learning-rate", lower)]
     if place.settings.precision not in ("fp32", "tf32"):
-        found.append(place.remedy(tr("Compute in fp32."), AGAIN, "--precision", "fp32"))
+        found.append(place.remedy(tr("Use fp32."), AGAIN, "--precision", "fp32"))
     return found
 
 
 def _config(place: Place) -> list[Remedy]:
     if not place.settings.again:
-        return [Remedy(tr("Change the setting that the line names, then start again."))]
-    text = tr("Change the setting that the line names with --set, and look first.")
+        return [Remedy(tr("Change the setting named in that line, then start again."))]
+    text = tr("Change the setting named in that line with --set, and preview the plan first.")
     return [place.remedy(text, AGAIN, "--dry-run")]
 
 
@@ -446,10 +447,10 @@ _OF_SETTINGS: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
     "nan_loss": _nan,
     "config_mismatch": _config,
     "user_stop": lambda place: [
-        place.remedy(tr("To go on:") if place.run else tr("Start it again from its newest checkpoint."), RESUME)
+        place.remedy(tr("To resume:") if place.run else tr("Restart it from its newest checkpoint."), RESUME)
     ],
     "unknown": lambda place: [
-        place.remedy(tr("Read the end of the log. To go on:") if place.run else tr("Read the end of the log."), RESUME)
+        place.remedy(tr("Read the end of the log. To resume:") if place.run else tr("Read the end of the log."), RESUME)
     ],
 }
 

@@ -119,7 +119,7 @@ def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     if state.is_active:
         return state.status, _of_active(run, state)
     if state.status == "prepared":
-        text = tr("Start it with its script, in its folder: bash {script}", script=LAUNCH_SH)
+        text = tr("Start it with its script, from its folder: bash {script}", script=LAUNCH_SH)
         return state.status, Diagnosis(None, "high", tr("This run was never started."), (), (Remedy(text),))
     if state.status == "finished":
         return state.status, _of_finished(run, state)
@@ -135,25 +135,25 @@ def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
     said = [*_recovered(newest), *_advice(run)]
     if phase is not None and phase.phase == "paused":
         proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
-        message = sentence(tr("The run waits: there is no room on the disk for a checkpoint"))
+        message = sentence(tr("The run is waiting: not enough disk space for a checkpoint"))
         return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
     if log.not_finite is not None:
         proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
         message = of_cause("nan_loss", "", log.step)
         return Diagnosis("nan_loss", "high", message, (proof, *said), remedies_for("nan_loss", place), log.step)
-    words = {"starting": tr("The run starts."), "stopping": tr("The run is being stopped.")}
-    message = words.get(state.status, tr("The run goes on."))
+    words = {"starting": tr("The run is starting."), "stopping": tr("The run is stopping.")}
+    message = words.get(state.status, tr("The run is in progress."))
     if state.status == "running" and log.step is not None:
-        message = tr("The run goes on, at step {step}.", step=f"{log.step:,}")
+        message = tr("The run is in progress, at step {step}.", step=f"{log.step:,}")
     if said:
-        message = tr("{message} What its watchers and its record say stands below.", message=message)
-    watch = Remedy(tr("Watch it."), f"trainwiz monitor {place.run}")
+        message = tr("{message} Its errors, warnings and restarts are listed below.", message=message)
+    watch = Remedy(tr("Monitor it."), f"trainwiz monitor {place.run}")
     return Diagnosis(None, "high", message, tuple(said), (watch,), log.step)
 
 
 def _recovered(newest: Attempt | None) -> Iterable[Proof]:
     if newest is not None and newest.because:
-        text = tr("attempt {n} was started by trainwiz, as {cause}", n=newest.number, cause=cause_words(newest))
+        text = tr("trainwiz started attempt {n} because {cause}", n=newest.number, cause=cause_words(newest))
         yield Proof(None, text, STATE_JSON)
 
 
@@ -171,7 +171,7 @@ def _of_finished(run: RunFolder, state: RunState) -> Diagnosis:
     message = state.exit.message if state.exit else tr("The training finished.")
     if log.not_finite is not None:
         proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
-        text = tr("The run finished, but its loss is no longer a number: its weights are of no use.")
+        text = tr("The run finished, but its loss is NaN or infinite: its weights are useless.")
         ways = remedies_for("nan_loss", _place(run))
         remedies = tuple(one for one in ways if "runs resume" not in (one.command or ""))
         return Diagnosis("nan_loss", "high", text, (proof,), remedies, log.step)

@@ -31,8 +31,8 @@ def slicing_problem(model_type: str) -> str | None:
     if model_type not in NOT_SLICEABLE:
         return None
     return tr(
-        "The loss of a model of type {model_type} cannot be computed in slices, since its logits are "
-        "no plain product with the vocabulary; leave training.loss_chunk out (--loss-chunk).",
+        "The loss of a {model_type} model cannot be computed in chunks, because its logits are not a plain matrix "
+        "product with the vocabulary; remove training.loss_chunk (--loss-chunk).",
         model_type=repr(model_type),
     )
 

@@ -251,16 +251,16 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
     except MissingKeyError as missing:
         if model_type not in _READERS:
             return None, tr(
-                "the model type {model_type} is not known to the estimator, and its config has no {missing}",
+                "the model type {model_type} is unknown to the estimator, and its config has no {missing}",
                 model_type=repr(model_type),
                 missing=missing,
             )
         return None, tr("the {model_type} config has no {missing}", model_type=model_type, missing=missing)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, AttributeError):
-        return None, tr("the {model_type} config has values that do not go together", model_type=model_type)
+        return None, tr("the {model_type} config has inconsistent values", model_type=model_type)
     sizes = (size for b in architecture.blocks for size in (b.layers, b.heads, b.kv_heads, b.head_dim, b.ffn))
     if min(architecture.vocabulary, architecture.hidden, *sizes) < 1:
-        return None, tr("the {model_type} config has a size below 1", model_type=model_type)
+        return None, tr("the {model_type} config contains a size below 1", model_type=model_type)
     return architecture, ""
 
 

@@ -75,7 +75,7 @@ def measured_step(
     text = measured_text(found.day, found.source)
     if not like:
         batch = f"{found.micro_batch} x {found.usual_length or found.length}"
-        text = tr("scaled from {batch} {measured}", batch=batch, measured=text)
+        text = tr("scaled from {batch}, {measured}", batch=batch, measured=text)
     seconds = found.step_s * scale
     # Even around the median, so that Range.likely (the geometric mean) is what was measured.
     step = Range.around(seconds, factor)
@@ -128,8 +128,8 @@ def carried_step(
         return None
     day = max(one.day for _, _, one in found)
     text = trn(
-        "formula × {factor}, as one other measurement here says ({day})",
-        "formula × {factor}, as {n} other measurements here say ({day})",
+        "formula × {factor}, from one other measurement on this machine ({day})",
+        "formula × {factor}, from {n} other measurements on this machine ({day})",
         len(found),
         factor=f"{factor:.2g}",
         day=day,

@@ -134,7 +134,7 @@ def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> Mem
 
 def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
     if work.architecture.approximate:
-        return _estimate(work, peak, APPROXIMATE_SPREAD, basis=tr("formulas for an unknown family"))
+        return _estimate(work, peak, APPROXIMATE_SPREAD, basis=tr("formulas for an unknown model family"))
     return _estimate(work, peak, FORMULA_SPREAD, basis=tr("formulas"))
 
 
@@ -143,13 +143,15 @@ def _from_kin(work: Workload, peak: Peak, kin: Kin) -> MemoryEstimate:
     if kin.trace.tier == "full":
         basis = tr("formulas, corrected by a full trace at micro-batch {micro_batch}", micro_batch=micro_batch)
     else:
-        basis = tr("formulas, corrected by a trace by layers at micro-batch {micro_batch}", micro_batch=micro_batch)
+        basis = tr(
+            "formulas, corrected by a layer-by-layer trace at micro-batch {micro_batch}", micro_batch=micro_batch
+        )
     return _estimate(work, peak, CORRECTED_SPREAD, basis=basis)
 
 
 def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimate:
     full = trace.tier == "full"
-    name = tr("full trace") if full else tr("traced by layers")
+    name = tr("full trace") if full else tr("traced layer by layer")
     return _estimate(
         work,
         peak,
@@ -186,7 +188,7 @@ def _estimate(
     parts["temporary"] += beside.workspace
     above = int(allocated * (1 + error))
     if work.context_source and work.device == "cuda":
-        basis = tr("{basis}; context {source}", basis=basis, source=work.context_source)
+        basis = tr("{basis}; CUDA context {source}", basis=basis, source=work.context_source)
     return MemoryEstimate(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
@@ -258,7 +260,7 @@ def worse_verdict(one: MemoryVerdict | None, other: MemoryVerdict | None) -> Mem
 def unknown_memory() -> MemoryEstimate:
     """For a model that the estimator does not know: zeros, and no verdict."""
     empty = dict.fromkeys((*KINDS, "context"), 0)
-    return MemoryEstimate(0, 0, 0, 0, 0, 0, 0, empty, tr("not known"), None)
+    return MemoryEstimate(0, 0, 0, 0, 0, 0, 0, empty, tr("unknown"), None)
 
 
 def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evidence: Evidence = NO_EVIDENCE) -> int:

@@ -316,7 +316,7 @@ def _around_the_loss(work: Workload, states: States, kept: int) -> Iterator[Mome
         _blocks_weight_copy(work) + slice_weight_bytes(work, backward=False),
     )
     # accelerate's copy of the logits in fp32, beside the logits themselves.
-    yield moment(mark("the end of the forward pass, with its outputs in fp32"), handed_out_bytes(work))
+    yield moment(mark("the end of the forward pass, with outputs in fp32"), handed_out_bytes(work))
     yield moment(mark("the end of the forward pass, with the loss"), 0 if in_slices else loss)
     # The kept log-softmax and two gradients of the same size; the logits themselves are gone. DeepSpeed's buckets are
     # made before the backward pass begins, as the traced tier counts them.
@@ -382,7 +382,7 @@ def _token_table(work: Workload, states: States) -> Moment:
         # Both of its uses give a gradient; the one that stays is one of them unless micro-batches are summed.
         table = work.architecture.vocabulary_parameters * work.formats.weights * (2 if summed else 1)
     parts = _held(work, states, backward=True, gradients=gradients, temporary=table)
-    return Moment(mark("the end of the backward pass, at the token table"), parts)
+    return Moment(mark("the end of the backward pass, at the token embeddings"), parts)
 
 
 def _gradients_grow(work: Workload, states: States) -> bool:

@@ -67,15 +67,15 @@ class MeasuredPeak:
 def measured_text(day: str, source: str) -> str:
     """Where a figure was measured, in words; `source` is "probe" or "run"."""
     if source == "probe":
-        return tr("measured here on {day} (probe)", day=day)
-    return tr("measured here on {day} (run)", day=day)
+        return tr("measured on this machine, {day} (probe)", day=day)
+    return tr("measured on this machine, {day} (run)", day=day)
 
 
 def rates_text(rates: Rates) -> str:
     """Where a time by rates comes from, in words."""
     if rates.threads is None:
-        return tr("rates of this machine measured {day}", day=rates.day)
-    return tr("rates of this machine measured {day}; beside other programs it takes longer", day=rates.day)
+        return tr("from the speed of this machine, measured {day}", day=rates.day)
+    return tr("from the speed of this machine, measured {day}; slower while other programs run", day=rates.day)
 
 
 def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
@@ -112,7 +112,7 @@ def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -
         if measurement.world_size > 1 or used is None or reserved is None:
             continue
         if LEAST_CONTEXT_BYTES <= used - reserved <= MOST_CONTEXT_BYTES:
-            source = tr("measured here on {day}", day=measurement.day)
+            source = tr("measured on this machine, {day}", day=measurement.day)
             return replace(work, context_bytes=used - reserved, context_source=source)
     return work
 

@@ -37,7 +37,7 @@ WHO: dict[str, str] = {
     "you": mark("your choice"),
     "profile": mark("from the profile"),
     "detected": mark("detected"),
-    "solved": mark("solved"),
+    "solved": mark("chosen by trainwiz"),
 }
 
 
@@ -101,17 +101,17 @@ def visible_gpus(config: RunConfig) -> str | None:
 
 EVERY_RUN: tuple[tuple[str, str, str], ...] = (
     ("CUDA_DEVICE_ORDER", "PCI_BUS_ID",
-     mark("CUDA's own order differs from the driver's, which names the GPUs elsewhere")),
+     mark("CUDA's default order differs from the driver's, which numbers the GPUs everywhere else")),
     (POLICY, WAITING[POLICY],
-     mark("threads that spin while they wait slow a step fortyfold once anything else wants the cores")),
+     mark("busy-waiting threads make a step 40x slower when another program needs the cores")),
     (SPINS, WAITING[SPINS],
-     mark("but spin for a moment: threads that sleep at once make steps of small models take up to twice as long")),
+     mark("but busy-wait briefly: with threads that sleep at once, steps of small models take up to 2x as long")),
     ("TENSORBOARD_LOGGING_DIR", TENSORBOARD_LOGS, mark("the logs of the run stay in its folder")),
-    ("PYTHONSAFEPATH", "1", mark("modules that lie in the run folder are not imported")),
-    ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", mark("a checkpoint is read as tensors and values, never as code")),
-    ("TOKENIZERS_PARALLELISM", "false", mark("the loader's processes are the parallelism")),
+    ("PYTHONSAFEPATH", "1", mark("modules in the run folder are not imported")),
+    ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1", mark("checkpoints are loaded as tensors and values, never as code")),
+    ("TOKENIZERS_PARALLELISM", "false", mark("the data loader workers already run in parallel")),
     ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SHUTDOWN_TIMEOUT_S),
-     mark("torchrun would kill the training 30 s after a stop, before its checkpoint is written")),
+     mark("torchrun would kill the training 30 s after a stop, before its checkpoint is saved")),
 )  # fmt: skip
 """Name, value, reason."""
 
@@ -133,12 +133,12 @@ def _gpu_reason(config: RunConfig) -> str:
         return tr("the run is planned for the CPU")
     if config.engine.gpus:
         return tr("the GPUs of the run (engine.gpus)")
-    return tr("a process that sees several GPUs is wrapped in nn.DataParallel, which multiplies the batch")
+    return tr("a process that sees several GPUs wraps the model in nn.DataParallel, which multiplies the batch")
 
 
 def _chosen(config: RunConfig, name: str) -> str:
     origin = config.origins.get(f"{ENVIRONMENT}.{name}") or config.origins.get(ENVIRONMENT)
-    who = tr(WHO.get(origin.origin, "")) if origin else tr("changed by hand")
+    who = tr(WHO.get(origin.origin, "")) if origin else tr("changed manually")
     reason = origin.reason if origin else ""
     return tr("{who}: {reason}", who=who, reason=reason) if who and reason else who or reason
 

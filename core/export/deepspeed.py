@@ -128,7 +128,7 @@ def settled_by_file(config: RunConfig) -> RunConfig:
             if document[name].get("enabled") is True:
                 values["engine.precision"] = name
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
-    return config.with_values(values, "solved", dict.fromkeys(values, tr("as your DeepSpeed file says")))
+    return config.with_values(values, "solved", dict.fromkeys(values, tr("from your DeepSpeed file")))
 
 
 def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
@@ -182,27 +182,29 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         twice = _repeated_key(text)
     except json.JSONDecodeError as error:
         message = tr(
-            "{path}, line {line}, column {column}: this is not valid JSON ({reason}).",
+            "{path}, line {line}, column {column}: not valid JSON ({reason}).",
             path=path,
             line=error.lineno,
             column=error.colno,
             reason=error.msg,
         )
         if _looks_commented(text, error.pos):
-            message = tr("{message} DeepSpeed takes no comments: remove them.", message=message)
+            message = tr("{message} DeepSpeed does not accept comments: remove them.", message=message)
         raise usage_error("broken_file", KEY, message) from None
     except ValueError as error:
         message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error)
         raise usage_error("broken_file", KEY, message) from None
     if twice is not None:
         message = tr(
-            "The DeepSpeed file {path} has {name} twice in one section, which DeepSpeed refuses; keep one.",
+            "The DeepSpeed file {path} has {name} twice in one section, which DeepSpeed rejects; keep one.",
             path=path,
             name=repr(twice),
         )
         raise usage_error("broken_file", KEY, message)
     if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
-        message = tr("The DeepSpeed file {path} has no `zero_optimization` section, which accelerate needs.", path=path)
+        message = tr(
+            "The DeepSpeed file {path} has no `zero_optimization` section, which accelerate requires.", path=path
+        )
         raise usage_error("broken_file", KEY, message)
     return document
 
@@ -233,8 +235,8 @@ def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Find
     if config.engine.strategy is None or wanted == planned:
         return []
     message = tr(
-        "The DeepSpeed file is {wanted} where the run has {planned} (engine.strategy and "
-        "engine.offload); leave these out, or change the file.",
+        "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
+        "these settings, or change the file.",
         wanted=_words(*wanted),
         planned=_words(*planned),
     )

@@ -84,23 +84,24 @@ KEY = "engine.deepspeed_file"
 ADAMW_NAMES = ("adam", "adamw")
 IN_FP32 = ("fp32", "float32", "float", "torch.float32")
 """Names of fp32 in `data_types` (DtypeEnum of DeepSpeed's runtime/config.py)."""
-NO_SCHEDULER = mark("none of DeepSpeed's")
+NO_SCHEDULER = mark("no DeepSpeed equivalent")
 NONE, NOTHING = mark("none"), mark("nothing")
 MISMATCH: dict[tuple[bool, bool], str] = {
     (True, True): mark(
-        "The DeepSpeed file has {place} {value} where the run has {wanted} ({key}); "
-        'write "auto" there or change the run.'
+        'The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write "auto" there, or '
+        "change the run."
     ),
     (True, False): mark(
-        "The DeepSpeed file has {place} {value} where the run has {wanted} ({key}); write that there or change the run."
+        "The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write the run's value "
+        "there, or change the run."
     ),
     (False, True): mark(
-        "The DeepSpeed file has no {place}, which counts as {value}, where the run has {wanted} ({key}); "
-        'write "auto" for it or change the run.'
+        "The DeepSpeed file does not set {place}, which then defaults to {value}, but the run uses {wanted} "
+        '({key}). Set it to "auto", or change the run.'
     ),
     (False, False): mark(
-        "The DeepSpeed file has no {place}, which counts as {value}, where the run has {wanted} ({key}); "
-        "write that there or change the run."
+        "The DeepSpeed file does not set {place}, which then defaults to {value}, but the run uses {wanted} "
+        "({key}). Set it to the run's value, or change the run."
     ),
 }
 """(whether the key is there, whether "auto" would be filled in) -> the sentence."""
@@ -136,42 +137,43 @@ def _refused(document: Mapping[str, Any], path: Path) -> Iterator[str]:
     stage = zero.get("stage", 0)
     if type(stage) is not int or stage not in (1, 2, 3):
         yield tr(
-            "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; "
-            "write 1 or 2, or leave --deepspeed out.",
+            "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; set stage 1 or 2, "
+            "or remove --deepspeed.",
             path=path,
             what=tr("stage {value}", value=repr(stage)) if "stage" in zero else tr("no stage"),
         )
     for section in ("offload_optimizer", "offload_param"):
         if _at(zero, f"{section}.device") == "nvme":
             yield tr(
-                "The DeepSpeed file {path} keeps {section} on NVMe, which trainwiz cannot plan; use the device cpu.",
+                "The DeepSpeed file {path} offloads {section} to NVMe, which trainwiz cannot plan; set the device "
+                "to cpu.",
                 path=path,
                 section=section,
             )
     for name in sorted(MISPLACED & set(zero)):
         yield tr(
-            "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, where DeepSpeed refuses it; "
-            "move it out by one level.",
+            "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, which DeepSpeed rejects; move it up "
+            "one level.",
             path=path,
             name=name,
         )
     for place in _autos(document, ""):
         if place not in FILLED_IN:
             yield tr(
-                'The DeepSpeed file {path} has "auto" for {place}, which nothing fills in; '
-                "write a value or leave it out.",
+                'The DeepSpeed file {path} has "auto" for {place}, but nothing fills it in; set a value or remove it.',
                 path=path,
                 place=place,
             )
     if document.get("train_batch_size") is None and document.get("train_micro_batch_size_per_gpu") is None:
         yield tr(
-            'The DeepSpeed file {path} names no batch; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".',
+            'The DeepSpeed file {path} sets no batch size; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".',
             path=path,
         )
     kind = _at(document, "scheduler.type")
     if document.get("scheduler") is not None and kind not in SCHEDULERS:
         yield tr(
-            "The DeepSpeed file {path} has the scheduler {kind}; a run knows {names}, or leave `scheduler` out.",
+            "The DeepSpeed file {path} has the scheduler {kind}; a run supports {names}. Use one of these, or "
+            "remove `scheduler`.",
             path=path,
             kind=repr(kind),
             names=", ".join(SCHEDULERS),
@@ -184,7 +186,7 @@ def _unknown_keys(document: Mapping[str, Any], path: Path) -> Iterator[str]:
         unknown = set(section) - known - MISPLACED if isinstance(section, Mapping) else set()
         for name in sorted(map(str, unknown)):
             message = tr(
-                "The DeepSpeed file {path} has `{name}` in `{place}`, which DeepSpeed {version} does not know.",
+                "The DeepSpeed file {path} has `{name}` in `{place}`, which DeepSpeed {version} does not support.",
                 path=path,
                 name=name,
                 place=place,
@@ -232,9 +234,9 @@ def half_precision_sums(document: Mapping[str, Any], path: Path, config: RunConf
     if precision in ("fp32", "tf32", None) or steps == 1 or asked in IN_FP32:
         return
     message = tr(
-        "The DeepSpeed file {path} lets the gradients of {steps} micro-batches be added in {precision}, so that two orders "
-        "of the same rows differ; write {setting} there, or take the file that trainwiz writes: --set "
-        "engine.deepspeed_file=null.",
+        "The DeepSpeed file {path} accumulates the gradients of {steps} micro-batches in {precision}, so the result "
+        "depends on the order of the rows. Add {setting} to it, or use the file that trainwiz writes: "
+        "--set engine.deepspeed_file=null.",
         path=path,
         setting='"data_types": {"grad_accum_dtype": "fp32"}',
         steps=steps,
@@ -295,14 +297,14 @@ def _scheduler(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expec
     # What transformers compares, whatever the kind; DeepSpeed's defaults matter only where the kind is right.
     right = kind == wanted
     if kind != "WarmupCosineLR":
-        yield Expected("scheduler.params.warmup_min_lr", 0, tr("the start of the warm-up"))
+        yield Expected("scheduler.params.warmup_min_lr", 0, tr("the start of the warmup"))
         yield Expected("scheduler.params.warmup_max_lr", peak, "training.learning_rate")
     warmup = training.warmup if training.warmup >= 1 else None if steps is None else training.warmup * steps
     if warmup is not None:
         count = max(1, math.ceil(warmup))
         yield Expected("scheduler.params.warmup_num_steps", count, "training.warmup", absent=1000 if right else None)
         if count > 1 and right:
-            yield Expected("scheduler.params.warmup_type", "linear", tr("the shape of the warm-up"), absent="log")
+            yield Expected("scheduler.params.warmup_type", "linear", tr("the shape of the warmup"), absent="log")
     if steps is not None:
         given = right and kind != "WarmupLR"
         yield Expected(

@@ -69,10 +69,12 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
             )
         ),
         "set -eu",
-        comment(tr("An exported CDPATH would lead a relative path elsewhere.")),
+        comment(tr("An exported CDPATH would resolve a relative path elsewhere.")),
         'CDPATH=\'\' cd -- "$(dirname -- "$0")"',
         STOP,
-        _stop_unless("[ -f run.yaml ]", 2, tr("run.yaml is not beside it; start it in its run folder")),
+        _stop_unless(
+            "[ -f run.yaml ]", 2, tr("run.yaml is not in the same folder; start the script in its run folder")
+        ),
         "",
         *_needs(list(needs)),
         *_exports(config),
@@ -84,16 +86,16 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
 def _header(config: RunConfig) -> str:
     if config.engine.nodes > 1:
         return tr(
-            "trainwiz run {name}: this machine as one of {n} that train it.", name=config.name, n=config.engine.nodes
+            "trainwiz run {name}: this machine is one of {n} that train it.", name=config.name, n=config.engine.nodes
         )
-    return tr("trainwiz run {name}: starts it by hand, without supervisor or monitor.", name=config.name)
+    return tr("trainwiz run {name}: starts it manually, without supervisor or monitor.", name=config.name)
 
 
 def _exec(config: RunConfig) -> list[str]:
     """Several machines meet first: each runs this script with its own number, and one of them keeps the run."""
     several = config.engine.nodes > 1
     program = "trainwiz" if several else "accelerate"
-    missing = tr("{program} is not on PATH; activate the environment that has trainwiz", program=program)
+    missing = tr("{program} is not on PATH; activate the environment that has trainwiz installed", program=program)
     command = ["trainwiz", "runs", "join", "."] if several else launch_command(config)
     return [
         _stop_unless(f"command -v {program} >/dev/null 2>&1", 127, missing),
@@ -105,10 +107,17 @@ def _needs(needs: list[tuple[str, str]]) -> list[str]:
     if not needs:
         return []
     lines = [
-        comment(tr("What the run reads outside this folder; copied to another machine, the folder needs them there."))
+        comment(
+            tr(
+                "Files the run reads outside this folder; if you copy the folder to another machine, they must "
+                "exist there too."
+            )
+        )
     ]
     for key, path in needs:
-        message = tr("{path} is not here ({key} in run.yaml); copy it there, or change {key}", path=path, key=key)
+        message = tr(
+            "{path} is not on this machine ({key} in run.yaml); copy it there, or change {key}", path=path, key=key
+        )
         lines.append(_stop_unless(f"[ -e {shlex.quote(path)} ]", 2, message))
     return [*lines, ""]
 

@@ -65,7 +65,7 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Slurm
     """
     if not str(folder).isprintable():
         message = tr(
-            "The run folder's name has a line break or another control character, which a line of sbatch cannot hold."
+            "The run folder's name has a line break or another control character, which an sbatch line cannot contain."
         )
         raise usage_error("folder_not_for_slurm", plain_text(str(folder)), message)
     notice = notice_s(planned)
@@ -80,25 +80,27 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Slurm
         *_meeting_point(config),
         "",
         comment(
-            tr("Slurm sends USR1 before the limit: the step is finished, a checkpoint is saved, the job requeued.")
+            tr("Slurm sends USR1 before the time limit: the step is finished, a checkpoint saved, the job requeued.")
         ),
         "requeue=",
         "save() {",
         "    requeue=yes; caught=yes",
         "    "
         + comment(
-            tr("A signal to srun would kill the step half a minute later; the keeper of the run is on this node.")
+            tr("A signal to srun would kill the step half a minute later; the supervisor of the run is on this node.")
         ),
         '    trainwiz runs stop "$run"',
-        "    " + comment(tr("What had not begun, or does not end, is ended here.")),
+        "    " + comment(tr("Ends what has not started yet or does not stop.")),
         '    sleep 5; kill -TERM "${!:-}" 2>/dev/null',
         "}",
         "trap save USR1",
         "",
-        comment(tr("One task a node; launch.sh starts a process for each GPU. A run that was begun goes on.")),
+        comment(
+            tr("One task per node; launch.sh starts one process per GPU. A run that was started before is resumed.")
+        ),
         _srun(config),
         "steps=$!",
-        comment(tr("A trapped signal ends `wait`; the training is still saving then.")),
+        comment(tr("A trapped signal ends `wait` while the training is still saving.")),
         "while :; do",
         '    caught=; wait "$steps"; code=$?',
         '    [ -n "$caught" ] || break',
@@ -118,7 +120,7 @@ def time_limit(planned: Planned, order: SlurmOrder, notice: int) -> str:
         seconds = seconds_of(order.time)
         if seconds <= 2 * notice:
             message = tr(
-                "--time {time} is too short: {notice} s before its end a checkpoint is saved; give at least {least}.",
+                "--time {time} is too short: a checkpoint is saved {notice} s before the end; set at least {least}.",
                 time=order.time,
                 notice=notice,
                 least=_clock(4 * notice),
@@ -134,7 +136,7 @@ def seconds_of(time: str) -> int:
     """Of minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]] (sbatch(1)). Raises UsageError."""
     found = TIME.fullmatch(time.strip())
     if found is None:
-        message = tr("--time {time} is no time; write HH:MM:SS or D-HH:MM:SS.", time=plain_text(time, 40))
+        message = tr("--time {time} is not a time; use HH:MM:SS or D-HH:MM:SS.", time=plain_text(time, 40))
         raise usage_error("bad_choice", "--time", message)
     days, first, second, third = (int(part) if part else 0 for part in found.groups())
     if found[1] is not None or found[4] is not None:
@@ -178,22 +180,22 @@ def _cores(config: RunConfig) -> int:
 
 
 def _assumptions(planned: Planned, order: SlurmOrder) -> Iterator[str]:
-    yield tr(
-        "It takes for granted that all nodes see this run folder, its data and this environment at the same paths."
-    )
+    yield tr("Assumes that all nodes see this run folder, its data and this environment at the same paths.")
     if order.account is None or order.partition is None:
-        yield tr("No account or partition was given: the cluster's defaults are used (--account, --partition).")
+        yield tr("No account or partition was set: the cluster's defaults are used (--account, --partition).")
     if order.time is None and planned.total_high_s is None:
-        yield tr("The plan does not know how long the run takes: a day, and as many more as it needs.")
+        yield tr("The plan has no time estimate for the run: one day, requeued as often as needed.")
     elif order.time is None:
-        yield tr("The time is the slow end of the plan and a quarter more; a run that needs more is requeued.")
+        yield tr(
+            "The time limit is the upper end of the plan's estimate plus a quarter; a run that needs more is requeued."
+        )
 
 
 def _meeting_point(config: RunConfig) -> Iterator[str]:
     if config.engine.nodes == 1:
         return
     yield comment(
-        tr("Node 0 is the first of the job; the port follows from the job's number, so that two jobs do not meet.")
+        tr("Node 0 is the first node of the job; the port is derived from the job ID, so two jobs do not collide.")
     )
     yield 'host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     yield f'main="$host:$(( {LOWEST_PORT} + SLURM_JOB_ID % {PORT_PAIRS} * 2 ))"'
@@ -210,7 +212,7 @@ def _srun(config: RunConfig) -> str:
 
 def _word(option: str, value: str) -> str:
     if _WORD.fullmatch(value) is None:
-        message = tr("--{option} {value} is no name that Slurm knows.", option=option, value=plain_text(value, 60))
+        message = tr("--{option} {value} is not a valid Slurm name.", option=option, value=plain_text(value, 60))
         raise usage_error("bad_choice", f"--{option}", message)
     return value
 

@@ -47,7 +47,7 @@ def can_train(checks: tuple[Check, ...]) -> bool:
 OLD_CARD_INDEX = "https://download.pytorch.org/whl/cu126"
 """PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
 
-ONLY_WITH_CARD = mark("Needed only with an NVIDIA GPU; this machine trains without.")
+ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
 
 def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
@@ -68,7 +68,7 @@ def _mps(machine: Machine) -> Check:
     if machine.accelerator == "mps":
         return check("ok", describe_gpus(machine.visible_gpus))
     reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-    return check("missing", reason, tr("Install a Python built for arm64, or update macOS."))
+    return check("missing", reason, tr("Install a Python build for arm64, or update macOS."))
 
 
 def _driver(machine: Machine, tools: Tools) -> Check:
@@ -79,27 +79,27 @@ def _driver(machine: Machine, tools: Tools) -> Check:
         cuda = machine.cuda_driver_version
         return check("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
     missing = partial(check, "missing")
-    reason = problem or tr("the driver does not say its version")
+    reason = problem or tr("the driver does not report its version")
     if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
-        return missing(tr("{reason}; no NVIDIA card is on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
+        return missing(tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
     if machine.wsl:
-        remedy = tr("Install NVIDIA's driver in Windows (not inside WSL), then restart WSL.")
+        remedy = tr("Install the NVIDIA driver in Windows (not inside WSL), then restart WSL.")
         return missing(reason, remedy, "wsl.exe --shutdown")
     if problem == tr(DRIVER_UPDATED):
         return missing(reason, tr("Reboot."), "sudo reboot")
     if problem == tr(NOT_LOADED):
-        return missing(reason, tr("Load it; if that fails, install it again."), "sudo modprobe nvidia")
+        return missing(reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia")
     if tools.container:
-        remedy = tr("Start the container with its GPUs (NVIDIA Container Toolkit).")
+        remedy = tr("Start the container with GPU access (NVIDIA Container Toolkit).")
         return missing(reason, remedy, "docker run --gpus all ...")
     if problem != tr(NO_LIBRARY):
-        return missing(reason, tr("Ask the driver what it sees."), "nvidia-smi")
+        return missing(reason, tr("Check what the driver sees."), "nvidia-smi")
     command = "sudo ubuntu-drivers install"
     if tools.distribution != "ubuntu":
         command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
     found = trn(
-        "{reason}; {n} NVIDIA card on the PCI bus",
-        "{reason}; {n} NVIDIA cards on the PCI bus",
+        "{reason}; {n} NVIDIA GPU on the PCI bus",
+        "{reason}; {n} NVIDIA GPUs on the PCI bus",
         tools.nvidia_cards,
         reason=reason,
     )
@@ -110,7 +110,7 @@ def _gpus(machine: Machine) -> tuple[Check, ...]:
     """One check for what is visible, and one for each card that does not answer."""
     if not machine.gpus:
         return ()
-    remedy = tr("Reset it with no program on it; if that fails, reboot.")
+    remedy = tr("Reset it while no program is using it; if that fails, reboot.")
     lost = tuple(
         Check(
             f"gpu_{gpu.index}",
@@ -129,9 +129,9 @@ def _gpus(machine: Machine) -> tuple[Check, ...]:
         visible = check("ok", describe_gpus(machine.visible_gpus))
     elif machine.cuda_visible_devices is not None:
         reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
-        visible = check("missing", reason, tr("Let programs see the GPUs."), "unset CUDA_VISIBLE_DEVICES")
+        visible = check("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
     else:
-        visible = check("missing", notes or tr("no card can be used"), tr("See the lines below."))
+        visible = check("missing", notes or tr("no usable GPU"), tr("See the lines below."))
     return (visible, *lost)
 
 
@@ -142,7 +142,7 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Check:
         reason = machine.unavailable.get("torch_cuda", tr("torch is not installed"))
         if not _may_have_card(machine, tools):
             return check("missing", reason, tr(ONLY_WITH_CARD))
-        remedy = tr("Until then training runs on the CPU: install the CUDA build (some gigabytes).")
+        remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
         return check("missing", reason, remedy, command)
     reason = tr("built for CUDA {version}", version=machine.torch_cuda)
     gpu = weakest_gpu(machine)
@@ -150,10 +150,10 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Check:
         problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
         if problem is not None:
             reason = tr("{built}: {problem}", built=reason, problem=problem)
-            return check("missing", reason, tr("Install a build that knows this card."), command)
+            return check("missing", reason, tr("Install a build that supports this GPU."), command)
     driver = machine.cuda_driver_version
     if driver is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver)[0]:
-        reason = tr("{built}, but the driver runs CUDA {version} at most", built=reason, version=driver)
+        reason = tr("{built}, but the driver supports CUDA {version} at most", built=reason, version=driver)
         return check("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
     return check("ok", reason)
 
@@ -186,7 +186,7 @@ def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) ->
     built = _numbers(cuda)
     volta_gone = _numbers(torch or "") >= (2, 11)
     if capability < (7, 5) and (built >= (13, 0) or (built >= (12, 8) and (capability < (7, 0) or volta_gone))):
-        return tr("these builds leave out {sm}", sm=sm)
+        return tr("these builds do not support {sm}", sm=sm)
     if capability >= (10, 0) and built < (12, 8):
         return tr("{sm} needs CUDA 12.8 or later", sm=sm)
     return None
@@ -201,7 +201,7 @@ def _bf16(machine: Machine) -> Check:
 
 def _tf32(machine: Machine) -> Check:
     value, reason = choose_tf32(machine)
-    remedy = None if value else tr("What is computed in fp32 stays full fp32.")
+    remedy = None if value else tr("fp32 computations stay in full fp32.")
     return Check("tf32", "TF32", "ok" if value else "missing", reason, remedy)
 
 
@@ -213,9 +213,9 @@ def _flash_attention(machine: Machine, tools: Tools) -> Check:
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
         return check("missing", reason, tr("Attention uses sdpa."))
-    remedy = tr("Attention uses sdpa until flash-attn is installed (its build needs nvcc and half an hour).")
+    remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
     if machine.torch_cuda is None:
-        remedy += after(tr("It needs the CUDA build of torch first."))
+        remedy += after(tr("Install the CUDA build of torch first."))
     return check("missing", reason, remedy, f"{tools.pip} install flash-attn --no-build-isolation")
 
 
@@ -257,7 +257,9 @@ def _libraries(machine: Machine, tools: Tools) -> Check:
     missing = [name for name in NEEDED if not machine.libraries.has(name)]
     if missing:
         reason = tr("{missing} cannot be imported", missing=", ".join(missing))
-        return check("missing", reason, tr("Install what is missing."), f"{tools.pip} install {' '.join(missing)}")
+        return check(
+            "missing", reason, tr("Install the missing libraries."), f"{tools.pip} install {' '.join(missing)}"
+        )
     return check("ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4]))
 
 
@@ -268,8 +270,8 @@ def _deepspeed(machine: Machine, tools: Tools) -> tuple[Check, Check]:
     else:
         library = check(
             "missing",
-            tr("deepspeed cannot be imported: no ZeRO and no offload"),
-            tr("Install it against the torch that is here."),
+            tr("deepspeed cannot be imported: ZeRO and offload are unavailable"),
+            tr("Build it against the installed torch."),
             f"{tools.pip} install setuptools wheel ninja py-cpuinfo && "
             f"DS_BUILD_OPS=0 {tools.pip} install --no-build-isolation deepspeed",
         )
@@ -294,7 +296,7 @@ def _compiler(machine: Machine, tools: Tools) -> Check:
     if not lacking:
         return check("ok", f"{tools.cpp_compiler}, {tools.ninja}")
     names = ", ".join(name for name, _ in lacking)
-    reason = tr("{lacking} not found: offloaded AdamW cannot be built", lacking=names)
+    reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=names)
     return check("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
 
 
@@ -302,17 +304,17 @@ def _shared_memory(machine: Machine, tools: Tools) -> Check:
     check = partial(Check, "shared_memory", tr("Shared memory"))
     size = machine.shared_memory_bytes
     if size is None:
-        reason = machine.unavailable.get("shared_memory_bytes", tr("not known"))
+        reason = machine.unavailable.get("shared_memory_bytes", tr("unknown"))
         if machine.platform != "linux":
-            return check("ok", tr("not needed here ({reason})", reason=reason))
-        return check("warning", reason, tr("Run without loader workers."))
+            return check("ok", tr("not needed on this machine ({reason})", reason=reason))
+        return check("warning", reason, tr("Run without data loader workers."))
     if size >= SMALL_SHARED_BYTES:
         return check("ok", tr("/dev/shm has {size}", size=_gib(size)))
-    reason = tr("/dev/shm has {size}: loader workers die with a bus error when it is full", size=_gib(size))
+    reason = tr("/dev/shm has {size}: data loader workers die with a bus error when it is full", size=_gib(size))
     if tools.container:
-        remedy = tr("Start the container with more of it. Or run without workers.")
+        remedy = tr("Start the container with more shared memory. Or run without data loader workers.")
         return check("warning", reason, remedy, "docker run --shm-size=8g ...")
-    remedy = tr("Enlarge it. Or run without workers.")
+    remedy = tr("Enlarge it. Or run without data loader workers.")
     return check("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
 
 
@@ -320,7 +322,7 @@ def _disk(machine: Machine) -> Check:
     check = partial(Check, "disk", tr("Disk"))
     free = machine.disk_free_bytes
     if free is None:
-        reason = machine.unavailable.get("disk_free_bytes", tr("not known"))
+        reason = machine.unavailable.get("disk_free_bytes", tr("unknown"))
         return check("warning", reason, tr("Choose another output folder (--output-dir)."))
     found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
     if free < NO_DISK_BYTES:
@@ -339,7 +341,7 @@ def _ram(machine: Machine) -> Check:
     if available < SCARCE_RAM_BYTES:
         return check("warning", found, tr("Close other programs, or train a small model."))
     if total < LOW_RAM_BYTES:
-        return check("warning", found, tr("Rows are streamed and no loader workers are started."))
+        return check("warning", found, tr("Rows are streamed and no data loader workers are started."))
     return check("ok", found)
 
 
@@ -347,9 +349,9 @@ def _nvml_package(tools: Tools) -> tuple[Check, ...]:
     version = tools.superseded_pynvml
     if version is None:
         return ()
-    reason = tr("the package pynvml {version} is installed, and torch warns about it at every start", version=version)
+    reason = tr("pynvml {version} is installed, and torch warns about it on every start", version=version)
     command = f"{tools.pip} uninstall -y pynvml && {tools.pip} install --force-reinstall nvidia-ml-py"
-    remedy = tr("nvidia-ml-py gives the same module.")
+    remedy = tr("nvidia-ml-py provides the same module.")
     return (Check("nvml_package", tr("NVML package"), "warning", reason, remedy, command),)
 
 

@@ -174,12 +174,12 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
         return _unreadable(index, driver, reader.lost, fields["uuid"], fields["name"])
     reasons = reader.unavailable
     if driver is None:
-        reasons["driver"] = tr("the driver does not say its version")
+        reasons["driver"] = tr("the driver does not report its version")
     spec = find_gpu(fields["name"], fields["memory_total_bytes"]) if fields["name"] is not None else None
     if spec is None:
-        reasons["catalogue_name"] = tr("the GPU catalogue does not know this card")
+        reasons["catalogue_name"] = tr("this GPU is not in the GPU catalog")
     if mig is None:
-        reasons.setdefault("mig", tr("the card has no MIG"))
+        reasons.setdefault("mig", tr("this GPU has no MIG"))
     return Gpu(
         index=index,
         **fields,
@@ -209,7 +209,10 @@ def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
         driver=card.driver,
         mig=slice_profile(fields["name"]) or f"slice {position}",
         parent_uuid=card.uuid,
-        unavailable={**reader.unavailable, "catalogue_name": tr("a MIG slice has a share of its card's rates")},
+        unavailable={
+            **reader.unavailable,
+            "catalogue_name": tr("a MIG slice has only a share of its GPU's throughput"),
+        },
     )
 
 

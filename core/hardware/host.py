@@ -316,7 +316,7 @@ def apple_gpu(
     `machine` is what `platform.machine()` says: under Rosetta a Python for Intel says "x86_64" on an M-series Mac.
     """
     if machine != "arm64":
-        return None, tr("MPS needs Apple Silicon and a Python built for it (this one is for Intel)")
+        return None, tr("MPS needs Apple silicon and a Python built for it (this one is for Intel)")
     if version_tuple(macos) < OLDEST_MACOS:
         return None, tr("MPS needs macOS 12.3, this is {version}", version=macos or tr("unknown"))
     working_set = int(ram_total_bytes * (UNIFIED_SHARE_SMALL if ram_total_bytes <= SMALL_BYTES else UNIFIED_SHARE))
@@ -328,10 +328,10 @@ def apple_gpu(
         memory_free_bytes=min(working_set, ram_available_bytes),
         catalogue_name=spec.name if spec is not None else None,
         unavailable={
-            "compute_capability": tr("only NVIDIA cards have one"),
+            "compute_capability": tr("only NVIDIA GPUs have one"),
             "uuid": tr("an Apple GPU has none"),
             "driver": tr("part of macOS"),
-            "mig": tr("only NVIDIA cards have it"),
+            "mig": tr("only NVIDIA GPUs have it"),
             "memory_other_bytes": tr("the memory is shared with the CPU"),
         },
     )

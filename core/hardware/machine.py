@@ -222,5 +222,5 @@ def torch_cuda_version() -> tuple[str | None, str | None]:
     if "cuda" in built:
         return built["cuda"], None
     if "hip" in built:
-        return None, tr("torch {version} is built for AMD cards (ROCm {hip})", version=version, hip=built["hip"])
-    return None, tr("torch {version} is built for the CPU only", version=version)
+        return None, tr("torch {version} is built for AMD GPUs (ROCm {hip})", version=version, hip=built["hip"])
+    return None, tr("torch {version} is a CPU-only build", version=version)

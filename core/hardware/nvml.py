@@ -19,20 +19,20 @@ WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
 
 NO_LIBRARY = mark("no NVIDIA driver is installed: libnvidia-ml.so.1 was not found")
 NOT_LOADED = mark("the NVIDIA driver is installed but not loaded")
-DRIVER_UPDATED = mark("the NVIDIA driver was updated and the old one is still loaded: reboot, or reload the driver")
-TOO_LATE = mark("the driver did not answer in time")
-NO_GPU = mark("the NVIDIA driver works and finds no GPU")
+DRIVER_UPDATED = mark("the NVIDIA driver was updated but the old one is still loaded: reboot, or reload the driver")
+TOO_LATE = mark("the driver did not respond in time")
+NO_GPU = mark("the NVIDIA driver works but finds no GPU")
 """Reasons that code compares, in the language in use: `reason == tr(NO_GPU)`."""
 
 _REASONS: dict[int, str] = {
-    pynvml.NVML_ERROR_UNINITIALIZED: mark("NVML is not initialised"),
+    pynvml.NVML_ERROR_UNINITIALIZED: mark("NVML is not initialized"),
     pynvml.NVML_ERROR_NOT_SUPPORTED: mark("this GPU does not report it"),
-    pynvml.NVML_ERROR_NO_PERMISSION: mark("the driver does not permit this user to read it"),
+    pynvml.NVML_ERROR_NO_PERMISSION: mark("this user has no permission to read it"),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
     pynvml.NVML_ERROR_TIMEOUT: TOO_LATE,
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: mark("this driver version does not report it"),
-    pynvml.NVML_ERROR_GPU_IS_LOST: mark("the GPU is lost: it fell off the bus, or it needs a reset or a reboot"),
+    pynvml.NVML_ERROR_GPU_IS_LOST: mark("the GPU is lost: it has fallen off the bus, or needs a reset or a reboot"),
     pynvml.NVML_ERROR_RESET_REQUIRED: mark("the GPU needs a reset"),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: DRIVER_UPDATED,
     pynvml.NVML_ERROR_UNKNOWN: mark("the driver reports an unknown error"),
@@ -68,7 +68,7 @@ def call(function: str, *arguments: Any) -> Any:
     except AttributeError:
         raise Unreadable(tr("the installed nvidia-ml-py has no {function}", function=function)) from None
     except (ValueError, TypeError, OSError) as error:
-        raise Unreadable(tr("the driver's answer could not be read ({error})", error=error)) from None
+        raise Unreadable(tr("the driver's response could not be read ({error})", error=error)) from None
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -126,7 +126,7 @@ class NvmlSession:
     """`with NvmlSession() as nvml`: `nvml.error` is None, or says why there is no NVML here."""
 
     def __init__(self) -> None:
-        self.error: str | None = tr("NVML is not initialised")
+        self.error: str | None = tr("NVML is not initialized")
 
     def open(self) -> bool:
         """Initialise NVML; True when it worked. Safe to call again after a failure or a close."""
@@ -148,7 +148,7 @@ class NvmlSession:
     def close(self) -> None:
         if self.error is not None:
             return
-        self.error = tr("NVML is not initialised")
+        self.error = tr("NVML is not initialized")
         try:
             call("nvmlShutdown")
         except Unreadable as error:

@@ -137,7 +137,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
     notes: list[str] = []
     memory = host.read_memory()
     if memory.limited:
-        notes.append(tr("RAM is limited by a cgroup (a container or batch job), below what the machine has."))
+        notes.append(tr("RAM is limited by a cgroup (container or batch job) to less than the machine has."))
     disk_path = Path.cwd() if disk_path is None else disk_path
     model = host.cpu_model()
     accelerator: Accelerator
@@ -151,7 +151,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
     unavailable |= reading.unavailable
     if reading.cuda_driver_version is None:
-        unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", tr("there is no NVIDIA driver")))
+        unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", tr("no NVIDIA driver")))
     unavailable |= {f"gpus.{gpu.index}": gpu.unavailable["gpu"] for gpu in gpus if "gpu" in gpu.unavailable}
     torch_cuda, reason = torch_cuda_version()
     if reason is not None:
@@ -233,7 +233,7 @@ KEPT_FOR_THE_HOST = 4 * GIB
 """Of RAM that a GPU shares: never counted as the GPU's. A training process takes about as much beside its GPU memory."""
 """What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
 
-PLANNED = mark("this machine is planned, not probed")
+PLANNED = mark("this machine is planned for, not probed")
 
 
 def catalogue_machine(
@@ -272,7 +272,7 @@ def catalogue_machine(
         ram_bytes = DEFAULT_RAM_BYTES
         if spec is not None and (accelerator == "mps" or spec.unified):
             ram_bytes = spec.usable_bytes or spec.memory_bytes
-        notes.append(tr("RAM is not given: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
+        notes.append(tr("RAM is not specified: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
     shared = ram_bytes if accelerator == "mps" or (spec is not None and spec.unified) else None
     card = _card(gpu, spec, shared, gpu_memory_bytes, tflops, capability)
     card = replace(card, given_fp32_tflops=fp32_tflops, given_bandwidth=bandwidth)
@@ -300,10 +300,12 @@ def _check_named(gpu: str | None, num_gpus: int, figures: Mapping[str, Any]) -> 
         if missing:
             yield _unknown_gpu(gpu)
     elif num_gpus and len(missing) == len(figures):
-        yield _finding("gpu", tr("Name the GPU to plan for (--gpu NAME), or give its figures by hand."))
+        yield _finding("gpu", tr("Specify the GPU to plan for (--gpu NAME), or enter its specifications manually."))
     elif num_gpus and missing:
         options = tr(" and ").join(missing)
-        yield _finding("gpu", tr("A GPU given by hand also needs {options}; or name one with --gpu.", options=options))
+        yield _finding(
+            "gpu", tr("A GPU specified manually also needs {options}; or select one with --gpu.", options=options)
+        )
 
 
 def _card(
@@ -327,7 +329,7 @@ def _card(
         total, usable = spec.memory_bytes, spec.usable_bytes or int(spec.memory_bytes * USABLE_SHARE)
     return Gpu(
         index=0,
-        name=spec.name if spec is not None else name or tr("GPU given by hand"),
+        name=spec.name if spec is not None else name or tr("GPU specified manually"),
         memory_total_bytes=total,
         memory_free_bytes=usable,
         memory_other_bytes=0,
@@ -349,7 +351,7 @@ def _check_figures(
 ) -> list[Finding]:
     findings = []
     if not 0 <= num_gpus <= 1024:
-        message = tr("The number of GPUs is {num_gpus}; give 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
+        message = tr("The number of GPUs is {num_gpus}; set 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
         findings.append(_finding("num_gpus", message))
     for where, value, option in (
         ("ram", ram_bytes, "--ram 64G"),
@@ -360,9 +362,7 @@ def _check_figures(
         ("bandwidth", rates["bandwidth"], "--bandwidth 936"),
     ):
         if value is not None and not 0 < value < float("inf"):
-            message = tr(
-                "The value of {where} is {value}; give one above 0 ({option}).", where=where, value=value, option=option
-            )
+            message = tr("{where} is {value}; set a value above 0 ({option}).", where=where, value=value, option=option)
             findings.append(_finding(where, message))
     if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
         message = tr('"{capability}" is not a compute capability. Example: 8.6.', capability=capability)
@@ -373,17 +373,17 @@ def _check_figures(
 def _unknown_gpu(name: str) -> Finding:
     called, near = [spec.name for spec in gpus_called(name)], near_gpus(name)
     if called:
-        message = tr('"{name}" is several cards. Which one: {cards}?', name=name, cards=", ".join(called))
+        message = tr('"{name}" matches several GPUs. Which one: {cards}?', name=name, cards=", ".join(called))
     elif near:
         message = tr(
-            'The GPU catalogue has no single card called "{name}". Near: {near}. '
-            "For another card give --gpu-memory, --tflops and --capability.",
+            'The GPU catalog has no single GPU named "{name}". Closest: {near}. For any other GPU, set '
+            "--gpu-memory, --tflops and --capability.",
             name=name,
             near=", ".join(near),
         )
     else:
         message = tr(
-            'The GPU catalogue has no card called "{name}". Give --gpu-memory, --tflops and --capability.', name=name
+            'The GPU catalog has no GPU named "{name}". Set --gpu-memory, --tflops and --capability.', name=name
         )
     return Finding("unknown_gpu", "error", "gpu", message)
 

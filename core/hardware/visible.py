@@ -65,8 +65,8 @@ def _cuda_order(cards: list[Gpu], text: str | None, environment: Mapping[str, st
         order = ", ".join(f"GPU {card.index}" for card in ordered)
         notes.append(
             tr(
-                "The cards differ, and CUDA numbers the fastest first (probably {order}): "
-                "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name cards by UUID.",
+                "The GPUs differ, and CUDA orders them fastest first (probably {order}): set "
+                "CUDA_DEVICE_ORDER=PCI_BUS_ID, or select GPUs by UUID.",
                 order=order,
             )
         )
@@ -127,7 +127,7 @@ def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> lis
     ]
     whole = [gpu for gpu in chosen if gpu.parent_uuid is None and gpu.mig != "enabled"]
     notes += [
-        tr("GPU {index} is in MIG mode and has no slice: CUDA cannot use it.", index=gpu.index)
+        tr("GPU {index} is in MIG mode but has no MIG slice: CUDA cannot use it.", index=gpu.index)
         for gpu in chosen
         if gpu.mig == "enabled" and not any(one.parent_uuid == gpu.uuid for one in slices)
     ]
@@ -136,8 +136,8 @@ def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> lis
     if len(offered) > 1 or whole:
         notes.append(
             tr(
-                "A program sees one MIG slice and no other GPU: {mig} of GPU {index} here. "
-                "Set {variable} to the UUID of the one that is wanted.",
+                "A program sees one MIG slice and no other GPU: here {mig} of GPU {index}. Set {variable} to the "
+                "UUID of the one you want.",
                 mig=offered[0].mig,
                 index=offered[0].index,
                 variable=VARIABLE,
@@ -149,7 +149,7 @@ def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> lis
 def _ignored(text: str, entry: str, notes: list[str]) -> None:
     notes.append(
         tr(
-            '{variable}="{text}": no GPU here is "{entry}"; CUDA ignores it and all that stand after it.',
+            '{variable}="{text}": this machine has no GPU "{entry}"; CUDA ignores it and everything after it.',
             variable=VARIABLE,
             text=text,
             entry=entry,
@@ -160,7 +160,7 @@ def _ignored(text: str, entry: str, notes: list[str]) -> None:
 def _twice(text: str, entry: str, notes: list[str]) -> list[Gpu]:
     notes.append(
         tr(
-            '{variable}="{text}": "{entry}" names a GPU twice; CUDA then shows none.',
+            '{variable}="{text}": "{entry}" lists a GPU twice; CUDA then shows no GPU.',
             variable=VARIABLE,
             text=text,
             entry=entry.strip(),
@@ -185,60 +185,64 @@ def choose_precision(machine: Machine) -> tuple[str, str]:
     """("bf16" | "fp16" | "fp32", reason)."""
     if machine.accelerator == "mps":
         if version_tuple(machine.os_version) >= BF16_MACOS:
-            return "bf16", tr("macOS {os_version} computes in bf16 on its GPU", os_version=machine.os_version)
+            return "bf16", tr("macOS {os_version} supports bf16 on its GPU", os_version=machine.os_version)
         version = machine.os_version or tr("unknown")
-        return "fp32", tr("bf16 on an Apple GPU needs macOS 14, this is {version}", version=version)
+        return "fp32", tr("bf16 on an Apple GPU needs macOS 14; this is {version}", version=version)
     if machine.accelerator == "cpu":
         return "fp32", _on_a_cpu(machine.cpu_bf16)
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None:
         return "fp32", _capability_unknown(gpu)
     if gpu.capability >= AMPERE:
-        return "bf16", tr("{card} has sm {capability}, bf16 needs 8.0", **_facts(gpu))
+        return "bf16", tr("{card} has compute capability {capability}; bf16 needs 8.0", **_facts(gpu))
     if gpu.capability >= FIRST_HALF:
-        return "fp16", tr("{card} has sm {capability}, bf16 needs 8.0", **_facts(gpu))
-    return "fp32", tr("{card} has sm {capability}, fp16 needs 5.3", **_facts(gpu))
+        return "fp16", tr("{card} has compute capability {capability}; bf16 needs 8.0", **_facts(gpu))
+    return "fp32", tr("{card} has compute capability {capability}; fp16 needs 5.3", **_facts(gpu))
 
 
 def _on_a_cpu(has_bf16: bool | None) -> str:
     """bf16 took 1 / 2.3 of the time of fp32 on a processor with avx512_bf16 (esm2-8m, 20 x 512), more on those without."""
     if has_bf16:
-        return tr("a CPU; this one has instructions for bf16 too, and trainwiz bench --choose measures what they gain")
+        return tr("a CPU; this one also has bf16 instructions, and trainwiz bench --choose measures the gain")
     if has_bf16 is False:
-        return tr("a CPU without instructions for bf16, where half precision is slower")
-    return tr("a CPU computes in fp32; trainwiz bench --choose measures whether bf16 is faster")
+        return tr("a CPU without bf16 instructions, where half precision is slower")
+    return tr("CPUs compute in fp32; trainwiz bench --choose measures whether bf16 is faster")
 
 
 def choose_attention(machine: Machine) -> tuple[str, str]:
     """("flash_attention_2" | "sdpa", reason). FlashAttention-2 also wants half precision, which such cards get."""
     if machine.accelerator == "mps":
-        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU, this trains on an Apple GPU")
+        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU; training is on an Apple GPU")
     if machine.accelerator == "cpu":
-        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU, this trains on the CPU")
+        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU; training is on the CPU")
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None:
         return "sdpa", _capability_unknown(gpu)
     if gpu.capability < AMPERE:
-        return "sdpa", tr("{card} has sm {capability}, FlashAttention-2 needs 8.0", **_facts(gpu))
+        return "sdpa", tr("{card} has compute capability {capability}; FlashAttention-2 needs 8.0", **_facts(gpu))
     if machine.libraries.has("flash_attn"):
         version, capability = machine.libraries.versions["flash_attn"], gpu.compute_capability
-        text = tr("flash-attn {version} is installed, sm is {capability}", version=version, capability=capability)
+        text = tr(
+            "flash-attn {version} is installed, compute capability is {capability}",
+            version=version,
+            capability=capability,
+        )
         return "flash_attention_2", text
     if machine.hypothetical:
-        return "sdpa", tr("whether flash-attn is installed there is not known; sdpa always works")
+        return "sdpa", tr("it is unknown whether flash-attn is installed on that machine; sdpa always works")
     return "sdpa", tr("flash-attn is not installed; sdpa has its own flash kernel")
 
 
 def choose_tf32(machine: Machine) -> tuple[bool, str]:
     """(use TF32 for what stays in fp32, reason)."""
     if machine.accelerator == "mps":
-        return False, tr("TF32 needs an NVIDIA GPU, this trains on an Apple GPU")
+        return False, tr("TF32 needs an NVIDIA GPU; training is on an Apple GPU")
     if machine.accelerator == "cpu":
-        return False, tr("TF32 needs an NVIDIA GPU, this trains on the CPU")
+        return False, tr("TF32 needs an NVIDIA GPU; training is on the CPU")
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None:
         return False, _capability_unknown(gpu)
-    return gpu.capability >= AMPERE, tr("{card} has sm {capability}, TF32 needs 8.0", **_facts(gpu))
+    return gpu.capability >= AMPERE, tr("{card} has compute capability {capability}; TF32 needs 8.0", **_facts(gpu))
 
 
 def weakest_gpu(machine: Machine) -> Gpu | None:
@@ -256,5 +260,5 @@ def _capability_unknown(gpu: Gpu | None) -> str:
         return tr("no GPU is visible")
     card, why = tr("the {gpu}", gpu=gpu_label(gpu)), gpu.unavailable.get("compute_capability")
     if why:
-        return tr("the capability of {card} is not known ({reason})", card=card, reason=why)
-    return tr("the capability of {card} is not known", card=card)
+        return tr("the compute capability of {card} is unknown ({reason})", card=card, reason=why)
+    return tr("the compute capability of {card} is unknown", card=card)

@@ -105,7 +105,7 @@ def measure_rates(
     """
     key, torch = device_key(machine, device, gpus), machine.libraries.versions.get("torch")
     if machine.hypothetical or key is None:
-        raise _cannot(tr("rates are of one kind of device of this machine"))
+        raise _cannot(tr("only one kind of device of this machine can be measured"))
     if torch is None:
         raise _cannot(tr("torch is not installed"))
     threads = max(1, threads or machine.cpu_cores) if device == "cpu" else None
@@ -119,17 +119,17 @@ def measure_rates(
     }
     found = object_in(_asked(order, limit_s, is_cancelled))
     if "rates" not in found:
-        raise _cannot(plain_text(found.get("problem") or tr("the process ended without an answer"), 300))
+        raise _cannot(plain_text(found.get("problem") or tr("the process ended without a result"), 300))
     told = {"device": key, "threads": threads, "day": datetime.now().date().isoformat()}
     try:
         versions = _versions(machine, gpus if device != "cpu" else ())
         return Rates.from_json({**object_in(found["rates"]), **told, "versions": versions})
     except (KeyError, TypeError, ValueError) as error:
-        raise _cannot(tr("the process wrote an invalid answer")) from error
+        raise _cannot(tr("the process wrote an invalid result")) from error
 
 
 def _cannot(reason: str) -> CannotRunError:
-    message = tr("The rates of this machine were not measured: {reason}.", reason=reason.rstrip("."))
+    message = tr("The speed of this machine was not measured: {reason}.", reason=reason.rstrip("."))
     return CannotRunError(Finding("no_rates", "error", "hardware", message))
 
 
@@ -158,12 +158,12 @@ def _asked(order: dict[str, Any], limit_s: float, is_cancelled: Callable[[], boo
             except subprocess.TimeoutExpired:
                 asked = None
             if is_cancelled():
-                raise _cannot(tr("it was cancelled"))
+                raise _cannot(tr("it was canceled"))
             if time.monotonic() > ends_s:
                 raise _cannot(tr("it took longer than {seconds} s", seconds=f"{PATIENCE_S + limit_s:.0f}"))
         return parse_json(said)
     except ValueError:
-        raise _cannot(tr("the process ended without an answer")) from None
+        raise _cannot(tr("the process ended without a result")) from None
     finally:
         if child.poll() is None:
             with suppress(OSError):

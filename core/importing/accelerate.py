@@ -28,74 +28,80 @@ WHOLE_SECTIONS = frozenset({"parallelism_config", "fp8_config", "megatron_lm_con
 SECTIONS = WHOLE_SECTIONS | {name.partition(".")[0] for name in table.ACCELERATE if "." in name}
 
 SAGEMAKER = mark(
-    "{file} starts its training on Amazon SageMaker, which trainwiz cannot do; make a file for the machine that trains "
+    "{file} trains on Amazon SageMaker, which trainwiz does not support; create a file for the training machine "
     "with: accelerate config"
 )
 ONLY_A_PART = mark(
-    "{file} has no `distributed_type`, without which accelerate refuses it: it is only a part; get the whole file, or "
-    "make one with: accelerate config"
+    "{file} has no `distributed_type`, which accelerate requires: the file is incomplete. Use the whole file, or "
+    "create one with: accelerate config"
 )
 NO_SUCH_TYPE = mark(
-    "{file}, line {line}: accelerate has no distributed_type {value}; it takes NO, MULTI_GPU, FSDP, DEEPSPEED and others."
+    "{file}, line {line}: accelerate has no distributed_type {value}; use NO, MULTI_GPU, FSDP, DEEPSPEED or another "
+    "valid type."
 )
 ONE_PROCESS = mark(
-    "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; for {count} processes "
-    "it must be MULTI_GPU. One process is taken."
+    "{file}: distributed_type NO starts one process, so num_processes {count} has no effect; {count} processes need "
+    "MULTI_GPU. One process is used."
 )
 DATA_PARALLEL = mark(
     "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the model in "
-    "DataParallel: slower than DDP, and a step sees {count} times the sequences of one GPU. trainwiz starts one "
-    "process for each GPU instead."
+    "DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz "
+    "starts one process per GPU instead."
 )
-UNKNOWN_KEY = mark("{file}: accelerate does not know `{name}`, and refuses files with keys that it does not know.")
-NO_FP8 = mark("{file}: trainwiz does not compute in FP8; bf16 is taken, in which accelerate computes what is not FP8.")
+UNKNOWN_KEY = mark("{file}: accelerate does not know `{name}` and rejects files with unknown keys.")
+NO_FP8 = mark(
+    "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes everything that is not FP8."
+)
 NO_MEGATRON = mark(
-    "{file}: trainwiz has no Megatron-LM engine; how the processes share the work is left to the plan, which splits "
+    "{file}: trainwiz has no Megatron-LM engine; the plan decides how the processes share the work, and splits "
     "neither layers nor sequences."
 )
 OTHER_DEVICE = mark(
     "{file}: distributed_type {kind} is for {device} devices; trainwiz trains on NVIDIA GPUs, Apple GPUs and CPUs."
 )
 FILE_UNUSED = mark(
-    "{file}: distributed_type is {kind}, so accelerate does not use the DeepSpeed file {path}; import that file too "
-    "if it is meant."
+    "{file}: distributed_type is {kind}, so accelerate does not use the DeepSpeed file {path}; to use it, import "
+    "that file too."
 )
 FILE_FOR_SECTION = mark(
-    "{file}: deepspeed_config is the name of a file, where accelerate wants a section with deepspeed_config_file in "
-    "it; the file is read as if it stood there."
+    "{file}: deepspeed_config is a file name, but accelerate expects a section that contains deepspeed_config_file; "
+    "the file is read as if it were set there."
 )
 BESIDE_FILE = mark(
-    "{file}: accelerate refuses {names} beside deepspeed_config_file; what the DeepSpeed file says is taken."
+    "{file}: accelerate rejects {names} together with deepspeed_config_file; the values in the DeepSpeed file are used."
 )
-OF_DEEPSPEED = mark("{file}: {name} is a key of DeepSpeed's JSON; inside deepspeed_config accelerate does not read it.")
-NO_SHARD = mark("{file}: NO_SHARD shards nothing, which is DDP.")
+OF_DEEPSPEED = mark(
+    "{file}: {name} is a key of the DeepSpeed JSON; accelerate does not read it inside deepspeed_config."
+)
+NO_SHARD = mark("{file}: NO_SHARD shards nothing, which is the same as DDP.")
 SHARDS_LESS = mark(
-    "{file}: {name} {value} keeps more on each GPU than trainwiz does, which shards everything over all GPUs; nearer "
-    "to it is: --strategy zero2"
+    "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything across all GPUs; the "
+    "closest match is: --strategy zero2"
 )
-OTHER_BACKEND = mark("{file}: trainwiz compiles with the backend inductor, not with {value}.")
+OTHER_BACKEND = mark("{file}: trainwiz compiles with the inductor backend, not with {value}.")
 SPLITS = mark(
-    "{file}: {name} {size} lets {size} GPUs share the same samples, which trainwiz cannot; every process gets its "
-    "own, so the effective batch is {size} times as large unless the batch is made smaller."
+    "{file}: {name} {size} lets {size} GPUs share the same samples, which trainwiz does not support; every process "
+    "gets its own samples, so the effective batch is {size} times as large unless you reduce the batch."
 )
 UNEQUAL = mark(
-    "{file}: {processes} processes cannot be shared equally among {nodes} machines; make num_processes a multiple of "
+    "{file}: {processes} processes cannot be split evenly across {nodes} machines; make num_processes a multiple of "
     "num_machines."
 )
 PRECISION_BESIDE = mark(
-    "{file}: accelerate refuses mixed_precision beside deepspeed_config_file; the precision belongs into the "
-    "DeepSpeed file. It is taken where that file leaves it open."
+    "{file}: accelerate rejects mixed_precision together with deepspeed_config_file; the precision belongs in the "
+    "DeepSpeed file. It is used where that file does not set one."
 )
 GPUS_AND_PROCESSES = mark(
-    "{file}: gpu_ids names {gpus} GPUs and num_processes is {processes}; a run has one process for each GPU."
+    "{file}: gpu_ids lists {gpus} GPUs, but num_processes is {processes}; a run has one process per GPU."
 )
-NO_SUCH_STAGE = mark("{file}: ZeRO has no stage {value}; write 1, 2 or 3.")
-STAGE_0 = mark("{file}: stage 0 of ZeRO shards nothing, which is DDP.")
+NO_SUCH_STAGE = mark("{file}: ZeRO has no stage {value}; use 1, 2 or 3.")
+STAGE_0 = mark("{file}: ZeRO stage 0 shards nothing, which is the same as DDP.")
 NO_NVME = mark(
-    "{file}: trainwiz cannot keep anything on {value}; the plan says whether the GPU holds it, else choose --offload."
+    "{file}: trainwiz cannot offload to {value}; the plan shows whether everything fits on the GPU. If not, use "
+    "--offload."
 )
-NEEDS_STAGE_3 = mark("{file}: {name} needs stage 3, and the stage is {stage}; parameters stay on the GPU.")
-NEEDS_STAGE = mark("{file}: {name} needs a stage of 1 or more.")
+NEEDS_STAGE_3 = mark("{file}: {name} requires stage 3, but the stage is {stage}; the parameters stay on the GPU.")
+NEEDS_STAGE = mark("{file}: {name} requires stage 1 or higher.")
 
 # What a setup decides. An accelerate file and the command that names it are laid over each other before: a command that
 # says `--num_machines 2` halves the processes of each node.
@@ -223,12 +229,12 @@ def place_setting(imported: Imported, setting: Setting) -> None:
     elif section == "parallelism_config" and key:
         _parallel(imported, setting, key.removeprefix("parallelism_config_"))
     elif beside and key in table.NOT_BESIDE_FILE:
-        why = mark("deepspeed_config_file stands beside it, and what that file says counts.")
+        why = mark("deepspeed_config_file is set too, and its values are used.")
         imported.drop(setting, why)
     elif rule is None and setting.name.startswith("megatron_lm_"):
         imported.drop(setting, table.MEGATRON)
     elif rule is None and (key in table.DEEPSPEED_TELLTALES or f"zero_optimization.{key}" in table.DEEPSPEED):
-        imported.drop(setting, mark("It is a key of DeepSpeed's JSON, which accelerate does not read here."))
+        imported.drop(setting, mark("It is a key of the DeepSpeed JSON, which accelerate does not read in this place."))
         imported.say(setting, "misplaced", OF_DEEPSPEED, name=shown(key))
     else:
         imported.place(setting, rule, table.LEFT_TO_TRAINER)
@@ -255,18 +261,18 @@ def _place_setup(imported: Imported, setting: Setting) -> None:
     if device is not None:
         imported.say(setting, "not_offered", OTHER_DEVICE, kind=device, device=table.OTHER_DEVICES[device])
     if name == "use_cpu" and not attempt(yes_or_no, value):
-        imported.drop(setting, mark("A run takes the GPU where there is one anyway."))
+        imported.drop(setting, mark("A run uses the GPU by default if one is available."))
     elif key in decided:
         imported.map(setting, key, decided[key])
         if name == "mixed_precision" and _precision_word(value) == "fp8":
             imported.say(setting, "not_offered", NO_FP8)
     elif device is not None:
-        imported.drop(setting, mark("trainwiz does not train on this kind of device."))
+        imported.drop(setting, mark("trainwiz does not train on this type of device."))
     elif name == "distributed_type" and type_word(value) == "MEGATRON_LM":
         imported.drop(setting, table.MEGATRON)
         imported.say(setting, "not_offered", NO_MEGATRON)
     elif name == "distributed_type" and "deepspeed_config_file" in imported.setup:
-        imported.drop(setting, mark("Which stage of ZeRO it is, deepspeed_config_file says."))
+        imported.drop(setting, mark("deepspeed_config_file sets the ZeRO stage."))
     elif name == "distributed_type":
         imported.leave_unknown(setting)
     elif name == "gpu_ids":
@@ -274,9 +280,9 @@ def _place_setup(imported: Imported, setting: Setting) -> None:
     elif name == "num_machines" and count_of(value) == 1:
         imported.drop(setting, table.ONE_NODE)
     elif name == "num_processes" and value == -1:
-        imported.drop(setting, mark("-1 leaves the number to the command that starts the training."))
+        imported.drop(setting, mark("-1 leaves the number to the launch command."))
     elif value is None:
-        imported.drop(setting, mark("Empty leaves it to the plan."))
+        imported.drop(setting, mark("An empty value leaves it to the plan."))
     else:
         imported.wrong(setting)
 
@@ -299,7 +305,7 @@ def _file_for_section(imported: Imported, setting: Setting) -> None:
         imported.drop(setting, table.IN_THAT_FILE)
         imported.say(setting, "misplaced", FILE_FOR_SECTION)
     else:
-        imported.drop(setting, mark("DeepSpeed is not what distributed_type says."))
+        imported.drop(setting, mark("distributed_type does not select DeepSpeed."))
         imported.say(setting, "contradiction", FILE_UNUSED, kind=kind, path=shown(setting.value))
 
 
@@ -313,16 +319,16 @@ def keep_in_ram(imported: Imported, setting: Setting, is_param: bool, stage: int
     """Offload of the optimizer or of the parameters, of which that of the parameters stands for both."""
     device = str(setting.value).strip().lower()
     if device == "auto":
-        imported.drop(setting, mark("auto leaves it to accelerate's file."))
+        imported.drop(setting, mark("auto leaves it to the accelerate file."))
     elif device == "none":
-        imported.drop(setting, mark("none keeps it on the GPU, which a run does anyway."))
+        imported.drop(setting, mark("none keeps it on the GPU, which is the default."))
     elif device == "nvme":
-        imported.drop(setting, mark("trainwiz keeps nothing on NVMe."))
+        imported.drop(setting, mark("trainwiz does not offload to NVMe."))
         imported.say(setting, "not_offered", NO_NVME)
     elif device != "cpu":
         raise WrongValue(setting.value)
     elif is_param and stage != 3:
-        imported.drop(setting, mark("Only ZeRO-3 can keep parameters in host RAM."))
+        imported.drop(setting, mark("Only ZeRO-3 can offload parameters to RAM."))
         imported.say(setting, "contradiction", NEEDS_STAGE_3, stage=stage)
     elif stage == 0:
         imported.drop(setting, mark("Stage 0 keeps everything on the GPU."))
@@ -337,7 +343,7 @@ def place_stage(imported: Imported, setting: Setting) -> None:
     """The stage of ZeRO, in this file or in that of DeepSpeed."""
     stage = attempt(whole_number, setting.value)
     if is_auto(setting.value):
-        imported.drop(setting, mark("auto leaves the stage to accelerate's file."))
+        imported.drop(setting, mark("auto leaves the stage to the accelerate file."))
     elif stage is None or stage not in table.ZERO:
         imported.leave_unknown(setting)
         imported.say(setting, "bad_value", NO_SUCH_STAGE)
@@ -354,7 +360,7 @@ def _sharding(imported: Imported, setting: Setting) -> None:
         if word in ("NO_SHARD", "3"):
             imported.say(setting, "other_program", NO_SHARD)
     else:
-        imported.drop(setting, mark("trainwiz shards parameters, gradients and optimizer over all GPUs."))
+        imported.drop(setting, mark("trainwiz shards parameters, gradients and optimizer states across all GPUs."))
         imported.say(setting, "not_offered", SHARDS_LESS, name=setting.as_written().partition(".")[2])
 
 
@@ -371,9 +377,9 @@ def _parallel(imported: Imported, setting: Setting, short: str) -> None:
     """One size of `parallelism_config`; those of tensors, contexts and sequences take GPUs away from the data."""
     size = attempt(whole_number, setting.value) or 1
     if short in ("tp_size", "cp_size", "sp_size") and size <= 1:
-        imported.drop(setting, mark("It says what a run does anyway."))
+        imported.drop(setting, mark("A run already does this."))
     elif short.startswith(("dp_", "tp_", "cp_", "sp_")):
-        imported.drop(setting, mark("trainwiz splits neither layers nor sequences over GPUs."))
+        imported.drop(setting, mark("trainwiz splits neither layers nor sequences across GPUs."))
         if short in ("tp_size", "cp_size", "sp_size"):
             imported.say(setting, "not_offered", SPLITS, name=short, size=size)
     else:

@@ -20,17 +20,21 @@ LEARNS: Mapping[str, tuple[str, str]] = {
 }
 """Name -> what is learnt where it is on, and where it is off (TRL 1.16, axolotl, LLaMA-Factory)."""
 OWN_TEMPLATE = mark(
-    "{name}: {value} is taken to be the template that the model itself brings; `trainwiz data show` shows what it writes."
+    "{name}: {value} is assumed to be the model's own chat template; `trainwiz data show` shows its output."
 )
-OTHER_TEMPLATE = mark("{name}: trainwiz does not know the template {value}; the model's own is used if it has one.")
+OTHER_TEMPLATE = mark(
+    "{name}: trainwiz does not know the template {value}; the model's own template is used if it has one."
+)
 ALPACA = mark(
-    "{name}: {value} is written in Alpaca's own words there; here an instruction is a chat in the template of the model."
+    "{name}: {value} uses the Alpaca prompt format there; trainwiz writes an instruction as a chat in the model's "
+    "template."
 )
 TRL_LEARNS = mark(
-    "TRL learns every token of `messages` unless assistant_only_loss is on; this run learns the answers (training.train_on)."
+    "TRL trains on every token of `messages` unless assistant_only_loss is on; this run trains on the answers "
+    "(training.train_on)."
 )
-READ_HERE = mark("Both spellings of roles and contents are read as they are.")
-ENDS_LEARNT = mark("The end of each answer is always learnt.")
+READ_HERE = mark("Both spellings of the role and content keys are supported.")
+ENDS_LEARNT = mark("The end of each answer is always trained on.")
 FORMATS = {"json": "jsonl", "jsonl": "jsonl", "parquet": "parquet", "csv": "csv", "text": "txt"}
 
 

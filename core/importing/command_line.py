@@ -47,15 +47,18 @@ SLURM: Mapping[str, str] = {
 """What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
 NO_LAUNCH = mark(
-    "{file} starts no training ({said}); expected is a command with accelerate launch, torchrun, deepspeed or python."
+    "{file} does not start a training ({said}); expected a command with accelerate launch, torchrun, deepspeed or "
+    "python."
 )
-NO_SCRIPT = mark("{file}: the {program} command on line {line} names no script; get the whole command.")
+NO_SCRIPT = mark("{file}: the {program} command on line {line} contains no script; use the whole command.")
 NO_OPTION = mark("{program} has no option --{name}.")
-ELASTIC = mark("--nnodes {range} lets the number of machines change while a run goes on; trainwiz needs one number.")
-NODES_UNKNOWN = mark("How many machines {file} names is not known here; say it with --nodes.")
-PROCESSES_UNKNOWN = mark("How many processes {program} starts is not read; say it with --num-gpus and --nodes.")
-SEVERAL = mark("{count} commands here could start a training; the one on line {line} was read.")
-CUT_OFF = mark("The command on line {line} goes on behind its end; get the whole command.")
+ELASTIC = mark("--nnodes {range} lets the number of nodes change during a run; trainwiz needs a fixed number.")
+NODES_UNKNOWN = mark("The number of machines in {file} is unknown; set it with --nodes.")
+PROCESSES_UNKNOWN = mark(
+    "The number of processes that {program} starts is not read; set it with --num-gpus and --nodes."
+)
+SEVERAL = mark("{count} commands in it could start a training; the one on line {line} was read.")
+CUT_OFF = mark("The command on line {line} is incomplete; use the whole command.")
 
 
 def read(text: str, file: str) -> Imported:
@@ -203,7 +206,7 @@ RENDEZVOUS_NAMES = frozenset(
     ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NNODES"]
 )
 OF_PYTHON = frozenset(["PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PATH", "LD_LIBRARY_PATH", "HOME"])
-OF_ACCELERATE = mark("accelerate's launcher reads it; a run of trainwiz has its own settings.")
+OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
 
 
 def _place_environment(imported: Imported, launch: Launch) -> None:
@@ -245,7 +248,7 @@ def _place_variable(imported: Imported, setting: Setting) -> None:
     elif name == "OMP_NUM_THREADS" and count_of(value):
         imported.map(setting, "engine.cpu_threads", count_of(value))
     elif name in OF_PYTHON:
-        imported.drop(setting, mark("Export it in the shell, from which a run inherits."))
+        imported.drop(setting, mark("Export it in the shell; a run inherits it from there."))
     elif name.startswith(("ACCELERATE_", "FSDP_")):
         if name == "ACCELERATE_MIXED_PRECISION":
             imported.setup["mixed_precision"] = value.lower()

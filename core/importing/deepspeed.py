@@ -18,43 +18,41 @@ MISPLACED = tuple(f"zero_optimization.{name}" for name in sorted(IN_ZERO))
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 NOTHING_OF_DEEPSPEED = mark(
-    "{file} has no setting of DeepSpeed, such as zero_optimization or train_micro_batch_size_per_gpu."
+    "{file} contains no DeepSpeed setting, such as zero_optimization or train_micro_batch_size_per_gpu."
 )
-WITHOUT_ZERO = mark("{file}: without zero_optimization DeepSpeed shards nothing, which is DDP.")
-NO_STAGE = mark("{file}: zero_optimization has no stage, and 0, which DeepSpeed then takes, shards nothing.")
+WITHOUT_ZERO = mark("{file}: without zero_optimization DeepSpeed shards nothing, which is the same as DDP.")
+NO_STAGE = mark("{file}: zero_optimization has no stage; DeepSpeed then uses 0, which shards nothing.")
 OPTIMIZER_TOO = mark(
-    "{file}: only the parameters are kept in host RAM; trainwiz then keeps the optimizer there too (engine.offload all)."
+    "{file}: only the parameters are offloaded to RAM; trainwiz then offloads the optimizer too (engine.offload all)."
 )
 MISPLACED_HERE = mark(
-    "{file}: `{name}` stands inside zero_optimization, where DeepSpeed refuses it; move it out by one level. Here it is "
-    "not taken ({where})."
+    "{file}: `{name}` is inside zero_optimization, where DeepSpeed rejects it; move it up one level. It is not "
+    "imported ({where})."
 )
-FIXED_SCALE = mark("{file}: the fixed loss scale {value} has no place; trainwiz scales the loss dynamically.")
+FIXED_SCALE = mark("{file}: the fixed loss scale {value} is not imported; trainwiz scales the loss dynamically.")
 NO_OPTIMIZER = mark(
-    "{file}: trainwiz has no optimizer {name}; the plan takes AdamW, for which the learning rate may have to be another."
+    "{file}: trainwiz has no optimizer {name}; the plan uses AdamW, which may need a different learning rate."
 )
 NO_OPTIMIZER_OF_ITS_OWN = mark(
-    "{file}: DeepSpeed has no optimizer {name} of its own; the plan takes AdamW unless --optimizer says another."
+    "{file}: DeepSpeed has no optimizer {name} of its own; the plan uses AdamW unless --optimizer sets another one."
 )
 NO_SCHEDULER = mark(
-    "{file}: trainwiz has no scheduler {name}; it has linear, cosine, constant and polynomial: --set "
+    "{file}: trainwiz has no scheduler {name}; use linear, cosine, constant or polynomial: --set "
     "training.schedule=cosine"
 )
 SCHEDULER_WINS = mark(
-    "{file}: optimizer.params.lr is {other} and scheduler.params.warmup_max_lr {peak}; the scheduler sets the rate at "
-    "every step, so {peak} is taken."
+    "{file}: optimizer.params.lr is {other} and scheduler.params.warmup_max_lr is {peak}; the scheduler sets the "
+    "learning rate at every step, so {peak} is used."
 )
-LOGARITHM = mark(
-    "{file}: DeepSpeed warms up with the logarithm of the step unless warmup_type is linear; trainwiz warms up linearly."
-)
+LOGARITHM = mark("{file}: DeepSpeed warms up logarithmically unless warmup_type is linear; trainwiz warms up linearly.")
 NO_MULTIPLE = mark(
-    "{file}: train_batch_size {total} is no multiple of train_micro_batch_size_per_gpu {micro} x "
-    "gradient_accumulation_steps {accumulation}, so no number of GPUs makes it true; micro-batch and accumulation are "
-    "taken."
+    "{file}: train_batch_size {total} is not a multiple of train_micro_batch_size_per_gpu {micro} x "
+    "gradient_accumulation_steps {accumulation}, so it is wrong for any number of GPUs; micro-batch and "
+    "gradient accumulation are used."
 )
 BOTH_HALVES = mark(
-    "{file}: {first} and {second} are both enabled, which DeepSpeed refuses; choose one: --precision bf16 or --precision "
-    "fp16. Neither is taken."
+    "{file}: {first} and {second} are both enabled, which DeepSpeed rejects; choose one: --precision bf16 or "
+    "--precision fp16. Neither is used."
 )
 
 
@@ -105,7 +103,7 @@ def _schedule(imported: Imported) -> str | None:
 
 def _misplaced(imported: Imported, setting: Setting) -> None:
     """DeepSpeed refuses these here: they are kept in the report, and not taken for what they would be elsewhere."""
-    imported.drop(setting, mark("DeepSpeed refuses it inside zero_optimization."))
+    imported.drop(setting, mark("DeepSpeed rejects it inside zero_optimization."))
     _, name, *rest = setting.name.split(".")
     if not rest or rest == ["enabled"]:
         imported.say(setting, "misplaced", MISPLACED_HERE, name=name, where=".".join([name, *rest]))
@@ -120,7 +118,7 @@ def _half(imported: Imported, setting: Setting) -> None:
     elif all(attempt(yes_or_no, value) is False for value in others):
         imported.map(setting, "engine.precision", "fp32")
     else:
-        imported.drop(setting, mark("Off leaves the choice to the other halves of a float."))
+        imported.drop(setting, mark("Off leaves the choice to the other half-precision formats."))
 
 
 def _loss_scale(imported: Imported, setting: Setting) -> None:
@@ -170,7 +168,7 @@ def _peak(imported: Imported, setting: Setting) -> None:
     peak, other = decimal_number(setting.value), imported.values.get("training.learning_rate")
     if other is not None and peak != other:
         imported.say(setting, "contradiction", SCHEDULER_WINS, other=f"{other:g}", peak=f"{peak:g}")
-        why = mark("The scheduler sets the rate at every step.")
+        why = mark("The scheduler sets the learning rate at every step.")
         imported.take_back("training.learning_rate", why, "optimizer.params.lr")
     imported.map(setting, "training.learning_rate", peak)
 
@@ -206,13 +204,13 @@ def _say_more(imported: Imported, given: Mapping[str, Any]) -> None:
         imported.say(
             settings[BATCH[0]], "contradiction", NO_MULTIPLE, total=total, micro=micro, accumulation=accumulation
         )
-        why = mark("It contradicts micro-batch and accumulation.")
+        why = mark("It contradicts micro-batch and gradient accumulation.")
         imported.take_back("batch.target_samples", why)
     on = [settings[name] for name in HALVES if imported.read(name, yes_or_no)]
     if len(on) > 1:
         first, second = (setting.as_written().partition(".")[0] for setting in on)
         imported.say(on[1], "contradiction", BOTH_HALVES, first=first, second=second)
-        imported.take_back("engine.precision", mark("Both halves are enabled, which cannot be."))
+        imported.take_back("engine.precision", mark("Both half-precision formats are enabled, which is not possible."))
 
 
 SPECIAL: Mapping[str, Place] = {

@@ -9,18 +9,18 @@ from trainwiz.core.export.deepspeed import MISPLACED, SECTION_KEYS
 from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, words
 from trainwiz.core.language import mark
 
-RENDEZVOUS = mark("How the nodes find each other is given with the command of each node, not with the settings.")
-TPU = mark("It is for TPUs, on which trainwiz does not train.")
+RENDEZVOUS = mark("How the nodes find each other is set in the command of each node, not in the settings.")
+TPU = mark("It is for TPUs, which trainwiz does not support.")
 OWN_LOG = mark("trainwiz writes its own log.")
-ALL_GPUS = mark("All GPUs is what a run takes anyway.")
-ONE_NODE = mark("One machine is what a run takes anyway.")
-FP8 = mark("trainwiz does not compute in FP8.")
+ALL_GPUS = mark("A run uses all GPUs by default.")
+ONE_NODE = mark("A run uses one machine by default.")
+FP8 = mark("trainwiz does not support FP8.")
 MEGATRON = mark("trainwiz has no Megatron-LM engine.")
-TUNING = mark("trainwiz writes its own; to use this file as it is: --deepspeed FILE.")
-NOT_OFFERED = mark("trainwiz has nothing like it; to use this file as it is: --deepspeed FILE.")
-LEFT_TO_TRAINER = mark("auto leaves it to the arguments of the Trainer.")
-AUTO = mark('"auto" leaves it to the arguments of the Trainer.')
-IN_THAT_FILE = mark("The settings in that file count.")
+TUNING = mark("trainwiz sets its own value. To use this file unchanged: --deepspeed FILE.")
+NOT_OFFERED = mark("trainwiz has no equivalent. To use this file unchanged: --deepspeed FILE.")
+LEFT_TO_TRAINER = mark("auto leaves it to the Trainer arguments.")
+AUTO = mark('"auto" leaves it to the Trainer arguments.')
+IN_THAT_FILE = mark("The settings in that file are used.")
 
 # accelerate: its file (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
 
@@ -51,10 +51,10 @@ SETUP_KEYS: Mapping[str, str] = {
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_config": "FSDP"}
 """Sections that are read with one distributed_type only."""
 
-_ZERO3 = mark("trainwiz decides it for ZeRO-3 by itself.")
-_NVME = mark("trainwiz keeps nothing on NVMe.")
-_MPI = mark("trainwiz starts its processes with torch, not with MPI.")
-_IPEX = mark("trainwiz does not use Intel's extension of PyTorch.")
+_ZERO3 = mark("trainwiz sets it automatically for ZeRO-3.")
+_NVME = mark("trainwiz does not offload to NVMe.")
+_MPI = mark("trainwiz launches its processes with torch, not with MPI.")
+_IPEX = mark("trainwiz does not use the Intel Extension for PyTorch.")
 ACCELERATE: Mapping[str, Rule] = {
     "num_cpu_threads_per_process": ("engine.cpu_threads", "threads"),
     "deepspeed_config.gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
@@ -63,11 +63,11 @@ ACCELERATE: Mapping[str, Rule] = {
     "fsdp_config.fsdp_offload_params": ("engine.offload", "offload"),
     **for_each(
         {
-            mark("trainwiz runs on the machine that it is started on."): "compute_environment",
-            mark("trainwiz watches the processes by itself."): "debug",
+            mark("trainwiz runs on the machine where it is started."): "compute_environment",
+            mark("trainwiz monitors the processes itself."): "debug",
             RENDEZVOUS: "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile",
-            mark("It names a function of the script, which trainwiz does not run."): "main_training_function",
-            mark("trainwiz leaves it to the system which cores a process takes."): "enable_cpu_affinity",
+            mark("It names a function of the script, but trainwiz does not run the script."): "main_training_function",
+            mark("trainwiz leaves CPU affinity to the system."): "enable_cpu_affinity",
             TPU: "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file "
             "commands tpu_config",
             mark("trainwiz does not train on Intel GPUs."): "use_xpu",
@@ -84,25 +84,26 @@ ACCELERATE: Mapping[str, Rule] = {
             _NVME: "offload_optimizer_nvme_path offload_param_nvme_path",
             RENDEZVOUS: "deepspeed_hostfile deepspeed_multinode_launcher deepspeed_inclusion_filter "
             "deepspeed_exclusion_filter",
-            mark("trainwiz finds out about experts from the model."): "deepspeed_moe_layer_cls_names",
+            mark("trainwiz reads the experts (MoE) from the model."): "deepspeed_moe_layer_cls_names",
         },
         "deepspeed_config.",
     ),
     **for_each(
         {
-            mark("trainwiz decides by itself how FSDP wraps and loads the model."): "fsdp_auto_wrap_policy "
+            mark("trainwiz decides how FSDP wraps and loads the model."): "fsdp_auto_wrap_policy "
             "fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_backward_prefetch fsdp_forward_prefetch "
             "fsdp_use_orig_params fsdp_sync_module_states fsdp_cpu_ram_efficient_loading fsdp_ignored_modules",
-            mark("trainwiz decides by itself how checkpoints are written."): "fsdp_state_dict_type",
-            mark("trainwiz keeps checkpoints of activations on the GPU."): "fsdp_activation_checkpointing_offload",
-            mark("trainwiz has one FSDP, that of torch's fully_shard."): "fsdp_version",
+            mark("trainwiz decides how checkpoints are written."): "fsdp_state_dict_type",
+            mark("trainwiz keeps the checkpointed activations on the GPU."): "fsdp_activation_checkpointing_offload",
+            mark("trainwiz has one FSDP implementation, torch's fully_shard (FSDP2)."): "fsdp_version",
         },
         "fsdp_config.",
     ),
     **for_each(
         {
-            mark("trainwiz compiles with torch's defaults."): "dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph "
-            "dynamo_use_regional_compilation"
+            mark(
+                "trainwiz compiles with the defaults of torch.compile."
+            ): "dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation"
         },
         "dynamo_config.",
     ),
@@ -127,10 +128,10 @@ ACCELERATE_TELLTALES = words(
 
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
 
-_LOGS = mark("trainwiz measures and logs by itself.")
-_WARM_UP = mark("A run warms up from 0.")
-_CHECKPOINTS = mark("trainwiz decides by itself how checkpoints are written.")
-_MASTER = mark("trainwiz keeps fp32 copies of the weights and sums gradients in fp32.")
+_LOGS = mark("trainwiz has its own measurements and logs.")
+_WARM_UP = mark("Warmup starts from 0.")
+_CHECKPOINTS = mark("trainwiz decides how checkpoints are written.")
+_MASTER = mark("trainwiz keeps fp32 copies of the weights and accumulates gradients in fp32.")
 SCALING = mark("trainwiz scales the fp16 loss dynamically.")
 DEEPSPEED: Mapping[str, Rule] = {
     **dict.fromkeys((f"{section}.{key}" for section, keys in SECTION_KEYS.items() for key in keys), TUNING),
@@ -147,18 +148,18 @@ DEEPSPEED: Mapping[str, Rule] = {
         {
             _LOGS: "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
             "monitor_config comms_logger flops_profiler timers",
-            mark("trainwiz finds batch and memory by itself."): "autotuning",
+            mark("trainwiz determines batch and memory itself."): "autotuning",
             mark(
-                "DeepSpeed checkpoints only where the model calls it; in a run engine.checkpointing does it."
+                "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
             ): "activation_checkpointing",
             TUNING: "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type fp32_allreduce "
             "prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients disable_allgather "
             "disable_python_gc graph_harvesting optimizer.params.torch_adam optimizer.params.fused",
-            mark("It is for offload to NVMe, which trainwiz does not plan."): "aio",
-            mark("The program must ask DeepSpeed to compile; in a run engine.compile does it."): "compile",
+            mark("It is for NVMe offload, which trainwiz does not plan."): "aio",
+            mark("DeepSpeed compiles only if the program calls it; for a run, use engine.compile."): "compile",
             _CHECKPOINTS: "checkpoint load_universal_checkpoint",
-            mark("trainwiz loads the rows by itself."): "dataloader_drop_last",
-            mark("trainwiz mixes precision with torch, not with Apex."): "amp",
+            mark("trainwiz loads the rows itself."): "dataloader_drop_last",
+            mark("trainwiz uses torch for mixed precision, not Apex."): "amp",
             _MASTER: "data_types",
             NOT_OFFERED: "seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity "
             "data_efficiency curriculum_learning compression_training progressive_layer_drop pld eigenvalue "
@@ -167,11 +168,11 @@ DEEPSPEED: Mapping[str, Rule] = {
             "optimizer.params.amsgrad optimizer.params.momentum optimizer.params.nesterov optimizer.params.freeze_step "
             "optimizer.params.cuda_aware optimizer.params.comm_backend_name optimizer.params.max_coeff "
             "optimizer.params.min_coeff",
-            mark("AdamW is what a run takes."): "optimizer.params.adam_w_mode",
-            mark("AdamW corrects its bias anyway."): "optimizer.params.bias_correction",
+            mark("A run uses AdamW."): "optimizer.params.adam_w_mode",
+            mark("AdamW always applies bias correction."): "optimizer.params.bias_correction",
             _WARM_UP: "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio",
-            mark("A run warms up linearly."): "scheduler.params.warmup_type",
-            mark("a resumed run goes on where it was."): "scheduler.params.last_batch_iteration",
+            mark("Warmup is linear."): "scheduler.params.warmup_type",
+            mark("A resumed run continues where it stopped."): "scheduler.params.last_batch_iteration",
             SCALING: "fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.opt_level "
             "fp16.consecutive_hysteresis fp16.min_loss_scale fp16.auto_cast",
         }
@@ -189,7 +190,7 @@ DEEPSPEED: Mapping[str, Rule] = {
             NOT_OFFERED: "zero_hpz_partition_size mics_shard_size mics_hierarchical_params_gather zeropp_loco_param "
             "zero_quantized_weights zero_quantized_gradients zero_quantized_nontrainable_weights",
             TUNING: "offload_optimizer.ratio offload_param.ratio",
-            mark("DeepSpeed refuses it inside zero_optimization."): " ".join(sorted(MISPLACED)),
+            mark("DeepSpeed rejects it inside zero_optimization."): " ".join(sorted(MISPLACED)),
         },
         "zero_optimization.",
     ),
@@ -282,8 +283,8 @@ OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """Options that decide how processes start -> what they decide."""
-_RESTARTS = mark("trainwiz starts a failed run again by itself (recovery.max_restarts).")
-OF_LAUNCHER = mark("It tells the launcher how to start processes, which trainwiz does by itself.")
+_RESTARTS = mark("trainwiz restarts a failed run automatically (recovery.max_restarts).")
+OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 OPTION_REASONS: Mapping[str, str] = for_each(
     {
         RENDEZVOUS: "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr "
@@ -292,14 +293,14 @@ OPTION_REASONS: Mapping[str, str] = for_each(
         "logs_specs event_log_handler role enable_each_rank_log log_level quiet save_pid debug",
         TPU: "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16",
         _RESTARTS: "max_restarts",
-        mark("It says that the script is a module."): "module",
-        mark("It says that the script is a program of its own."): "no_python",
+        mark("It means that the script is a module."): "module",
+        mark("It means that the script is an executable program."): "no_python",
         NAMES_A_FILE: "config_file",
         ONE_NODE: "num_machines nnodes num_nodes",
         ALL_GPUS: "gpu_ids nproc_per_node num_gpus num_accelerators",
         MEGATRON: "use_megatron_lm",
-        mark("Its sizes say what it does."): "use_parallelism_config",
-        mark("Which GPUs are left over depends on the machine; --gpus names those of a run."): "exclude",
+        mark("Its size settings determine what it does."): "use_parallelism_config",
+        mark("The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus."): "exclude",
         _MPI: "mpirun_hostfile mpirun_ccl",
         _IPEX: "ipex",
     }

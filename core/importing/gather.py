@@ -43,29 +43,29 @@ LAUNCHERS = re.compile(
 OTHERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset({"log_history", "global_step"}),
-        mark("{file} is the log of a training that ran, not its settings; look at it with: trainwiz monitor FILE"),
+        mark("{file} is the log of a past training, not its settings; view it with: trainwiz monitor FILE"),
     ),
     (
         frozenset({"architectures", "model_type"}),
-        mark("{file} describes a model, not a training; give it to a plan with: trainwiz plan --model FILE"),
+        mark("{file} describes a model, not a training; use it in a plan with: trainwiz plan --model FILE"),
     ),
     (
         frozenset({"schema_version", "origins"}),
-        mark("{file} is the record of a run of trainwiz; go on with it by: trainwiz runs resume RUN"),
+        mark("{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN"),
     ),
     (
         frozenset({"name", "values"}),
-        mark("{file} is a profile of trainwiz already; use it with: trainwiz plan --profile FILE"),
+        mark("{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE"),
     ),
 )
 """All of these keys -> what the file is instead."""
 OF_TOOLS = (".toml", ".cfg", ".ini", ".lock", ".csv", ".tsv", ".ipynb", ".html", ".tex")
 """Ends of the names of files that hold none of the kinds, though they name programs that train."""
 KINDS = mark(
-    "{file} is none of the kinds that can be imported: arguments of the Trainer (Python, YAML, JSON), an accelerate "
-    "file, a DeepSpeed JSON, or a launch command."
+    "{file} cannot be imported. Supported kinds are Trainer arguments (Python, YAML, JSON), an accelerate file, a "
+    "DeepSpeed JSON and a launch command."
 )
-AMONG_OTHER_TEXT = mark("{file} holds commands among other text: paste the one command, or the settings, alone.")
+AMONG_OTHER_TEXT = mark("{file} contains commands among other text: paste only the one command or the settings.")
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 """Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
 HOLDS_OTHERS = re.compile(r"(?:.*/)?(?:(?:GNU)?makefile|[^/]*\.(?:mk|md|rst))", re.IGNORECASE)
@@ -155,10 +155,10 @@ ROLES = {
     "accelerate": mark("the accelerate file"),
     "deepspeed": mark("the DeepSpeed file"),
     "script": mark("the script"),
-    "arguments": mark("the file of arguments"),
+    "arguments": mark("the arguments file"),
 }
-NOT_HERE = mark("{file} names {what} {path}, which is not here; what it says is missing, so import it too.")
-LEFT_OUT = mark("{file} names {what} {path}, which was left out.")
+NOT_HERE = mark("{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.")
+LEFT_OUT = mark("{file} refers to {what} {path}, which was skipped.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +243,19 @@ def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
         message = tr(
-            "{file} has more than {size} MiB; settings and scripts are smaller.", file=label, size=MOST_TEXT_BYTES >> 20
+            "{file} is larger than {size} MiB; settings and scripts are smaller.",
+            file=label,
+            size=MOST_TEXT_BYTES >> 20,
         )
         raise refusal(label, message)
     encoding = next((name for mark_, name in ENCODINGS if data.startswith(mark_)), "utf-8")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        message = tr("{file} is no text (byte {start} is not UTF-8).", file=label, start=error.start)
+        message = tr("{file} is not text (byte {start} is not UTF-8).", file=label, start=error.start)
         raise refusal(label, message) from None
     if "\0" in text:
-        raise refusal(label, tr("{file} is no text: it holds zero bytes.", file=label))
+        raise refusal(label, tr("{file} is not text: it contains null bytes.", file=label))
     return text
 
 
@@ -273,7 +275,7 @@ def texts_of(arguments: Sequence[str]) -> list[Text]:
 
 def _text_of(argument: str) -> Text:
     if not argument.strip():
-        raise refusal("FILE", tr("An argument is empty; name a file, or a launch command in quotes."))
+        raise refusal("FILE", tr("An argument is empty; specify a file, or a launch command in quotes."))
     try:
         if at_home(Path(argument)).exists():
             return read_text(argument)
@@ -282,7 +284,7 @@ def _text_of(argument: str) -> Text:
     if is_command(argument):
         return Text(COMMAND, argument, Path())
     label = plain_text(argument, LONGEST_SHOWN)
-    message = tr("There is no file {file}, and it is no launch command either.", file=label)
+    message = tr("There is no file {file}, and it is not a launch command either.", file=label)
     raise refusal(label, message, "no_such_path")
 
 
@@ -300,11 +302,11 @@ def pasted_text(pasted: str) -> str:
     """
     if len(pasted.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
         message = tr(
-            "What was pasted has more than {size} MiB; settings and scripts are smaller.", size=MOST_TEXT_BYTES >> 20
+            "The pasted text is larger than {size} MiB; settings and scripts are smaller.", size=MOST_TEXT_BYTES >> 20
         )
         raise refusal(tr(PASTED), message)
     if "\0" in pasted:
-        raise refusal(tr(PASTED), tr("What was pasted is no text: it holds zero bytes."))
+        raise refusal(tr(PASTED), tr("The pasted content is not text: it contains null bytes."))
     # Terminals send a carriage return for each end of a line.
     lines = re.split(r"\r\n|\r|\n", pasted)
     return "\n".join("\t".join(plain_text(part) for part in line.split("\t")) for line in lines)

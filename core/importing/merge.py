@@ -32,42 +32,44 @@ OVERLAID, BY_SETUP = -1, 0
 """Ranks of what a setup decides: below all that a text says directly."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
 
-TWO_PLACES = mark("{place} says {key} {value}, and {other_place} says {other}; {value} is taken.")
-IS_LEFT_OUT = mark("{message} It is left out.")
+TWO_PLACES = mark("{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.")
+IS_LEFT_OUT = mark("{message} It is ignored.")
 ONE_WRAPS = mark(
-    "Started with plain python on {gpus} GPUs, the Trainer wraps the model in DataParallel: one process, slower than DDP."
+    "When started with plain python on {gpus} GPUs, the Trainer wraps the model in DataParallel: one process, "
+    "slower than DDP."
 )
 ONE_WRAPS_BATCH = mark(
-    "Started with plain python on {gpus} GPUs, the Trainer wraps the model in DataParallel: one process, slower than DDP, "
-    "and a step sees {window} x {gpus} = {total} sequences, not {window}."
+    "When started with plain python on {gpus} GPUs, the Trainer wraps the model in DataParallel: one process, "
+    "slower than DDP, and a step uses {window} x {gpus} = {total} sequences, not {window}."
 )
 WRAPS = mark(
-    "On several GPUs plain python makes the Trainer wrap the model in DataParallel: one process, slower than DDP."
+    "When started with plain python on several GPUs, the Trainer wraps the model in DataParallel: one process, "
+    "slower than DDP."
 )
 WRAPS_BATCH = mark(
-    "On several GPUs plain python makes the Trainer wrap the model in DataParallel: one process, slower than DDP, and a "
-    "step sees {window} x GPUs sequences ({four} with 4), not {window}."
+    "When started with plain python on several GPUs, the Trainer wraps the model in DataParallel: one process, "
+    "slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not {window}."
 )
-EACH_ITS_OWN = mark("{said} trainwiz starts one process for each GPU instead.")
+EACH_ITS_OWN = mark("{said} trainwiz starts one process per GPU instead.")
 ANY_NUMBER = mark(
-    "Nothing says on how many GPUs; a plan keeps micro-batch x accumulation = {window} sequences a step on any number of "
-    "them, unless --target-samples says another."
+    "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} sequences per step on "
+    "any number of GPUs, unless --target-samples sets another value."
 )
 KEPT = mark(
-    "A step sees micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan keeps that on other "
-    "GPUs (batch.target_samples)."
+    "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan keeps this "
+    "number on other GPUs (batch.target_samples)."
 )
 CONTRADICTS = mark(
-    "{place} says {total} sequences a step, and micro-batch {micro} x accumulation {accumulation} x {world} processes is "
-    "{product}; {product} is taken."
+    "{place} sets {total} sequences per step, but micro-batch {micro} x accumulation {accumulation} x {world} "
+    "processes is {product}; {product} is used."
 )
 SO_MANY = mark(
-    "{place}: {total} sequences a step are micro-batch x accumulation {window} x {world} processes, so engine.processes "
-    "is {world}."
+    "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} processes, so "
+    "engine.processes is {world}."
 )
-NOTHING_MAPPED = mark("Nothing of {file} has a place in a run; the profile holds the defaults of a plan.")
-NO_MODEL = mark("No model is named; a plan takes {default} until --model says which.")
-NO_DATA = mark("No data is named; name it with --dataset FILE.")
+NOTHING_MAPPED = mark("Nothing in {file} applies to a run; the profile contains the defaults of a plan.")
+NO_MODEL = mark("No model is specified; a plan uses {default} until --model sets one.")
+NO_DATA = mark("No data is specified; set it with --dataset FILE.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def _keep_what_counts(merged: Imported, winners: Mapping[str, Claim]) -> None:
                 merged.mapped.append(replace(entry, set_to=value))
             else:
                 place = winner.part.place_of(entry.key) if winner is not None else part.file
-                why = tr("{place} says {value}, which wins.", place=place, value=shown(value))
+                why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
                 merged.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
 
 
@@ -230,7 +232,7 @@ def _whole_batch(merged: Imported) -> None:
         words = {"total": total, "micro": micro, "accumulation": accumulation or 1, "product": window * world}
         said = tr(CONTRADICTS, place=place, world=world, **words)
         merged.findings.append(Finding("contradiction", "warning", place, said))
-        why = mark("It contradicts micro-batch, accumulation and the number of processes.")
+        why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
         merged.take_back(BATCH[0], why)
         values[BATCH[0]] = window * world
 

@@ -23,15 +23,15 @@ def words(text: str) -> frozenset[str]:
 
 # Sentences that several tables share.
 
-OFF = mark("It is off, as in a run of trainwiz.")
+OFF = mark("It is off, as in a trainwiz run.")
 UNSET = mark("It is not set.")
-NAMES_A_FILE = mark("It names another file, which is read where it is there.")
+NAMES_A_FILE = mark("It names another file, which is read if it exists.")
 LOADED_AS_NEEDED = mark("Weights are loaded in the format that the precision needs.")
-LOADED = mark("The data reader of trainwiz has its own order and its own way to start workers.")
-REPORTED = mark("It belongs to a reporter's own account; set it where the reporter reads it.")
-DATA_PREPARED = mark("How rows are prepared is decided by the data reader of trainwiz.")
+LOADED = mark("The trainwiz data loader has its own order and its own way to start workers.")
+REPORTED = mark("It belongs to the reporter's own setup; set it where the reporter reads it.")
+DATA_PREPARED = mark("The trainwiz data loader decides how rows are prepared.")
 TASK_IS_NAMED = mark("It names the task.")
-CHANGES = mark("trainwiz has no such change of the training; the run goes without it.")
+CHANGES = mark("trainwiz does not support this change to the training; the run does not use it.")
 
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
@@ -40,70 +40,66 @@ _CONVERSION = {int: "count", float: "number", bool: "yes"}
 TRAINER: Mapping[str, Rule] = {
     **for_each(
         {
-            mark(
-                "Each run has a folder of its own; --output-dir names another one."
-            ): "output_dir overwrite_output_dir",
-            mark("What a run goes on from belongs to one run: `trainwiz runs resume` does it."): "ignore_data_skip "
+            mark("Each run has its own folder; set another one with --output-dir."): "output_dir overwrite_output_dir",
+            mark("Resuming applies to a single run: use `trainwiz runs resume`."): "ignore_data_skip "
             "resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints",
-            mark("trainwiz uploads nothing; the trained model lies in final_model of the run folder."): "push_to_hub "
+            mark("A run uploads nothing; the trained model is in final_model in the run folder."): "push_to_hub "
             "hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision push_dataset_to_hub",
             mark(
-                "It tells a script which of its parts to run; a run of trainwiz trains, and evaluates where rows are held "
+                "It tells a script which of its parts to run; a trainwiz run trains, and evaluates if rows are held "
                 "out."
             ): "do_train do_eval do_predict",
-            mark("It decides what a Trainer prints; trainwiz writes its own log and its own progress bar."): "debug "
+            mark("It controls what a Trainer prints; trainwiz has its own log and progress bar."): "debug "
             "log_level log_level_replica disable_tqdm log_on_each_node plot_loss",
-            mark("It names one run: --name does that."): "run_name",
+            mark("It names a single run; use --name."): "run_name",
             mark("The launcher sets it for each process."): "local_rank _n_gpu n_gpu",
-            mark("How evaluated rows are gathered is decided by the evaluation of trainwiz."): "batch_eval_metrics "
+            mark("The trainwiz evaluation decides how evaluated rows are gathered."): "batch_eval_metrics "
             "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps",
-            mark("The evaluation of trainwiz has its own metrics and its own schedule."): "eval_delay "
+            mark("The trainwiz evaluation has its own metrics and schedule."): "eval_delay "
             "include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop generation_config "
             "jit_mode_eval evals_per_epoch",
-            mark("The data reader of trainwiz decides which columns reach the model."): "remove_unused_columns "
+            mark("The trainwiz data loader decides which columns reach the model."): "remove_unused_columns "
             "label_names past_index",
             LOADED: "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config "
             "sortish_sampler",
             REPORTED: "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project "
             "wandb_entity wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model",
-            mark("trainwiz sets what torch's process groups need for the model of the run."): "ddp_bucket_cap_mb "
+            mark("trainwiz sets the process-group options (DDP) that the model needs."): "ddp_bucket_cap_mb "
             "ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend",
-            mark("It tunes an optimizer in a way that trainwiz has no setting for."): "optim_args optim_target_modules",
+            mark("trainwiz has no setting for this optimizer option."): "optim_args optim_target_modules",
             CHANGES: "full_determinism",
-            mark("A checkpoint of trainwiz is always complete, so that a run can go on from it."): "save_only_model "
+            mark("trainwiz checkpoints are always complete, so a run can resume from them."): "save_only_model "
             "save_on_each_node save_safetensors enable_jit_checkpoint",
-            mark("Half precision is torch's own since transformers 5; apex is no longer used."): "fp16_backend "
+            mark("Since transformers 5, half precision is torch's own; Apex is no longer used."): "fp16_backend "
             "half_precision_backend fp16_opt_level",
-            mark("transformers 5 has no such argument, and no other in its place."): "mp_parameters use_ipex "
+            mark("transformers 5 has neither this argument nor a replacement for it."): "mp_parameters use_ipex "
             "use_mps_device",
-            mark("It is for TPUs, which trainwiz does not run on."): "tpu_num_cores",
+            mark("It is for TPUs, which trainwiz does not support."): "tpu_num_cores",
             mark(
                 "trainwiz solves the micro-batch before the run and keeps the effective batch."
             ): "auto_find_batch_size",
-            mark("Recomputing is done without re-entry, as torch recommends."): "activation_checkpointing_kwargs",
-            mark("All that is drawn in a run comes from training.seed."): "data_seed",
-            mark("An evaluation runs in the precision of the training."): "bf16_full_eval fp16_full_eval",
             mark(
-                "Parts of a model on several cards (tensor, context or pipeline parallel) are not what trainwiz does."
-            ): "parallelism_config",
+                "Gradient checkpointing is non-reentrant (use_reentrant=False), as torch recommends."
+            ): "activation_checkpointing_kwargs",
+            mark("All random numbers of a run come from training.seed."): "data_seed",
+            mark("Evaluation uses the precision of the training."): "bf16_full_eval fp16_full_eval",
+            mark("trainwiz does not support tensor, context or pipeline parallelism."): "parallelism_config",
             mark("The logs of a run stay in its folder."): "logging_dir",
             mark(
-                "Which kernels replace which layers is not chosen one by one (engine.liger); training.loss_chunk saves the "
-                "memory of the logits."
+                "Kernels cannot be chosen one by one (engine.liger); training.loss_chunk saves the memory of the "
+                "logits."
             ): "liger_kernel_config liger_rope liger_rms_norm "
             "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
             "lora_o_kernel",
-            mark("A training has no use for the cache of generated tokens."): "use_cache",
-            mark("trainwiz logs the first step of every run, and a loss of NaN as it is."): "logging_first_step "
+            mark("Training does not use the KV cache."): "use_cache",
+            mark("trainwiz logs the first step of every run, and logs a NaN loss unchanged."): "logging_first_step "
             "logging_nan_inf_filter",
             mark("logging.memory_every_steps logs the memory of a run."): "skip_memory_metrics",
             mark("trainwiz counts tokens with and without padding in every run."): "include_num_input_tokens_seen",
-            mark("trainwiz knows how long the rows are; no column has to say it."): "length_column_name",
+            mark("trainwiz measures row lengths itself; no length column is needed."): "length_column_name",
+            mark("The loss of a step is averaged over all its tokens on all devices."): "average_tokens_across_devices",
             mark(
-                "The loss of a step is averaged over all of its tokens, on all devices."
-            ): "average_tokens_across_devices",
-            mark(
-                "A run saves every so many steps (checkpoint.every_steps); the plan chooses how many."
+                "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval."
             ): "saves_per_epoch",
             DATA_PREPARED: "preprocessing_num_workers overwrite_cache pad_to_max_length ignore_pad_token_for_loss "
             "validation_split_percentage dataset_num_proc dataset_batch_size dataset_kwargs keep_linebreaks "
@@ -113,26 +109,26 @@ TRAINER: Mapping[str, Rule] = {
             "cache_test_file dataset_prepared_path shuffle_merged_datasets eval_sample_packing pad_to_sequence_len "
             "skip_prepare_dataset preprocessing_batch_size",
             mark(
-                "Where a model or a tokenizer is kept is decided by the settings of the hub's own cache."
+                "The settings of the Hub cache decide where models and tokenizers are stored."
             ): "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage revision_of_model",
-            mark("A password or key has no place in a profile; export it in the shell."): "token hf_token hf_hub_token "
+            mark("A profile cannot contain a password or key; export it in the shell."): "token hf_token hf_hub_token "
             "wandb_token api_key",
             mark(
-                "Python code that comes with a model runs only where you say so: --set model.trust_remote_code=true."
+                "Python code that ships with a model runs only if you allow it: --set model.trust_remote_code=true."
             ): "trust_remote_code",
             mark(
-                "4 bits are NF4 with double quantisation, and products are in the precision of the run."
+                "4-bit is NF4 with double quantization, and matrix products use the precision of the run."
             ): "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage "
             "use_bnb_nested_quant use_nested_quant double_quantization quantization_type quantization_method",
             mark(
-                "The adapters of trainwiz have no such setting."
+                "LoRA in trainwiz has no such setting."
             ): "lora_bias bias fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern "
             "layers_to_transform rank_pattern alpha_pattern exclude_modules inference_mode lora_target_parameters "
             "target_parameters peft_version auto_mapping megatron_config megatron_core loftq_config revision "
             "layer_replication runtime_config eva_config corda_config trainable_token_indices use_qalora "
             "qalora_group_size alora_invocation_tokens arrow_config ensure_weight_tying",
-            mark("It only switches DeepSpeed on; which stage and what else, a DeepSpeed file says."): "use_deepspeed",
-            mark("trainwiz trains and evaluates; it makes no predictions for a test set."): "test_file "
+            mark("It only enables DeepSpeed; a DeepSpeed file sets the stage and everything else."): "use_deepspeed",
+            mark("trainwiz trains and evaluates; it does not predict on a test set."): "test_file "
             "max_predict_samples dataset_test_split test_size",
             TASK_IS_NAMED: "task_type lora_task_type mlm",
         }
@@ -347,12 +343,12 @@ TASK_OF_ENDING: Mapping[str, Task] = {
     "ForTokenClassification": "token-classification",
 }  # fmt: skip
 """Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
-IMAGES = mark("a model of images")
-SPEECH = mark("a model of speech")
+IMAGES = mark("an image model")
+SPEECH = mark("a speech model")
 REWARD = mark("a reward model")
 OTHER_TRAININGS: Mapping[str, str] = {
-    "ForQuestionAnswering": mark("a model that marks answers"),
-    "ForMultipleChoice": mark("a model that chooses answers"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
+    "ForQuestionAnswering": mark("an extractive question-answering model"),
+    "ForMultipleChoice": mark("a multiple-choice model"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
     **dict.fromkeys(("ForImageClassification", "ForObjectDetection", "ForVision2Seq", "ForImageTextToText"), IMAGES),
     **dict.fromkeys(("ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification"), SPEECH),
     **{f"{method}{end}": method for method in ("DPO", "PPO", "GRPO") for end in ("Config", "Trainer")},

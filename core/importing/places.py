@@ -39,26 +39,29 @@ DEFAULT_LOGGING_STEPS = 500
 POLYNOMIAL_END = 1e-7
 """get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
 EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
-OTHER_STRATEGY = mark("The strategy beside it does not count steps.")
-SHARE = mark("It is a share of all steps, and how many there are is not said.")
-SHARE_OF_ROWS = mark("It is a share of the rows; a run holds out a number of them (data.validation_rows).")
+OTHER_STRATEGY = mark("The corresponding strategy does not count steps.")
+SHARE = mark("It is a share of all steps, and the number of steps is not specified.")
+SHARE_OF_ROWS = mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
 BASE = "engine.base_precision"
-NO_ADAPTERS = mark("No adapters are asked for.")
+NO_ADAPTERS = mark("LoRA is not enabled.")
 NO_SCHEDULE = mark(
-    "{name}: trainwiz has no schedule {kind}, so the rate falls linearly; training.schedule takes {known}."
+    "{name}: trainwiz has no schedule {kind}, so the learning rate decreases linearly; training.schedule can be "
+    "{known}."
 )
-NO_OPTION = mark("{name}: trainwiz has no setting for {ignored}; the schedule goes without.")
-BOTH_ON = mark("fp16 and bf16 are both on, which transformers refuses; the precision is left to the plan.")
+NO_OPTION = mark("{name}: trainwiz has no setting for {ignored}; the schedule does not use it.")
+BOTH_ON = mark("fp16 and bf16 are both enabled, which transformers rejects; the plan chooses the precision.")
 NO_OPTIMIZER = mark(
-    "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer takes {known}."
+    "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer can be {known}."
 )
-SHARDS_LESS = mark("{name}: {option} shards less than trainwiz's FSDP, which shards weights, gradients and optimizer.")
+SHARDS_LESS = mark(
+    "{name}: {option} shards less than trainwiz's FSDP, which shards weights, gradients and optimizer states."
+)
 PACKED = mark(
-    "{name}: rows lie end to end and each sees itself alone (data.packing); a step counts rows here, and packed sequences "
-    "in the program that it is from: check the effective batch."
+    "{name}: rows are packed end to end, and each attends only to itself (data.packing); a step counts rows in "
+    "trainwiz, but packed sequences in the original program: check the effective batch."
 )
 OTHER_TRAINING = mark(
-    "This trains {what}, which trainwiz does not; the settings are kept for a plan of its size and speed."
+    "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and speed."
 )
 
 # Settings with which others decide.
@@ -95,7 +98,7 @@ def _schedule_options(imported: Imported, setting: Setting) -> None:
     elif final == "lr_end":
         rate = POLYNOMIAL_END
     else:
-        raise LeftOut(mark("trainwiz has no setting for these options of the schedule.") if options else table.UNSET)
+        raise LeftOut(mark("trainwiz has no setting for these schedule options.") if options else table.UNSET)
     imported.map(setting, "training.final_learning_rate", rate)
     ignored = sorted(str(name) for name in options if name not in ("lr_end", "min_lr", "min_lr_rate"))
     if ignored:
@@ -105,7 +108,7 @@ def _schedule_options(imported: Imported, setting: Setting) -> None:
 def _warmup(imported: Imported, setting: Setting) -> None:
     warmup = decimal_number(setting.value)
     if warmup > 0 and imported.read("lr_scheduler_type", text_value) == "constant":
-        raise LeftOut(mark("The schedule `constant` has no warm-up."))
+        raise LeftOut(mark("The `constant` schedule has no warmup."))
     if setting.as_written() == "warmup_ratio" and warmup >= 1:
         # A ratio of 1 would be read as one step.
         raise WrongValue(setting.value)
@@ -114,7 +117,7 @@ def _warmup(imported: Imported, setting: Setting) -> None:
 
 def _epochs(imported: Imported, setting: Setting) -> None:
     if (imported.read("max_steps", whole_number) or 0) > 0:
-        raise LeftOut(mark("max_steps says how long the training is."))
+        raise LeftOut(mark("max_steps sets the length of the training."))
     imported.map(setting, "training.epochs", decimal_number(setting.value))
 
 
@@ -144,13 +147,13 @@ def _every(key: str, beside: str) -> Place:
 
 def _logging_strategy(imported: Imported, setting: Setting) -> None:
     if word(setting.value) != "steps" or "logging_steps" in imported.settings:
-        raise LeftOut(mark("A run logs every so many steps (logging.every_steps); the plan chooses how many."))
+        raise LeftOut(mark("A run logs at a step interval (logging.every_steps); the plan chooses the interval."))
     imported.map(setting, "logging.every_steps", DEFAULT_LOGGING_STEPS)
 
 
 def _save_strategy(imported: Imported, setting: Setting) -> None:
     if word(setting.value) != "best":
-        raise LeftOut(mark("A run saves every so many steps (checkpoint.every_steps); the plan chooses how many."))
+        raise LeftOut(mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval."))
     imported.map(setting, "checkpoint.keep_best", True)
 
 
@@ -168,7 +171,7 @@ def _eval_strategy(imported: Imported, setting: Setting) -> None:
     elif strategy != "no":
         raise WrongValue(setting.value)
     elif imported.read("do_eval", yes_or_no):
-        raise LeftOut(mark("With do_eval the model is evaluated at the end, as in every run."))
+        raise LeftOut(mark("With do_eval, the model is evaluated at the end, as in every run."))
     else:
         imported.map(setting, "data.validation_rows", 0)
 
@@ -177,9 +180,9 @@ def _half(imported: Imported, setting: Setting) -> None:
     """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
     other_is_on = imported.read("bf16" if setting.name == "fp16" else "fp16", yes_or_no) or False
     if not yes_or_no(setting.value):
-        raise LeftOut(mark("The other format is on.") if other_is_on else table.OFF)
+        raise LeftOut(mark("The other format is enabled.") if other_is_on else table.OFF)
     if other_is_on:
-        imported.drop(setting, mark("Only one of fp16 and bf16 can be on."))
+        imported.drop(setting, mark("Only one of fp16 and bf16 can be enabled."))
         if setting.name == "bf16":
             imported.say(setting, "contradiction", BOTH_ON)
         return
@@ -258,13 +261,13 @@ def _fsdp_config(imported: Imported, setting: Setting) -> None:
     elif attempt(yes_or_no, found.get("offload_params")) and "fsdp" in imported.settings:
         imported.map(setting, "engine.offload", "all")
     else:
-        raise LeftOut(mark("trainwiz derives how FSDP wraps a model from the model."))
+        raise LeftOut(mark("trainwiz derives the FSDP wrapping from the model."))
 
 
 def _compiled_by(imported: Imported, setting: Setting) -> None:
     """TrainingArguments.__post_init__: a backend or a mode switches torch.compile on."""
     if "torch_compile" in imported.settings:
-        raise LeftOut(mark("torch.compile runs with its own defaults; engine.compile switches it on."))
+        raise LeftOut(mark("torch.compile uses its own defaults; engine.compile enables it."))
     imported.map(setting, "engine.compile", True)
 
 
@@ -279,7 +282,7 @@ def _model(imported: Imported, setting: Setting) -> None:
 def _config(imported: Imported, setting: Setting) -> None:
     """run_clm.py: `config_name` alone makes a model from scratch, beside a model it changes its config."""
     if "model_name_or_path" in imported.settings:
-        raise LeftOut(mark("The model brings its own config."))
+        raise LeftOut(mark("The model includes its own config."))
     imported.map(setting, "model.name", name_value(setting.value))
     imported.map(setting, "model.init", "scratch")
 
@@ -287,7 +290,7 @@ def _config(imported: Imported, setting: Setting) -> None:
 def _tokenizer(imported: Imported, setting: Setting) -> None:
     name = name_value(setting.value)
     if name == imported.read("model_name_or_path", text_value):
-        raise LeftOut(mark("The model brings its own tokenizer."))
+        raise LeftOut(mark("The model includes its own tokenizer."))
     imported.map(setting, "model.tokenizer", name)
 
 
@@ -295,7 +298,7 @@ def _method(imported: Imported, setting: Setting) -> None:
     """finetuning_type: lora, full, freeze; peft_type: LORA, PeftType.LORA; adapter: qlora."""
     name = text_value(setting.value).rpartition(".")[2].lower()
     if name not in ("lora", "qlora", "full", "none"):
-        raise LeftOut(mark("trainwiz trains all weights or LoRA adapters."))
+        raise LeftOut(mark("trainwiz trains all weights, or uses LoRA."))
     imported.map(setting, "peft.method", "lora" if "lora" in name else "none")
     if name == "qlora":
         imported.map(setting, BASE, "nf4")
@@ -365,7 +368,7 @@ def _named_data(imported: Imported) -> list[str] | None:
 
 def _data(imported: Imported, setting: Setting) -> None:
     if setting.name != "dataset_name" and "dataset_name" in imported.settings:
-        raise LeftOut(mark("trainwiz mixes data sets by their rows, without weights of its own."))
+        raise LeftOut(mark("trainwiz mixes datasets by their number of rows; it has no mixing weights."))
     names = source_names(setting.value)
     items = (
         setting.value if isinstance(setting.value, list) and len(setting.value) == len(names) else [None] * len(names)
@@ -385,9 +388,9 @@ def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
     def place(imported: Imported, setting: Setting) -> None:
         named = _named_data(imported)
         if named is None:
-            raise LeftOut(mark("The data set that it describes is not named."))
+            raise LeftOut(mark("The dataset that it describes is not specified."))
         if len(named) > 1:
-            raise LeftOut(mark("Several data sets are named, and it does not say for which one it is."))
+            raise LeftOut(mark("Several datasets are specified, and it does not say which one it is for."))
         imported.map(setting, f"data.sources.0.{name}", convert(setting.value))
 
     return place

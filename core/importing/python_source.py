@@ -38,20 +38,21 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
 SEVERAL_CALLS = mark("{name} is called {count} times; the call on line {line} was read.")
 OF_COMMAND_LINE = mark(
-    "Some values come from the command line (line {line}): the command that starts the script says them."
+    "Some values come from the command line (line {line}): the command that starts the script sets them."
 )
 FROM_COMMAND = mark(
-    "{file} takes its arguments from the command line (line {line}); import the command that starts it."
+    "{file} reads its arguments from the command line (line {line}); import the command that starts it."
 )
-NOTHING = mark("{file} calls neither TrainingArguments nor anything else that says how it trains.")
+NOTHING = mark("{file} calls neither TrainingArguments nor anything else that configures a training.")
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
 ROWS_CHANGED = mark(
-    "The script changes its rows or its loss by code of its own (line {line}), which only a run could follow: the data is read "
-    "as it is. `trainwiz data show` shows what is learnt."
+    "The script changes its rows or its loss with its own code (line {line}), and only running it would show the "
+    "result: the data is used unchanged. `trainwiz data show` shows what is trained on."
 )
 CHANGED_LATER = mark(
-    "{name} is changed after it was given, which only a run could follow; it is left out, so set the value that is meant."
+    "{name} is changed after it is set, and only running the script would show the result; it is ignored, so set "
+    "the value you want."
 )
 
 DEEPEST, MOST_STEPS = 40, 5_000

@@ -31,7 +31,7 @@ from trainwiz.core.text import parse_json, plain_text
 
 Kind = Literal["training_arguments", "accelerate", "deepspeed", "launch_command"]
 KIND_WORDS: Mapping[Kind, str] = {
-    "training_arguments": mark("arguments of the Trainer"),
+    "training_arguments": mark("Trainer arguments"),
     "accelerate": mark("accelerate file"),
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
@@ -53,7 +53,7 @@ NOTES = frozenset(
      "nodes_unknown", "other_program"}
 )  # fmt: skip
 """Codes of findings that are notes; all others are warnings."""
-BAD_VALUE = mark("{name} cannot be {value}; it is left out.")
+BAD_VALUE = mark("{name} cannot be {value}; it is ignored.")
 
 
 class NotImportable(UsageError):
@@ -293,7 +293,7 @@ DEEPEST = 100
 LONGEST_REASON = 160
 MOST_YAML_CHARACTERS = 2**17
 """Far above every file of settings, and parsed in seconds."""
-TWICE = mark("{file}: `{key}` stands on line {first} and again on line {second}; the last one is taken.")
+TWICE = mark("{file}: `{key}` appears on line {first} and again on line {second}; the last one is used.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def read_document(text: str, file: str) -> Document:
         raise refusal(file, tr("{file} is empty.", file=file))
     values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
     if not isinstance(values, Mapping):
-        raise refusal(file, tr("{file} holds no settings: `key: value` pairs are expected.", file=file))
+        raise refusal(file, tr("{file} contains no settings: `key: value` pairs are expected.", file=file))
     lines: dict[str, int] = {}
     twice: list[tuple[str, int, int]] = []
     if isinstance(node, yaml.MappingNode):
@@ -357,7 +357,9 @@ def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     except json.JSONDecodeError as error:
         line = error.lineno
         if not text[error.pos :].strip() or error.msg.startswith("Unterminated string"):
-            message = tr("{file} ends before its JSON does (line {line}); get the whole file.", file=file, line=line)
+            message = tr(
+                "{file} ends before its JSON is complete (line {line}); use the whole file.", file=file, line=line
+            )
         else:
             message = tr(
                 "{file}, line {line}, column {column}: this is not valid JSON ({reason}).",
@@ -383,7 +385,7 @@ def _blank(found: re.Match[str]) -> str:
 
 def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     if len(text) > MOST_YAML_CHARACTERS:
-        raise refusal(file, tr("{file} is too long for a file of settings.", file=file))
+        raise refusal(file, tr("{file} is too long for a settings file.", file=file))
     try:
         return load_yaml(text), yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:

@@ -30,22 +30,22 @@ SEQ2SEQ_ARGUMENTS = frozenset({"max_source_length", "max_target_length", "val_ma
 
 AUTO = mark("auto leaves it to the plan.")
 UNKNOWN_DATA = mark(
-    "{data}: no file or folder of that name is here, and it names no owner as data sets of the hub do (OWNER/NAME). Give "
-    "the file that is meant: --dataset FILE."
+    "{data}: no file or folder with this name was found, and it is not a Hub ID of a dataset (OWNER/NAME). Specify "
+    "the file: --dataset FILE."
 )
 ASSUMED = mark(
-    "{name} is read as the sequences that one process computes at once; if the script means all processes together, set "
-    "batch.micro_batch_size."
+    "{name} is read as the micro-batch (the sequences that one process computes at once); if the script means all "
+    "processes together, set batch.micro_batch_size."
 )
-LIBRARY_DEFAULTS = mark("What is left out has the defaults of {program}: {said}.")
+LIBRARY_DEFAULTS = mark("Unset settings use the defaults of {program}: {said}.")
 CUTS_NOTHING = mark(
-    "{name}: no row is cut off there; this run cuts at batch.sequence_length, so set how long rows may be."
+    "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max length."
 )
 OTHER_TARGETS = mark(
-    "lora_target_modules is left out: peft adapts those of its own table then, q_proj and v_proj of most models; a plan adapts "
-    "all linear layers (peft.targets)."
+    "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; a plan "
+    "targets all linear layers (peft.targets)."
 )
-TWO_VALUES = mark("{first} and {second} are the same setting with two values; {counts} counts. Keep one.")
+TWO_VALUES = mark("{first} and {second} are the same setting with two values; {counts} takes effect. Keep one.")
 
 
 def fill(

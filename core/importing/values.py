@@ -200,7 +200,7 @@ def _timeout(value: Any) -> int:
     """Seconds; LLaMA-Factory's examples have 180000000, which is 5.7 years."""
     seconds = whole_number(value)
     if seconds > LONGEST_TIMEOUT_S:
-        raise LeftOut(mark("It means to wait for ever; a run gives up on processes that do not answer."))
+        raise LeftOut(mark("It means to wait forever; a run gives up on processes that do not respond."))
     return seconds
 
 
@@ -213,7 +213,7 @@ def _by_length(value: Any) -> bool:
 def _reporters(value: Any) -> list[str]:
     names = ["all"] if value is None else text_list(value)
     if names == ["all"]:
-        raise LeftOut(mark("`all` stands for what is installed; name the reporters with --report-to."))
+        raise LeftOut(mark("`all` means everything that is installed; list the reporters with --report-to."))
     return names or ["none"]
 
 
@@ -250,7 +250,7 @@ def _overrides(value: Any) -> dict[str, Any]:
 def _language(value: Any) -> str:
     name = text_value(value)
     if not LANGUAGE_TOKEN.fullmatch(name):
-        raise LeftOut(mark("Only multilingual tokenizers take a language, named like zho_Hans or en_XX."))
+        raise LeftOut(mark("Only multilingual tokenizers use a language, written like zho_Hans or en_XX."))
     return name
 
 
@@ -269,8 +269,8 @@ CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "precision": _precision,
     "weights in bf16": _if_on("bf16-true"),
     "8-bit adam": _if_on("adamw_bnb_8bit"),
-    "cpu": _if_on("cpu", mark("Without it the device is the one that is there.")),
-    "offload": _if_on("all", mark("The parameters stay on the GPU, as in a run anyway.")),
+    "cpu": _if_on("cpu", mark("If it is off, the available device is used.")),
+    "offload": _if_on("all", mark("The parameters stay on the GPU, which is the default.")),
     "adapters": lambda value: "lora" if yes_or_no(value) else "none",
     "attention": _attention,
     "flash attention": _flash_attention,

@@ -238,8 +238,8 @@ def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> St
 
 # Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing.
 
-STOP_READ_ONLY = mark("This monitor is read-only: open it without --readonly to stop the run.")
-RESUME_READ_ONLY = mark("This monitor is read-only: open it without --readonly to go on with the run.")
+STOP_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to stop the run.")
+RESUME_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to resume the run.")
 
 
 def allowed(state: RunState) -> frozenset[Action]:
@@ -262,21 +262,21 @@ def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False
     if readonly and action not in ("plan", "command"):
         return tr(RESUME_READ_ONLY if action == "resume" else STOP_READ_ONLY)
     if snapshot is None:
-        return tr("The run is still being read.")
+        return tr("The run is still being loaded.")
     if action in snapshot.actions:
         return ""
     if snapshot.replayed_s is not None:
-        return tr("This is a replay: the run has ended. Open it without --replay to act on it.")
+        return tr("This is a replay: the run has ended. Open it without --replay to control it.")
     if snapshot.source != "run":
         return tr(
-            "This job was not started by trainwiz: it can be watched from here, and steered where it was started."
+            "This job was not started by trainwiz: you can monitor it here, but only control it where it was started."
         )
     status = tr(snapshot.status)
     if action in ("stop", "stop_now"):
-        return tr("There is nothing to stop: the run is {status}.", status=status)
+        return tr("Nothing to stop: the run is {status}.", status=status)
     if action == "resume" and snapshot.status == "prepared":
-        return tr("This run was never started: `bash {script}` in its folder starts it.", script=LAUNCH_SH)
-    return tr("That cannot be done now: the run is {status}.", status=status)
+        return tr("This run was never started: start it with `bash {script}` in its folder.", script=LAUNCH_SH)
+    return tr("Not possible now: the run is {status}.", status=status)
 
 
 def stop(folder: RunFolder, *, now: bool) -> None:
@@ -291,11 +291,11 @@ def resume_start(folder: RunFolder) -> str:
     checkpoints = list_checkpoints(folder)
     complete = [found for found in checkpoints if found.problem is None]
     broken = [found.path.name for found in checkpoints if found.problem is not None]
-    start = tr("There is no complete checkpoint: the training starts again from the beginning.")
+    start = tr("There is no complete checkpoint: the training restarts from the beginning.")
     if complete:
         name, step = complete[-1].path.name, f"{complete[-1].step:,}"
-        start = tr("It goes on from {name} (step {step}).", name=name, step=step)
-    aside = tr("{start} {names} is not complete and will be set aside.", start=start, names=", ".join(broken))
+        start = tr("It resumes from {name} (step {step}).", name=name, step=step)
+    aside = tr("{start} {names} is incomplete and will be set aside.", start=start, names=", ".join(broken))
     return aside if broken else start
 
 
@@ -315,17 +315,17 @@ def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]
     script = folder.file(LAUNCH_SH)
     commands = {}
     if script.is_file():
-        commands[tr("the training by hand")] = f"bash {shlex.quote(str(script.resolve()))}"
+        commands[tr("start the training manually")] = f"bash {shlex.quote(str(script.resolve()))}"
     launch = launch_line(folder)
     if launch:
-        commands[tr("what that runs")] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
+        commands[tr("the command this runs")] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
     if launch and "runs join" in launch:
-        commands[tr("what to type on each machine")] = f"trainwiz export {name} --script"
+        commands[tr("the commands for each machine")] = f"trainwiz export {name} --script"
     if "resume" in actions:
-        commands[tr("go on with it")] = f"trainwiz runs resume {name}"
+        commands[tr("resume it")] = f"trainwiz runs resume {name}"
     if "stop" in actions:
         commands[tr("stop it")] = f"trainwiz runs stop {name}"
-    commands[tr("watch it")] = f"trainwiz monitor {name}"
+    commands[tr("monitor it")] = f"trainwiz monitor {name}"
     return {**commands, **(after_commands(folder) if "model" in actions else {})}
 
 

@@ -63,7 +63,7 @@ def growth(plan: Plan, one: Alternative) -> float:
 def _all(plan: Plan) -> Iterator[Alternative]:
     """What this machine cannot run fails at its first step, and says why."""
     engine = plan.config.engine
-    packed = tr("not with rows end to end (data.packing)") if packs_rows(plan.config) else ""
+    packed = tr("not supported with packed rows (data.packing)") if packs_rows(plan.config) else ""
     flash = "" if plan.machine.libraries.has("flash_attn") else tr("flash-attn is not installed")
     notes = {"sdpa": "", "eager": packed}
     if engine.device == "cuda" and engine.precision not in ("fp32", "tf32"):
@@ -92,7 +92,7 @@ def _beyond_ram(plan: Plan, one: Alternative) -> str:
     needed = round(growth(plan, one) * (memory.host_ram_high_bytes or memory.host_ram_bytes))
     if plan.config.engine.device != "cpu" or plan.config.forced or not free or needed <= MOST_OF_RAM * free:
         return ""
-    return tr("it may take {needed} of RAM, and {free} are free", needed=gib(needed), free=gib(free))
+    return tr("it may need {needed} of RAM, but only {free} is free", needed=gib(needed), free=gib(free))
 
 
 # A plan's settings and their alternatives, measured in alternating turns in processes of their own.
@@ -210,18 +210,25 @@ def _measured(
 ) -> Turns:
     changed = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
     done: list[tuple[float, float]] = []
-    listener(tr("the first steps of {settings}", settings=changed))
+    listener(tr("first steps with {settings}", settings=changed))
     try:
         with closing(pairs):
             own_s, other_s = next(pairs)
             for pair in pairs:
                 done.append(pair)
                 turns = judged(turns, done)
-                listener(tr("turn {turn} of {turns}: {settings}", turn=len(done), turns=MOST_TURNS, settings=changed))
+                listener(
+                    tr(
+                        "round {turn} of at most {turns}: {settings}",
+                        turn=len(done),
+                        turns=MOST_TURNS,
+                        settings=changed,
+                    )
+                )
                 if len(done) > FEWEST_TURNS and (turns.gain_high or 0) <= CLEAR * (turns.gain_low or 0):
                     break
     except TimeoutError:
-        turns = turns if done else replace(turns, note=tr("the time was up"))
+        turns = turns if done else replace(turns, note=tr("the time limit was reached"))
     except (RuntimeError, OSError) as error:
         return replace(turns, verdict="failed", note=str(error))
     return replace(turns, once_s=max(0.0, other_s - own_s)) if done and turns.changes.get("engine.compile") else turns

@@ -93,8 +93,8 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
 def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
     """Sentences for whoever carries the folder to another machine; () when it holds all that it needs."""
     sentences = {
-        "path": mark("To start this folder elsewhere, take along what it reads from outside: {names}."),
-        "hub": mark("The machine that starts it needs these from the hub or in its cache: {names}."),
+        "path": mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."),
+        "hub": mark("The machine that starts it needs these from the Hub or in its cache: {names}."),
     }
     wanted = needed(config, folder)
     names = {kind: [f"{need.name} ({need.key})" for need in wanted if need.kind == kind] for kind in sentences}
@@ -198,15 +198,17 @@ def _refuse_what_is_there(folder: Path) -> None:
         message = tr("{path} is a file; a run needs a folder.", path=blocker)
         raise usage_error("output_not_a_folder", str(folder), message) from None
     except PermissionError:
-        message = tr("{path} may not be read by you.", path=folder)
+        message = tr("You have no permission to read {path}.", path=folder)
         raise _cannot("output_not_writable", folder, message) from None
     except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
         raise _refusal(folder, error) from None
     if "run.yaml" in entries:
-        message = tr("{path} holds a run already. Go on with it: trainwiz --resume --output-dir {path}", path=folder)
+        message = tr("{path} already contains a run. Resume it: trainwiz --resume --output-dir {path}", path=folder)
         raise usage_error("output_not_empty", str(folder), message)
     if entries:
-        message = tr("{path} is not empty; nothing is ever overwritten. Name a new one.", path=folder)
+        message = tr(
+            "{path} is not empty, and existing files are never overwritten. Specify a new folder.", path=folder
+        )
         raise usage_error("output_not_empty", str(folder), message)
 
 
@@ -219,7 +221,7 @@ def _refuse_a_small_disk(folder: Path, needed_bytes: int) -> None:
     if free >= needed_bytes:
         return
     message = tr(
-        "The disk of {path} has {free} free; the run needs {needed} for checkpoints and model.",
+        "The disk of {path} has {free} free; the run needs {needed} for checkpoints and the model.",
         path=place,
         free=_gib(free),
         needed=_gib(needed_bytes),
@@ -242,20 +244,20 @@ def _write_probe(folder: Path) -> None:
 
 def _refusal(folder: Path, error: OSError) -> TrainwizError:
     if error.errno == errno.EEXIST:
-        message = tr("Another start has just taken {path}. Name a new folder.", path=folder)
+        message = tr("Another start has just claimed {path}. Specify a new folder.", path=folder)
         return usage_error("output_taken", str(folder), message)
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
         message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
         return usage_error("output_not_a_folder", str(folder), message)
     reasons = {
         errno.EROFS: ("output_read_only", tr("its disk is read-only")),
-        errno.EACCES: ("output_not_writable", tr("you may not write there")),
-        errno.EPERM: ("output_not_writable", tr("you may not write there")),
+        errno.EACCES: ("output_not_writable", tr("you have no permission to write there")),
+        errno.EPERM: ("output_not_writable", tr("you have no permission to write there")),
         errno.ENOSPC: ("disk_full", tr("its disk is full")),
         errno.EDQUOT: ("disk_full", tr("your disk quota is used up")),
     }
     code, reason = reasons.get(error.errno or 0, ("output_not_writable", os_reason(error)))
-    message = tr("The run folder {path} cannot be written: {reason}.", path=folder, reason=reason)
+    message = tr("The run folder {path} is not writable: {reason}.", path=folder, reason=reason)
     return _cannot(code, folder, message)
 
 

@@ -113,17 +113,17 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
     if plan.machine.hypothetical:
         yield _finding(
             "machine",
-            tr("A probe measures this machine, and the plan is for another one: leave --gpu and its figures out."),
-            Remedy(tr("a plan for the other machine needs no probe: trainwiz plan takes the same choices")),
+            tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options."),
+            Remedy(tr("a plan for another machine needs no probe: trainwiz plan accepts the same options")),
         )
     if plan.config.engine.nodes > 1:
         message = tr(
-            "A probe measures one machine, and the plan has {n}: set engine.nodes=1.", n=plan.config.engine.nodes
+            "A probe measures one machine, but the plan has {n}: set engine.nodes=1.", n=plan.config.engine.nodes
         )
         yield _finding("engine.nodes", message)
     if plan.work is None or not plan.work.model_config:
         said = next((one.message for one in plan.errors if one.where.startswith("model")), "")
-        message = tr("What the model {name} is made of is not known.", name=plan.config.model.name)
+        message = tr("The architecture of the model {name} is unknown.", name=plan.config.model.name)
         yield _finding("model.name", tr("{message} {reason}", message=message, reason=said) if said else message)
 
 
@@ -308,13 +308,13 @@ class Probe:
             return Finding("probe_failed", "error", "bench", tr("The probe failed: {reason}", reason=problem))
         seconds = f"{self._limit_s:.0f}"
         message = tr(
-            "Nothing was measured in {seconds} s: it was still loading; give it longer (--seconds).", seconds=seconds
+            "Nothing was measured in {seconds} s: it was still loading; allow more time (--seconds).", seconds=seconds
         )
         if any(line.get("event") == "ready" for line in self._lines):
             message = tr(
-                "Nothing was measured in {seconds} s: its first step was not done ({steps} micro-batches "
-                "of {rows}); give it longer (--seconds), a smaller micro-batch "
-                "(--micro-batch 1) or a shorter length (--length).",
+                "Nothing was measured in {seconds} s: the first step ({steps} micro-batches of {rows}) did not "
+                "finish; allow more time (--seconds), or use a smaller micro-batch (--micro-batch 1) or a "
+                "shorter length (--length).",
                 seconds=seconds,
                 steps=measured_accumulation(self._plan),
                 rows=self._plan.batch.micro_batch,
@@ -325,7 +325,7 @@ class Probe:
 def _not_writable(error: OSError) -> Finding:
     place = tempfile.gettempdir()
     message = tr(
-        "The probe could not be started in {path}: {reason}; name another folder in TMPDIR.",
+        "The probe could not be started in {path}: {reason}; specify another folder with TMPDIR.",
         path=place,
         reason=os_reason(error),
     )

@@ -222,7 +222,7 @@ def probe_result(
     )
     fitting = [trial.micro_batch for trial in trials if trial.fits]
     # Of a search that had no time for its last word.
-    so_far = {"micro_batch": max(fitting), "why": tr("the time was up")} if fitting else {}
+    so_far = {"micro_batch": max(fitting), "why": tr("the time limit was reached")} if fitting else {}
 
     def last(kind: str) -> Mapping[str, Any]:
         return kinds.get(kind, [{}])[-1]

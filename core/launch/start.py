@@ -120,9 +120,7 @@ def accepted_differences(folder: RunFolder, config: RunConfig, resume: str, acce
     if recorded is None:
         return []
     differences = compare(recorded.settings, settings_now(config, folder.path))
-    return [
-        tr("Accepted at a resume: {difference}.", difference=one.text) for one in refuse(folder, differences, accept)
-    ]
+    return [tr("Accepted on resume: {difference}.", difference=one.text) for one in refuse(folder, differences, accept)]
 
 
 def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[str, str]:
@@ -173,20 +171,20 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         document = load_yaml(read_small(path).decode())
         return RunConfig.model_validate(document)
     except FileNotFoundError:
-        message = tr("{path} is not a run: it holds no run.yaml.", path=folder.path)
+        message = tr("{path} is not a run: it has no run.yaml.", path=folder.path)
         raise usage_error("not_a_run", str(folder.path), message) from None
     except OSError as error:
-        message = tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
         raise usage_error("broken_run_yaml", str(path), message) from None
     except UnicodeDecodeError:
         raise usage_error("broken_run_yaml", str(path), tr("{path} is not UTF-8 text.", path=path)) from None
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         values = {"path": path, "reason": getattr(error, "problem", None) or tr("it is not YAML")}
-        message = tr("{path} is broken: {reason}.", **values)
+        message = tr("{path} is not valid: {reason}.", **values)
         if place:
             where = {"line": place.line + 1, "column": place.column + 1}
-            message = tr("{path} is broken at line {line}, column {column}: {reason}.", **values, **where)
+            message = tr("{path} is not valid at line {line}, column {column}: {reason}.", **values, **where)
         raise usage_error("broken_run_yaml", str(path), message) from None
     except pydantic.ValidationError as error:
         findings = [
@@ -203,7 +201,7 @@ def changed_config(folder: RunFolder) -> RunConfig:
         return with_recovery(config, folder)
     except (pydantic.ValidationError, KeyError) as error:
         path, reason = folder.file(RECOVERY_JSON), " ".join(str(error).split())
-        message = tr("{path} holds changes that run.yaml cannot take: {reason}.", path=path, reason=reason)
+        message = tr("{path} contains changes that run.yaml does not allow: {reason}.", path=path, reason=reason)
         raise usage_error("broken_recovery", str(path), message) from None
 
 
@@ -231,8 +229,8 @@ def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
         answer = json.loads(said)
         return answer if isinstance(answer, dict) else {}
     except ValueError:
-        reason = _last_line(log_path) or tr("it said nothing")
-        message = tr("The keeper of the run did not start ({reason}). See {path}.", reason=reason, path=log_path)
+        reason = _last_line(log_path) or tr("no output")
+        message = tr("The supervisor of the run did not start ({reason}). See {path}.", reason=reason, path=log_path)
         return {"error": "keeper_failed", "message": message}
 
 
@@ -343,7 +341,9 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
     if state.machine != machine_identity():
         command = f"trainwiz runs stop {name_for_commands(folder.path)}"
         name = folder.path.name
-        message = tr("{name} runs on {host}; stop it there: {command}", name=name, host=state.host, command=command)
+        message = tr(
+            "{name} is running on {host}; stop it there: {command}", name=name, host=state.host, command=command
+        )
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:
         _send(folder, state.supervisor, signal.SIGUSR1)

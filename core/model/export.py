@@ -77,7 +77,7 @@ def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> 
     gguf = f"trainwiz model export {_quoted(model.path)} --gguf"
     notes.append(
         tr(
-            "Where Ollama cannot read these safetensors, convert them first and put the file here: {command}",
+            "If Ollama cannot read these safetensors, convert them first and put the resulting file in FROM: {command}",
             command=gguf,
         )
     )
@@ -91,10 +91,10 @@ def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> 
     own = _sampling(model)
     lines += [f"PARAMETER {OLLAMA_PARAMETERS[name]} {value:g}" for name, value in own.items()]
     if not own:
-        notes.append(tr("The model has no sampling settings of its own: those of Ollama hold (temperature 0.8)."))
+        notes.append(tr("The model has no sampling settings; Ollama's defaults apply (temperature 0.8)."))
     if model.config is not None:
         notes.append(
-            tr("Trained on at most {n} tokens; Ollama's limit is num_ctx.", n=model.config.batch.sequence_length)
+            tr("Trained on at most {n} tokens; the limit in Ollama is num_ctx.", n=model.config.batch.sequence_length)
         )
     return Exported(tuple(notes), "\n".join(lines) + "\n")
 
@@ -102,21 +102,26 @@ def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> 
 def _template_notes(known: dict[str, Any]) -> list[str]:
     begin = known["begin"]
     said = {
-        tr("TEMPLATE renders {n} test conversations as the tokenizer does, to the letter.", n=known["chats"]): True,
-        tr("{token} is not in it: Ollama puts it first itself, as the tokenizer does.", token=begin): begin,
-        tr("The model's template takes no system turn; Ollama drops one."): known["parts"]["system"] is None,
-        tr("The model's template writes today's date; TEMPLATE keeps the day of this export."): known["dated"],
-        tr("Not in it: tools, images, thoughts, and that some templates strip blanks at the ends of a turn."): True,
+        tr("TEMPLATE renders {n} test conversations exactly like the tokenizer.", n=known["chats"]): True,
+        tr("{token} is not in it: Ollama adds it at the start, as the tokenizer does.", token=begin): begin,
+        tr("The model's chat template does not support system turns; Ollama drops them."): known["parts"]["system"]
+        is None,
+        tr("The model's chat template inserts today's date; TEMPLATE keeps the date of this export."): known["dated"],
+        tr(
+            "Not included: tools, images, thinking, and the stripping of whitespace at the ends of a turn that some "
+            "templates do."
+        ): True,
     }
     return [note for note, holds in said.items() if holds]
 
 
 def _no_template(known: dict[str, Any]) -> str:
     if known["problem"] == "none":
-        return tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on as they are.")
+        return tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on unchanged.")
     return tr(
-        "The model's template does more than put texts around turns, so no TEMPLATE is written: Ollama picks one of its "
-        "own by likeness with the template in the GGUF. Compare its answers with `trainwiz model chat`."
+        "The model's chat template does more than add text around turns, so no TEMPLATE is written: Ollama picks "
+        "one of its own templates by similarity with the template in the GGUF. Compare its answers with "
+        "`trainwiz model chat`."
     )
 
 
@@ -149,10 +154,10 @@ def command_for(target: Target, model: FoundModel, merged: Path | None, known: d
 def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
     adapter = read_json(model.path / ADAPTER_FILE) or {}
     needs = tr("Needs vLLM: pip install vllm")
-    ends = tr("Answers end with: {stops}", stops=", ".join(known["stops"]))
+    ends = tr("Answers end with these stop tokens: {stops}", stops=", ".join(known["stops"]))
     if known["unheard"]:
         ends = tr(
-            'Say "stop": ["{token}"] with each request: no setting of the model ends an answer there.',
+            'Send "stop": ["{token}"] with each request: no setting of the model ends an answer there.',
             token=known["unheard"],
         )
     if model.kind == "whole" or model.base is None:
@@ -161,7 +166,7 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
     rank = adapter.get("r")
     fits = [size for size in LORA_RANKS if isinstance(rank, int) and size >= rank]
     if whole or not fits:
-        why = tr("vLLM loads plain LoRA adapters up to rank {n} only; this one must be merged.", n=LORA_RANKS[-1])
+        why = tr("vLLM only loads plain LoRA adapters up to rank {n}; this one must be merged.", n=LORA_RANKS[-1])
         return Exported((why, *_merge_first(model, merged)), f"vllm serve {_quoted(source)}\n")
     on_hub = "snapshots" in model.base.parts and "/" in (model.base_name or "")
     words: list[object] = ["vllm", "serve", model.base_name if on_hub else model.base.resolve(), "--enable-lora"]
@@ -169,19 +174,19 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
     template = model.tokenizer / "chat_template.jinja"
     if template.is_file() and model.tokenizer != model.base:
         words += ["--tokenizer", model.tokenizer.resolve(), "--chat-template", template.resolve()]
-    notes = [needs, tr('Ask for the adapter by its name: "model": "{name}".', name=_slug(model)), ends]
+    notes = [needs, tr('Select the adapter by its name in requests: "model": "{name}".', name=_slug(model)), ends]
     if model.bits < 16:
-        notes.append(tr("The base was held in {bits} bits while training; vLLM holds it in 16.", bits=model.bits))
+        notes.append(tr("The base model was loaded in {bits} bits for training; vLLM loads it in 16.", bits=model.bits))
     return Exported(tuple(notes), shlex.join(map(str, words)) + "\n")
 
 
 def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
     notes = [
         *_merge_first(model, merged),
-        tr("Needs llama.cpp and the packages of its requirements.txt, in a version that knows {type} models.",
+        tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
            type=model.architecture.get("model_type")),
-        tr("The converter takes template, stop token and token types from the tokenizer of the folder."),
-        tr("Afterwards smaller: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
+        tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
+        tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
     ]  # fmt: skip
     outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
     command = (
@@ -194,7 +199,7 @@ def _mlx(model: FoundModel, source: Path, merged: Path | None, known: dict[str, 
     notes = [
         *_merge_first(model, merged),
         tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
-        tr("-q holds it in 4 bits; leave it out for 16."),
+        tr("-q quantizes it to 4 bits; omit it for 16 bits."),
     ]
     command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {_slug(model)}-mlx -q"
     return Exported(tuple(notes), command + "\n")
@@ -217,10 +222,10 @@ def check_exportable(model: FoundModel, asked: list[Target]) -> Target:
     """Raises UsageError."""
     if len(asked) != 1:
         names = ", ".join(f"--{target}" for target in TARGETS)
-        raise usage_error("bad_choice", "--ollama", tr("Say for which program: one of {names}.", names=names))
+        raise usage_error("bad_choice", "--ollama", tr("Specify the program: one of {names}.", names=names))
     if model.task != "causal-lm":
         message = tr(
-            "{name} is a {task} model; Ollama, vLLM, llama.cpp and MLX take causal language models.",
+            "{name} is a {task} model; Ollama, vLLM, llama.cpp and MLX need causal language models.",
             name=model.name,
             task=model.task,
         )

@@ -87,7 +87,7 @@ def find_model(text: str, base: str | None = None) -> FoundModel:
         run = parent if parent.is_run() else None
     elif os.path.isdir(folder) and not RunFolder(folder).is_run():  # noqa: PTH112
         message = tr(
-            "{path} holds no model: neither config.json with weights, nor {adapter}, nor the run.yaml of a run.",
+            "{path} contains no model: neither config.json with weights, nor {adapter}, nor the run.yaml of a run.",
             path=folder,
             adapter=ADAPTER_FILE,
         )
@@ -118,7 +118,7 @@ def _model_of_run(run: RunFolder) -> tuple[Path, str]:
     found = [one for one in complete_checkpoints(run) if _holds_model(one.path)]
     if not found:
         message = tr(
-            "{run} has no model yet: no final_model and no complete checkpoint that holds one.", run=run.path.name
+            "{run} has no model yet: no final_model and no complete checkpoint that contains one.", run=run.path.name
         )
         raise usage_error("no_model", str(run.path), message)
     step = (read_json(found[-1].path / PROGRESS_JSON) or {}).get("best_step")
@@ -135,11 +135,11 @@ def _model_of_run(run: RunFolder) -> tuple[Path, str]:
 def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: str, base: str | None) -> FoundModel:
     adapter = read_json(folder / ADAPTER_FILE)
     if adapter is None and (folder / ADAPTER_FILE).is_file():
-        message = tr("{path} is not valid JSON; it may be cut off.", path=folder / ADAPTER_FILE)
+        message = tr("{path} is not valid JSON; it may be truncated.", path=folder / ADAPTER_FILE)
         raise usage_error("broken_adapter", str(folder), message)
     if adapter is None:
         if base is not None:
-            message = tr("{path} is a whole model; --base goes with an adapter.", path=folder)
+            message = tr("{path} is a full model; --base only works with an adapter.", path=folder)
             raise usage_error("bad_choice", "--base", message)
         found = _trained_from(config, run)
         known = FoundModel(folder, "whole", "", {}, folder, found, config.model.name if config else None, run, config)
@@ -158,7 +158,7 @@ def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: 
     places = [folder, *([run.tokenizer] if run is not None else []), described]
     tokenizer = next((place for place in places if has_tokenizer(place)), None)
     if tokenizer is None:
-        message = tr("{path} holds no tokenizer, and neither does its base.", path=folder)
+        message = tr("{path} contains no tokenizer, and neither does its base model.", path=folder)
         raise usage_error("missing_tokenizer", str(folder), message)
     task = config.task if config is not None else spec.task
     return replace(known, task=task, architecture=spec.architecture, tokenizer=tokenizer, taken=taken)
@@ -167,7 +167,7 @@ def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: 
 def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) -> Path:
     """Where the base of an adapter lies. Raises UsageError, which says how to get it."""
     if not name:
-        message = tr("The adapter in {path} does not name its base; say it: --base FOLDER.", path=adapter)
+        message = tr("The adapter in {path} does not name its base model; specify it: --base FOLDER.", path=adapter)
         raise usage_error("missing_base_model", str(adapter), message)
     own = [] if run is None or asked or Path(name).name != run.base_model.name else [run.base_model]
     # A relative name is one from where the training was started: the folder of runs is in it, mostly.
@@ -176,16 +176,17 @@ def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) ->
     if found is not None:
         return found
     if asked:
-        message = tr("{name} is not a folder with a model.", name=name)
+        message = tr("{name} is not a folder that contains a model.", name=name)
     elif is_hub_id(name) and not at_home(Path(name)).is_absolute():
         message = tr(
-            "The base of the adapter, {name}, is not on this machine. Get it with `hf download {name}`, or say where it "
-            "is: --base FOLDER.",
+            "The adapter's base model, {name}, is not on this machine. Download it with `hf download {name}`, or "
+            "specify its folder: --base FOLDER.",
             name=name,
         )
     else:
         message = tr(
-            "The base of the adapter is gone: {name} holds no model. Say where it is now: --base FOLDER.", name=name
+            "The adapter's base model is missing: {name} contains no model. Specify its folder: --base FOLDER.",
+            name=name,
         )
     raise usage_error("missing_base_model", "--base", message)
 
@@ -215,13 +216,13 @@ def next_commands(run: RunFolder) -> list[tuple[str, str]]:
         speech = SPEECH.get(read_run_config(run).task)
     except UsageError:
         return []
-    words = {"chat": tr("talk to it"), "fill": tr("let it fill in masks"), "translate": tr("let it translate")}
+    words = {"chat": tr("chat with it"), "fill": tr("fill in masks with it"), "translate": tr("translate with it")}
     commands = [] if speech is None else [(words[speech], f"trainwiz model {speech} {name}")]
     if (run.final_model / ADAPTER_FILE).is_file():
         target = shlex.quote(f"{run.path.name}-merged")
-        commands.append((tr("merge the adapter into its base"), f"trainwiz model merge {name} --to {target}"))
+        commands.append((tr("merge the adapter into its base model"), f"trainwiz model merge {name} --to {target}"))
     elif speech == "chat":
-        commands.append((tr("take it to Ollama"), f"trainwiz model export {name} --ollama"))
+        commands.append((tr("export it to Ollama"), f"trainwiz model export {name} --ollama"))
     else:
         commands.append((tr("write its model card"), f"trainwiz model card {name}"))
     return commands

@@ -48,11 +48,11 @@ class Upload:
 def plan_upload(model: FoundModel, repo: str, *, public: bool, base: str | None) -> Upload:
     """`base`: the hub id to name as the base of an adapter. Raises UsageError."""
     if not is_hub_id(repo) or "/" not in repo:
-        raise usage_error("bad_repo", "REPO", tr("{repo} is not a repository; write OWNER/NAME.", repo=repo))
+        raise usage_error("bad_repo", "REPO", tr("{repo} is not a repository; use OWNER/NAME.", repo=repo))
     places = dict.fromkeys((model.path, model.tokenizer))
     files = [path for place in places for path in sorted(place.iterdir()) if _is_of(model, path)]
     if not any(path.name.endswith(".safetensors") for path in files):
-        message = tr("{path} holds no weights as safetensors, which alone are pushed.", path=model.path)
+        message = tr("{path} contains no safetensors weights, the only format that is pushed.", path=model.path)
         raise usage_error("no_model", str(model.path), message)
     written = {}
     if model.kind == "adapter":
@@ -76,8 +76,9 @@ def _adapter_for_others(model: FoundModel, base: str | None) -> str:
     name = base or str(values.get("base_model_name_or_path") or "")
     if not is_hub_id(name) or "/" not in name or Path(name).exists():
         message = tr(
-            "The adapter names its base by a folder of this machine, {name}, which nobody else has. Say the base's hub "
-            "id (--base OWNER/NAME), or merge the adapter first: trainwiz model merge.",
+            "The adapter names its base model by a folder on this machine, {name}, which others do not have. "
+            "Specify the Hub ID of the base model (--base OWNER/NAME), or merge the adapter first: "
+            "trainwiz model merge.",
             name=name,
         )
         raise usage_error("local_base", "--base", message)
@@ -98,7 +99,7 @@ def check_account() -> str:
     if is_offline():
         raise _cannot("offline", tr("HF_HUB_OFFLINE is set, so nothing is pushed; unset it first."))
     if hub_token() is None:
-        raise _cannot("not_logged_in", tr("You are not logged in to the hub. Log in with: hf auth login"))
+        raise _cannot("not_logged_in", tr("You are not logged in to the Hub. Log in with: hf auth login"))
     return str(_asked(lambda api: api.whoami()).get("name"))
 
 
@@ -115,7 +116,7 @@ def push(upload: Upload) -> str:
     elif bool(_asked(lambda api: api.model_info(upload.repo)).private) == upload.public:
         have, want = (tr("private"), tr("public")) if upload.public else (tr("public"), tr("private"))
         message = tr(
-            "{repo} exists and is {have}; you asked for {want}. Change it on its page, or name another repository.",
+            "{repo} exists and is {have}, but you requested {want}. Change it on its page, or use another repository.",
             repo=upload.repo, have=have, want=want,
         )  # fmt: skip
         raise _cannot("other_visibility", message)
@@ -136,10 +137,15 @@ def _asked(call: Any) -> Any:
         status = error.response.status_code if error.response is not None else 0
         reason = str(getattr(error, "server_message", None) or error).splitlines()[0].rstrip(".")
         sentences = {
-            401: tr("The hub does not accept your token. Log in again with: hf auth login"),
-            403: tr("Your account or token may not write there (403). Use a token that may, or another OWNER."),
+            401: tr("The Hub rejected your token. Log in again with: hf auth login"),
+            403: tr(
+                "Your account or token has no write access there (403). Use a token with write access, or "
+                "another OWNER."
+            ),
         }
-        message = sentences.get(status, tr("The hub refused it ({status}): {reason}.", status=status, reason=reason))
+        message = sentences.get(
+            status, tr("The Hub refused the request ({status}): {reason}.", status=status, reason=reason)
+        )
         raise _cannot("hub_refused", message) from None
     except (HFValidationError, ValueError) as error:
         raise usage_error("bad_repo", "REPO", str(error).splitlines()[0]) from None
@@ -148,7 +154,7 @@ def _asked(call: Any) -> Any:
         if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "httpcore", "requests")):
             raise
         message = tr(
-            "The hub at {address} cannot be reached ({reason}); nothing was published.",
+            "The Hub at {address} is unreachable ({reason}); nothing was published.",
             address=hub_endpoint(),
             reason=type(error).__name__,
         )

@@ -96,11 +96,11 @@ class ModelWorker:
         text = self._child.stdout.readline()
         if not text.endswith(b"\n"):
             code = self._child.wait()
-            message = tr("The process that holds the model ended without an answer (exit code {code}).", code=code)
+            message = tr("The process that runs the model ended without an answer (exit code {code}).", code=code)
             if code == -signal.SIGKILL:
                 message = tr(
-                    "The process that holds the model was killed, mostly because this machine has too little memory for "
-                    "it; the base of an adapter takes less in 4 bits (--bits 4)."
+                    "The process that runs the model was killed, usually because this machine has too little "
+                    "memory; the base model of an adapter needs less in 4 bits (--bits 4)."
                 )
             raise CannotRunError(Finding("model_process_ended", "error", "model", message))
         line = dict(parse_json(text))

@@ -76,7 +76,7 @@ def parse_address(text: str) -> Address:
     host, port = _split(text.strip())
     if not host or _HOST.fullmatch(host) is None or not port.isdigit() or not 1 <= int(port) <= HIGHEST_PORT:
         message = tr(
-            "{text} is no address of node 0; write HOST or HOST:PORT (port 1 to {most}), for example 10.0.0.1:29500.",
+            "{text} is not an address of node 0; use HOST or HOST:PORT (port 1 to {most}). Example: 10.0.0.1:29500.",
             text=repr(text),
             most=HIGHEST_PORT,
         )
@@ -162,7 +162,7 @@ def _everywhere(port: int) -> socket.socket:
 
 def _not_here(address: Address, reason: str) -> NodeProblem:
     message = tr(
-        "Node 0 cannot listen on {host}: {reason}. Name an address of node 0 itself: --main HOST:PORT; it has {here}.",
+        "Node 0 cannot listen on {host}: {reason}. Use an address of node 0 itself: --main HOST:PORT; it has {here}.",
         host=address.host,
         reason=reason,
         here=_all_of(interface_addresses()),
@@ -172,7 +172,7 @@ def _not_here(address: Address, reason: str) -> NodeProblem:
 
 def _taken(port: int, error: OSError) -> NodeProblem:
     holder = _holder(port)
-    reason = tr("taken by {process}", process=holder) if holder else os_reason(error)
+    reason = tr("in use by {process}", process=holder) if holder else os_reason(error)
     message = tr(
         "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.", port=port, reason=reason
     )
@@ -236,7 +236,7 @@ def chosen_interface(environment: Mapping[str, str], interfaces: Mapping[str, li
         found = _fitting(value, interfaces, exact=variable == GLOO)
         if not found:
             message = tr(
-                "{variable} is {value}, and this machine has no such interface that is up; it has {here}.",
+                "{variable} is {value}, but this machine has no such active interface; it has {here}.",
                 variable=variable,
                 value=value,
                 here=_all_of(interfaces),

@@ -110,7 +110,7 @@ class Channel:
         while not (messages := self.receive()):
             yield
         if [message.get("kind") for message in messages] != [kind]:
-            raise ChannelClosed(tr("another program answers there"))
+            raise ChannelClosed(tr("another program answered"))
         return messages[0]
 
     def send(self, message: Message) -> None:
@@ -126,7 +126,7 @@ class Channel:
                 left = left[self.connection.send(left) :]
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ChannelClosed(tr("it takes nothing any more")) from None
+                    raise ChannelClosed(tr("it no longer accepts data")) from None
                 select.select([], [self.connection], [], 0.2)
             except OSError as error:
                 raise ChannelClosed(os_reason(error)) from None
@@ -144,7 +144,7 @@ class Channel:
         if ready:
             self._read()
         elif self.silent_s > SILENT_LOST_S:
-            raise ChannelClosed(tr("silent for {seconds} s", seconds=f"{self.silent_s:.0f}"))
+            raise ChannelClosed(tr("no message for {seconds} s", seconds=f"{self.silent_s:.0f}"))
         *lines, self._rest = self._rest.split(b"\n")
         return [message for line in lines if (message := self._opened(line)).get("kind") != ALIVE]
 
@@ -157,13 +157,13 @@ class Channel:
             seal, _, line = line.partition(b" ")
             other: Role = "main" if self._role == "worker" else "worker"
             if not hmac.compare_digest(seal, self._seal(other, self._heard_lines, line)):
-                raise ChannelClosed(tr("a line came that is not of this run"))
+                raise ChannelClosed(tr("received a line that is not from this run"))
             self._heard_lines += 1
         with suppress(ValueError, RecursionError):
             document = json.loads(line)
             if isinstance(document, dict):
                 return document
-        raise ChannelClosed(tr("another program answers there"))
+        raise ChannelClosed(tr("another program answered"))
 
     def _seal(self, role: Role, number: int, body: bytes) -> bytes:
         return _mac(self._key, f"{role} {number} ".encode() + body)
@@ -176,11 +176,11 @@ class Channel:
         except OSError as error:
             raise ChannelClosed(os_reason(error)) from None
         if not data:
-            raise ChannelClosed(tr("its connection ended"))
+            raise ChannelClosed(tr("its connection was closed"))
         self._heard = time.monotonic()
         self._rest += data
         if len(self._rest) > (LONGEST_LINE_BYTES if self._heard_lines else LONGEST_GREETING_BYTES):
-            raise ChannelClosed(tr("another program answers there"))
+            raise ChannelClosed(tr("another program answered"))
 
 
 def _mac(key: bytes, text: bytes) -> bytes:
@@ -226,7 +226,7 @@ class Handshake:
         node, nodes, processes = message.get("node"), message.get("nodes"), message.get("processes")
         versions, data = message.get("versions"), message.get("data")
         if not (isinstance(node, int) and isinstance(nodes, int) and isinstance(processes, int)):
-            raise ChannelClosed(tr("another program answers there"))
+            raise ChannelClosed(tr("another program answered"))
         known = versions if isinstance(versions, dict) else {}
         return cls(
             node,
@@ -264,20 +264,21 @@ def refuse_unlike(mine: Handshake, other: Handshake, name: str) -> None:
     data = _data_apart(mine.data, other.data)
     if other.processes != mine.processes:
         message = tr(
-            "{name} starts {n} processes and node 0 starts {mine}: all nodes need the same number of GPUs.",
+            "{name} starts {n} processes, but node 0 starts {mine}: all nodes need the same number of GPUs.",
             name=name,
             n=other.processes,
             mine=mine.processes,
         )
     elif versions:
         message = tr(
-            "{name} has other versions than node 0 ({versions}): install the same on all nodes.",
+            "{name} has different versions from node 0 ({versions}): install the same versions on all nodes.",
             name=name,
             versions=", ".join(versions),
         )
     elif data:
         message = tr(
-            "{name} has other data than node 0 ({differences}): give all nodes the same files at the same path.",
+            "{name} has different data from node 0 ({differences}): provide the same files at the same path on all "
+            "nodes.",
             name=name,
             differences=plain_text("; ".join(data), LONGEST_SAID),
         )
@@ -290,7 +291,7 @@ def _data_apart(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
     found_by_both = {key for key in mine if mine[key] is not None and other.get(key) is not None}
     here, there = ({key: data[key] for key in data if key in found_by_both} for data in (mine, other))
     return [
-        *(tr("{source} is not there", source=key) for key in _only(mine, other)),
+        *(tr("{source} is missing on that node", source=key) for key in _only(mine, other)),
         *(tr("node 0 has no {source}", source=key) for key in _only(other, mine)),
         *(difference.text for difference in compare({"data": here}, {"data": there})),
     ]

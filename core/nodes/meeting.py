@@ -114,7 +114,8 @@ class Meeting:
         if len(self._greetings) > MOST_GREETINGS:
             crowd, _ = Counter(one.channel.other_host for one in self._greetings).most_common(1)[0]
             self._let_go(
-                next(one for one in self._greetings if one.channel.other_host == crowd), tr("too many at once")
+                next(one for one in self._greetings if one.channel.other_host == crowd),
+                tr("too many connections at once"),
             )
 
     def _steps(self, channel: Channel) -> Generator[None, None, Handshake]:
@@ -139,7 +140,7 @@ class Meeting:
                 refuse(channel, problem)
                 raise
             self.members[who.node] = Member(who, channel)
-            print(tr("{node} has come.", node=named(who.node, who.host, channel.other_host)), flush=True)
+            print(tr("{node} has connected.", node=named(who.node, who.host, channel.other_host)), flush=True)
 
     def _let_go(self, greeting: _Greeting, reason: str) -> None:
         greeting.channel.close()
@@ -148,7 +149,8 @@ class Meeting:
         if host not in self._without_proof and len(self._without_proof) < MOST_NAMED:
             self._without_proof.append(host)
             text = tr(
-                "A connection from {host} did not prove that it belongs to this run ({reason}); node 0 waits on.",
+                "A connection from {host} was closed because it did not prove that it belongs to this run "
+                "({reason}); node 0 keeps waiting.",
                 host=host,
                 reason=reason,
             )
@@ -159,7 +161,7 @@ class Meeting:
         name = named(who.node, who.host, channel.other_host)
         if who.nodes != self._me.nodes or not 1 <= who.node < self._me.nodes:
             message = tr(
-                "{name} says that it is node {node} of {nodes}; this run has {n}, numbered 0 to {last}.",
+                "{name} claims to be node {node} of {nodes}; this run has {n} nodes, numbered 0 to {last}.",
                 name=name,
                 node=who.node,
                 nodes=who.nodes,
@@ -172,7 +174,7 @@ class Meeting:
         if who.node in self.members:
             other = self.members[who.node]
             message = tr(
-                "Two machines say that they are node {node}: {first} and {second}; give each a number of its own.",
+                "Two machines claim to be node {node}: {first} and {second}; give each its own number.",
                 node=who.node,
                 first=f"{other.who.host} ({other.channel.other_host})",
                 second=f"{who.host} ({channel.other_host})",
@@ -195,7 +197,7 @@ class Meeting:
             self._let_go(greeting, tr("no answer"))
         missing = [str(node) for node in range(1, self._me.nodes) if node not in self.members]
         message = tr(
-            "Node {missing} of {nodes} did not come within {seconds} s; node 0 waited on {host}, port {port}. "
+            "Node {missing} of {nodes} did not connect within {seconds} s; node 0 waited on {host}, port {port}. "
             "Start it there, or open the port to it.",
             missing=", ".join(missing),
             nodes=self._me.nodes,
@@ -205,8 +207,8 @@ class Meeting:
         )
         if self._without_proof:
             without = tr(
-                "From {hosts} came what did not prove that it belongs to this run: another program, or a node that "
-                "does not see the run folder {path}, which all nodes need on one shared file system.",
+                "Connections from {hosts} did not prove that they belong to this run: another program, or a node "
+                "that does not see the run folder {path}, which all nodes need on one shared file system.",
                 hosts=", ".join(self._without_proof),
                 path=self._folder,
             )
@@ -266,7 +268,7 @@ def attend(
             if not why_not:
                 return channel, _take_part(me, channel, goes_on)
             if why_not != why:
-                print(tr("{place}: {reason}. This node waits on.", place=where, reason=why_not), flush=True)
+                print(tr("{place}: {reason}. This node keeps waiting.", place=where, reason=why_not), flush=True)
             why = why_not
         except ChannelClosed as error:
             why = str(error)
@@ -276,12 +278,10 @@ def attend(
         channel.close()
         time.sleep(TRY_EVERY_S)
     if interface is not None:
-        where = tr(
-            "{place} over the interface {name} ({address})", place=where, name=interface[0], address=interface[1]
-        )
+        where = tr("{place} over interface {name} ({address})", place=where, name=interface[0], address=interface[1])
     message = tr(
-        "Node 0 could not be reached at {place} within {seconds} s: {reason}. "
-        "Is it started there, is the address right, and is the port open?",
+        "Node 0 was unreachable at {place} for {seconds} s: {reason}. Check that it is started there, that the "
+        "address is right, and that the port is open.",
         place=where,
         seconds=f"{patience_s:,.0f}",
         reason=why or tr("no answer"),
@@ -314,8 +314,8 @@ def _prove(folder: Path, channel: Channel, goes_on: Callable[[], None]) -> str:
     except ChannelClosed as error:
         reason = str(error)
     return tr(
-        "what answers there did not prove that it is node 0 of this run ({reason}); all nodes need the run folder "
-        "{path} on one shared file system",
+        "the program that answered did not prove that it is node 0 of this run ({reason}); all nodes need the run "
+        "folder {path} on one shared file system",
         reason=reason,
         path=folder,
     )

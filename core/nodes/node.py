@@ -155,7 +155,7 @@ class NodeAttempt:
         meeting = Meeting(order.folder, order.me, order.address)
         _say(
             tr(
-                "Node 0 of {nodes} waits for the others on {host}, port {port}, for {seconds} s at most.",
+                "Node 0 of {nodes} waits for the other nodes on {host}, port {port}, for at most {seconds} s.",
                 nodes=order.me.nodes,
                 host=order.address.host,
                 port=order.address.meeting_port,
@@ -166,7 +166,7 @@ class NodeAttempt:
         if "SLURM_JOB_ID" not in order.environment:
             for node in range(1, order.me.nodes):
                 command = joining_command(order.folder.resolve(), node, order.address)
-                _say(tr("On machine {node}: {command}", node=node, command=command))
+                _say(tr("On node {node}: {command}", node=node, command=command))
         self._members = meeting.gather(order.patience_s, self._waits)
         start_together(self._members, list(arguments))
         return list(arguments)
@@ -181,7 +181,7 @@ class NodeAttempt:
 
     def _start(self, arguments: Sequence[str], network: Mapping[str, str]) -> None:
         for variable, value in network.items():
-            _say(tr("{variable}={value}: the nodes have met over this interface.", variable=variable, value=value))
+            _say(tr("{variable}={value}: the nodes connected over this interface.", variable=variable, value=value))
         parent = os.getpid()
 
         def in_child() -> None:
@@ -439,7 +439,7 @@ def asked_of_others(run: RunFolder) -> Iterator[str]:
         for node in range(1, config.engine.nodes):
             command = joining_command(run.path.resolve(), node, main)
             yield tr(
-                "On machine {node}, within {seconds} s: {command}",
+                "On node {node}, within {seconds} s: {command}",
                 node=node,
                 seconds=config.engine.nodes_timeout_s,
                 command=command,

@@ -21,15 +21,17 @@ def with_adapter(config: RunConfig) -> tuple[RunConfig, tuple[Finding, ...]]:
     name = config.peft.adapter
     if name is None:
         return config, ()
-    leave = Remedy(tr("begin with new adapters"), changes={ADAPTER: None})
+    leave = Remedy(tr("start with new adapters"), changes={ADAPTER: None})
     try:
         said = parse_json(read_small(at_home(Path(name)) / FILE).decode(errors="replace"))
     except (OSError, ValueError):
-        message = tr("{name} holds no adapter: give a folder with {file} (peft.adapter).", name=name, file=FILE)
+        message = tr("{name} contains no adapter: specify a folder with {file} (peft.adapter).", name=name, file=FILE)
         return config, (Finding("missing_adapter", "error", ADAPTER, message, (leave,)),)
     values = _values(said) if isinstance(said, dict) else None
     if values is None:
-        message = tr("The adapter in {name} is not LoRA on named modules, which is what trainwiz trains.", name=name)
+        message = tr(
+            "The adapter in {name} is not LoRA on named modules, the only kind that trainwiz trains.", name=name
+        )
         return config, (Finding("adapter_not_supported", "error", ADAPTER, message, (leave,)),)
     apart = [
         key
@@ -41,13 +43,14 @@ def with_adapter(config: RunConfig) -> tuple[RunConfig, tuple[Finding, ...]]:
             "adapter_differs",
             "error",
             key,
-            tr("{key} is {value}, and the adapter in {name} has {own}.", key=key, value=config.value(key), name=name, own=values[key]),
-            (Remedy(tr("take the adapter's"), changes={key: values[key]}), leave),
+            tr("{key} is {value}, but the adapter in {name} has "
+                "{own}.", key=key, value=config.value(key), name=name, own=values[key]),
+            (Remedy(tr("use the adapter's value"), changes={key: values[key]}), leave),
         )
         for key in apart
     )  # fmt: skip
     taken = {key: value for key, value in values.items() if key not in apart}
-    reason = tr("as the adapter in {name} has it", name=name)
+    reason = tr("from the adapter in {name}", name=name)
     return config.with_values(taken, "detected", dict.fromkeys(taken, reason)), findings
 
 

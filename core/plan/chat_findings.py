@@ -34,68 +34,68 @@ class Sentence:
     ways: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
-CHATML = mark("write them in ChatML"), {TEMPLATE: "chatml"}
+CHATML = mark("format them as ChatML"), {TEMPLATE: "chatml"}
 DOUBTS: dict[str, Sentence] = {
     "template_refuses": Sentence(
         "error",
         TEMPLATE,
-        mark("{count} of {rows} chats do not fit the template and are left out. {place}: {detail}."),
+        mark("{count} of {rows} chats do not fit the template and are skipped. {place}: {detail}."),
         (CHATML,),
     ),
     "template_changes": Sentence(
         "error",
         TRAIN_ON,
-        mark("In {count} of {rows} chats the answers cannot be found; they are left out. {place}: {detail}."),
+        mark("In {count} of {rows} chats the answers cannot be found; these chats are skipped. {place}: {detail}."),
         (
-            (mark("learn the last answer of each chat"), {TRAIN_ON: "last_answer"}),
-            (mark("learn every token"), {TRAIN_ON: "everything"}),
+            (mark("train on the last answer of each chat"), {TRAIN_ON: "last_answer"}),
+            (mark("train on every token"), {TRAIN_ON: "everything"}),
         ),
     ),
     "no_label": Sentence(
-        "warning", TRAIN_ON, mark("{count} of {rows} chats hold nothing that is learnt (the first: {place}).")
+        "warning", TRAIN_ON, mark("{count} of {rows} chats have no tokens to train on (first: {place}).")
     ),
     "end_not_learnt": Sentence(
         "warning",
         TEMPLATE,
         mark(
-            "In {count} of {rows} chats the token that ends an answer is not learnt (the first: {place}): the model would "
-            "not know where to stop."
+            "In {count} of {rows} chats the token that ends an answer is not trained on (first: {place}): the model "
+            "would not learn where to stop."
         ),
         (CHATML,),
     ),
     "bos_twice": Sentence(
-        "warning", TEMPLATE, mark("{count} of {rows} chats begin with the first token twice (the first: {place}).")
+        "warning", TEMPLATE, mark("{count} of {rows} chats begin with the BOS token twice (first: {place}).")
     ),
     "roles_repeat": Sentence(
-        "note", SOURCE, mark("In {count} of {rows} chats the same speaker has two turns in a row (the first: {place}).")
+        "note", SOURCE, mark("In {count} of {rows} chats the same role has two turns in a row (first: {place}).")
     ),
     "system_dropped": Sentence(
         "warning",
         TEMPLATE,
-        mark("The template leaves out the system turn of {count} of {rows} chats (the first: {place})."),
+        mark("The template drops the system turn of {count} of {rows} chats (first: {place})."),
     ),
     "thoughts_dropped": Sentence(
         "warning",
         TEMPLATE,
-        mark("The template leaves out thoughts of {count} of {rows} chats (the first: {place}): they are not learnt."),
+        mark("The template drops reasoning in {count} of {rows} chats (first: {place}): it is not trained on."),
     ),
     "marks_in_text": Sentence(
         "warning",
         SOURCE,
         mark(
-            "{count} of {rows} chats hold marks of the template in what is said (the first: {place}): the model reads "
-            "them as its own."
+            "{count} of {rows} chats contain special tokens in their text (first: {place}): the model reads them as "
+            "real ones."
         ),
     ),
     "duplicates": Sentence(
         "note",
         SOURCE,
-        mark("{count} chats stand there again (the first: {place}); one may be trained on and held out."),
+        mark("{count} chats are duplicates (first: {place}); the same chat may be both trained on and held out."),
     ),
     "held_out_is_trained": Sentence(
         "warning",
         "data.validation_sources",
-        mark("{count} held-out chats are trained on too (the first: {place}): their loss says nothing."),
+        mark("{count} held-out chats are also trained on (first: {place}): their loss is meaningless."),
     ),
 }
 """Code of a doubt (core/training/look.py) -> what is said of it."""
@@ -108,7 +108,9 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
     if look is None:
         return
     if look.problem:
-        message = tr("What is learnt of the chats was not looked at: {problem}.", problem=look.problem.rstrip("."))
+        message = tr(
+            "The chats were not checked for the tokens to train on: {problem}.", problem=look.problem.rstrip(".")
+        )
         yield plan.note("chats_not_seen", TEMPLATE, message)
         return
     yield plan.note("what_is_learnt", TRAIN_ON, learnt_words(plan, look))
@@ -144,24 +146,26 @@ def learnt_words(plan: Plan, look: ChatLook) -> str:
     """What is learnt of the chats, and in which template."""
     tokens, learnt = (sum(map(sum, part)) for part in (look.lengths, look.learnt))
     said = {
-        "answers": mark("Learnt: the answers, {share} of the tokens of {rows} chats."),
-        "last_answer": mark("Learnt: the last answer of each chat, {share} of the tokens of {rows} chats."),
-        "everything": mark("Learnt: every token of the chats, questions too ({share} of {rows} chats)."),
+        "answers": mark("Trained on: the answers, {share} of the tokens of {rows} chats."),
+        "last_answer": mark("Trained on: the last answer of each chat, {share} of the tokens of {rows} chats."),
+        "everything": mark(
+            "Trained on: every token of the chats, questions included ({share} of the tokens of {rows} chats)."
+        ),
     }[plan.config.training.train_on]
     named = plan.config.model.chat_template
     if named == "chatml":
-        template = tr("They are written in ChatML, which is kept with the model.")
+        template = tr("They are formatted as ChatML; this template is saved with the model.")
     elif named not in (None, "own"):
-        template = tr("They are written in the template of {path}, which is kept with the model.", path=named)
+        template = tr("They are formatted with the template in {path}, which is saved with the model.", path=named)
     else:
-        template = tr("They are written in the template of the model.")
+        template = tr("They are formatted with the model's own template.")
     if look.marks == "training":
         template += " " + tr(
-            "TRL's training form of it ({family}) marks the answers; what is kept is the model's own.",
+            "TRL's training version of this template ({family}) marks the answers; the model's own template is saved.",
             family=look.family,
         )
     elif look.marks == "prefixes" and plan.config.training.train_on != "everything":
-        template += " " + tr("It marks no answers: they are what it adds to the turns before them.")
+        template += " " + tr("It does not mark answers: an answer is what it adds to the preceding turns.")
     return tr(said, share=percent(learnt / max(tokens, 1)), rows=f"{look.rows:,}") + " " + template
 
 
@@ -179,11 +183,11 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
         longer_ones.append((tr("up to {length} tokens", **counted(length=wanted)), {LENGTH: wanted}))
     if cut:
         message = tr(
-            "{cut} of the chats exceed {length} tokens: the end of an answer is cut off, and how it ends is not learnt.",
+            "{cut} of the chats exceed {length} tokens: an answer is truncated, so its end is not trained on.",
             cut=percent(cut),
             **counted(length=length),
         )
-        drop = tr("leave them out"), {TOO_LONG: "drop"}
+        drop = tr("skip them"), {TOO_LONG: "drop"}
         yield plan.finding(
             "answers_cut", "note" if cut <= NOTABLE_CUT else "warning", LENGTH, message, *longer_ones, drop
         )

@@ -77,20 +77,24 @@ def _batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
             micro, kept = exact.micro_batch, exact.accumulation
     changes: dict[str, Any] = {MICRO: micro, ACCUMULATION: kept, **({LENGTH: length} if other_length else {})}
     words = tr("micro-batch {micro} × accumulation {kept}", micro=micro, kept=kept)
-    made, unit = samples, mark("{samples} sequences a step, {share} of {wanted}")
+    made, unit = samples, mark("{samples} sequences per step, {share} of {wanted}")
     wanted = target // length
     if other_length or by_tokens:
         words += f" × {length}"
-        made, wanted, unit = samples * length, target, mark("{tokens} tokens a step, {share} of {target}")
+        made, wanted, unit = samples * length, target, mark("{tokens} tokens per step, {share} of {target}")
     then = changed(plan, changes) if plan.work is not None else None
     peak = tr(", ") + gib(then.memory.judged_bytes) if then is not None else ""
     numbers = counted(samples=made, tokens=made, wanted=wanted, target=wanted)
     message = tr(
-        "The guide's advice {text} makes {made}: it changes the training, not only the memory.",
+        "The guide's advice {text} results in {made}: it changes the training, not only the memory.",
         text=_quoted(advice),
         made=tr(unit, share=percent(made / wanted, 1), **numbers),
     )
-    text = mark("{batch} keeps it{peak}") if keeps(micro, kept) else mark("{batch} comes nearest to it{peak}")
+    text = (
+        mark("{batch} keeps the batch size{peak}")
+        if keeps(micro, kept)
+        else mark("{batch} comes closest to the batch size{peak}")
+    )
     yield plan.warning("claim_batch", advice["where"], message, (tr(text, batch=words, peak=peak), changes))
 
 
@@ -104,9 +108,8 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     if used / used_after * NOTABLE_FACTOR >= float(advice["memory_factor"]):
         return
     message = tr(
-        "The guide's advice {text} saves nothing on the GPU: {used} with accumulation {before} and "
-        "{used_after} with {after}, because gradients are summed in place. It makes the batch {share} "
-        "of what it was.",
+        "The guide's advice {text} saves no GPU memory: {used} with accumulation {before} and {used_after} with "
+        "{after}, because gradients are summed in place. It changes the batch to {share} of its size.",
         text=_quoted(advice),
         used=gib(used),
         before=before,
@@ -119,7 +122,7 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     changes, remedies = {MICRO: smaller, ACCUMULATION: kept}, []
     then = changed(plan, changes)
     if then is not None:
-        words = mark("a smaller micro-batch does: {smaller} × accumulation {kept}, {peak}")
+        words = mark("a smaller micro-batch saves memory: {smaller} × accumulation {kept}, {peak}")
         peak = gib(then.memory.judged_bytes)
         remedies = [(tr(words, smaller=smaller, kept=kept, peak=peak), changes)]
     yield plan.warning("claim_memory", advice["where"], message, *remedies)
@@ -129,15 +132,15 @@ def _host(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     """Against a full host RAM a smaller batch on the GPU does nothing."""
     data = plan.config.data
     message = tr(
-        "The guide's advice {text} is for another memory: host RAM ({host_ram} here: {parts}) "
-        "follows processes, loader workers, pinned batches and rows, not the micro-batch.",
+        "The guide's advice {text} is about a different memory: RAM ({host_ram} in this plan: {parts}) depends on "
+        "processes, data loader workers, pinned batches and rows, not on the micro-batch.",
         text=_quoted(advice),
         host_ram=gib(plan.memory.host_ram_bytes),
         parts=large_parts(dict(sorted(plan.memory.host_ram_parts.items(), key=lambda part: -part[1]))),
     )
     remedies: list[tuple[str, Mapping[str, Any]]] = []
     if data.workers:
-        remedies.append((tr("no loader workers"), {"data.workers": 0}))
+        remedies.append((tr("no data loader workers"), {"data.workers": 0}))
     if not data.streaming:
         remedies.append((tr("stream the rows"), {"data.streaming": True}))
     yield plan.warning("claim_host_ram", advice["where"], message, *remedies)
@@ -148,8 +151,8 @@ def _other_batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     said, planned = int(advice["effective_samples"]), plan.batch.effective_samples
     if abs(said - planned) > KEPT_SHARE * planned:
         message = tr(
-            "The guide's {text} is not so: {said} sequences a step are {difference} against {planned}, "
-            "another batch with another number of steps.",
+            "The guide's {text} is wrong: {said} sequences per step is {difference} compared to {planned}, a "
+            "different batch with a different number of steps.",
             text=_quoted(advice),
             difference=percent(said / planned - 1, signed=True),
             **counted(said=said, planned=planned),
@@ -170,12 +173,12 @@ def _pace(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     if plan.work is not None and plan.rate is not None:
         part = share_of_peak(plan.work, plan.rate, fast)
         share = tr(
-            "; it is {share} of the card's peak ({verdict})",
+            "; that is {share} of the GPU's peak ({verdict})",
             share=percent(part),
             verdict=tr(VERDICTS[verdict_of(part)]),
         )
     message = tr(
-        "The guide's {said} tokens/s mean {step} s for a step of {tokens} tokens, and {span} for its {steps} "
+        "The guide's {said} tokens/s imply {step} s per step of {tokens} tokens, and {span} for its {steps} "
         "steps{share}.",
         said=f"{slow:,.0f}" if slow == fast else tr(ends, **counted(first=slow, second=fast)),
         step=tr(ends, **counted(first=step[0], second=step[1])),
@@ -201,11 +204,11 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     share = share_of_peak(work, rate, slowest * work.length)
     beside, spent = (time.evaluation_s or 0.0) + (time.generation_s or 0.0), ""
     if beside > 0.1 * (time.total_s or 1e30):
-        spent = tr(", {beside} of it evaluation and generation", beside=duration(beside))
+        spent = tr(", including {beside} for evaluation and generation", beside=duration(beside))
     message = tr(
-        "The guide's {total_time} for {steps} steps mean {slowest} to {fastest} sequences a second; at "
-        "{length} tokens each that is at least {share} of {device}'s peak ({verdict}). The plan says "
-        "{planned}{spent}.",
+        "The guide's {total_time} for {steps} steps implies {slowest} to {fastest} sequences per second; at "
+        "{length} tokens each, that is at least {share} of {device}'s peak ({verdict}). The plan "
+        "estimates {planned}{spent}.",
         total_time=claims["total_time"],
         **counted(steps=steps, slowest=slowest, fastest=fastest, length=work.length),
         share=percent(share),
@@ -223,7 +226,7 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     mean = _largest(work.length, reachable) if share > IMPLAUSIBLE_SHARE else 0
     if mean:
         message += after(
-            tr("It would take rows that average under {mean} tokens, and no padding.", **counted(mean=mean))
+            tr("That would need rows averaging under {mean} tokens, and no padding.", **counted(mean=mean))
         )
     yield plan.warning("claim_time", "claims.total_time", message)
 
@@ -242,8 +245,8 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     if claimed is None or plan.estimate.peak is None or plan.estimate.needed_bytes <= claimed[1]:
         return
     message = tr(
-        "The guide's {peak_memory} do not hold: the peak is between {low} and {high} ({peak_moment}, "
-        "{allocated} allocated); {states}, before any activation{targets}.",
+        "The guide's {peak_memory} is too low: the peak is between {low} and {high} ({peak_moment}, {allocated} "
+        "allocated); {states}, before any activations{targets}.",
         peak_memory=claims["peak_memory"],
         low=gib(plan.memory.needed_bytes),
         high=gib(plan.memory.needed_high_bytes),
@@ -262,13 +265,13 @@ def _shorter_targets(plan: Plan, claimed: int) -> str:
         return ""
     if logits:
         length = counted(length=work.target_length)
-        words = tr(", and {logits} are logits of {length}-token targets", logits=gib(logits), **length)
+        words = tr(", and the logits of {length}-token targets take {logits}", logits=gib(logits), **length)
 
     def holds(target: int) -> bool:
         return estimate_memory(replace(work, target_length=target), plan.evidence).needed_bytes <= claimed
 
     longest = _largest(work.target_length, holds)
-    held = mark("{words}; it holds with targets of up to {longest} tokens")
+    held = mark("{words}; it is enough for targets of up to {longest} tokens")
     return tr(held, words=words, longest=longest) if longest else words
 
 
@@ -281,9 +284,9 @@ def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     samples = batch.micro_batch * batch.world_size * int(launch["accumulation"])
     other = "" if samples == batch.effective_samples else tr(", not {samples}", samples=f"{batch.effective_samples:,}")
     message = tr(
-        "The guide's {text} is one process, not DDP: the Trainer then wraps the model in "
-        "nn.DataParallel, and a step of {micro_batch} on each of {world_size} GPUs with accumulation "
-        "{accumulation} has {samples} sequences{other}. This plan starts one process for each GPU.",
+        "The guide's {text} is one process, not DDP: the Trainer then wraps the model in nn.DataParallel, and a "
+        "step with micro-batch {micro_batch} on each of {world_size} GPUs and accumulation {accumulation} "
+        "has {samples} sequences{other}. This plan starts one process per GPU.",
         text=repr(launch["text"]),
         micro_batch=batch.micro_batch,
         world_size=batch.world_size,

@@ -31,7 +31,9 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
     if not plan.config.data.packing:
         return
     if joins_texts(plan.config):
-        message = tr("Texts are joined into sequences of one length, without padding: {key} changes nothing.", key=KEY)
+        message = tr(
+            "Texts are concatenated into sequences of equal length, without padding: {key} has no effect.", key=KEY
+        )
         yield plan.note("nothing_to_pack", KEY, message, off)
         return
     problems = list(_problems(plan))
@@ -41,17 +43,18 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
         return
     batch = plan.batch
     apart = (
-        tr("FlashAttention computes each row alone.")
+        tr("FlashAttention computes each row separately.")
         if plan.config.engine.attention == "flash_attention_2"
         else tr(
-            "sdpa computes each token with all tokens of its micro-batch and hides the other rows; flash_attention_2 does not."
+            "sdpa computes each token with all tokens of its micro-batch and masks the other rows; "
+            "flash_attention_2 does not."
         )
     )
-    message = tr("Rows lie end to end, without padding. {apart}", apart=apart)
+    message = tr("Rows are packed end to end, without padding. {apart}", apart=apart)
     if batch.padded_tokens is not None and batch.drawn_tokens is not None and batch.drawn_waste is not None:
         message = tr(
-            "Rows lie end to end: {packed} tokens are computed a step; padded in the drawn order {drawn}, {waste} of them "
-            "padding. {apart}",
+            "Rows are packed end to end: {packed} tokens are computed per step; padded in the order drawn it would "
+            "be {drawn}, {waste} of them padding. {apart}",
             **counted(packed=batch.padded_tokens, drawn=batch.drawn_tokens),
             waste=percent(batch.drawn_waste),
             apart=apart,
@@ -64,21 +67,21 @@ def _problems(plan: Plan) -> Iterator[tuple[str, tuple[WayOut, ...]]]:
     engine, kind = plan.config.engine, plan.model_type
     if plan.config.task != "causal-lm":
         # Masks of models that look both ways do not follow positions (create_bidirectional_mask, transformers 5.23).
-        yield tr("Rows can lie end to end in causal models alone: others would see each other's rows."), ()
+        yield tr("Only causal models can pack rows end to end: others would see each other's rows."), ()
     elif kind is not None and kind not in TRIED:
-        yield tr("Models of type {kind} were not tried with rows end to end.", kind=kind), ()
+        yield tr("Packed rows were not tested with models of type {kind}.", kind=kind), ()
     if engine.attention == "eager":
         message = tr(
-            "Eager attention keeps the scores of every token with all tokens of its micro-batch: rows end to end take "
+            "Eager attention stores the scores of every token with all tokens of its micro-batch: packed rows need "
             "sdpa or flash_attention_2."
         )
-        yield message, ((tr("attention by sdpa"), {ATTENTION: "sdpa"}),)
+        yield message, ((tr("sdpa attention"), {ATTENTION: "sdpa"}),)
     if engine.compile:
-        message = tr("torch.compile would compile anew for each step of rows end to end.")
+        message = tr("With packed rows, torch.compile would recompile at every step.")
         yield message, ((tr("without torch.compile"), {COMPILE: False}),)
     if engine.strategy in SHARED:
         # They hold a part of the weights.
-        yield tr("With {strategy} rows end to end were not tried.", strategy=engine.strategy), ()
+        yield tr("Packed rows were not tested with {strategy}.", strategy=engine.strategy), ()
 
 
 # What the rows mean for the run: how many, how long, and who loads them.
@@ -99,14 +102,14 @@ def _rows(plan: Plan) -> Iterator[Finding]:
     if data is None or data.rows >= batch.effective_samples or plan.config.mode.kind != "train":
         return
     message = tr(
-        "One step takes {effective_samples} sequences and the data has {rows}: every step sees each "
-        "row more than once.",
+        "One step uses {effective_samples} sequences but the dataset has only {rows}: every step sees rows more "
+        "than once.",
         **counted(effective_samples=batch.effective_samples, rows=data.rows),
     )
     fewer = max(1, data.rows // 10)
     words = trn(
-        "{count} sequence a step: ten steps for each pass",
-        "{count} sequences a step: ten steps for each pass",
+        "{count} sequence per step: ten steps per epoch",
+        "{count} sequences per step: ten steps per epoch",
         fewer,
         **counted(count=fewer),
     )
@@ -122,9 +125,9 @@ def _labels(plan: Plan) -> Iterator[Finding]:
     from trainwiz.core.data.labels import label_problems, shown_counts
 
     labels = plan.data.labels
-    words = mark("{n} classes, of which rows train: {counts}.")
+    words = mark("{n} classes; training rows per class: {counts}.")
     if plan.config.task == "token-classification":
-        words = mark("{n} tags, of which words train: {counts}.")
+        words = mark("{n} tags; training words per tag: {counts}.")
     message = tr(words, n=len(labels.names), counts=shown_counts(labels))
     yield plan.note("classes_found", "data.sources.0.target_column", message)
     for code, severity, where, problem, ways in label_problems(labels, plan.config):
@@ -144,8 +147,8 @@ def _unused(plan: Plan) -> Iterator[Finding]:
     unused = [name for name in unused_prompt_columns(plan.data.columns, *names) if name not in used]
     if unused:
         message = trn(
-            "The column {columns} belongs to the prompt and is not used: the model never sees it.",
-            "The columns {columns} belong to the prompt and are not used: the model never sees them.",
+            "The column {columns} belongs to the prompt but is not used: the model never sees it.",
+            "The columns {columns} belong to the prompt but are not used: the model never sees them.",
             len(unused),
             columns=", ".join(map(repr, unused)),
         )
@@ -162,13 +165,13 @@ def _cut(plan: Plan) -> Iterator[Finding]:
     lengths = lengths_of(data.lengths) if data is not None else None
     if data is not None and data.left_out:
         message = tr(
-            "{longer} of the rows exceed {length} tokens and are left out.",
+            "{longer} of the rows exceed {length} tokens and are skipped.",
             longer=percent(data.left_out),
             **counted(length=length),
         )
         severity: Severity = "error" if data.left_out == 1 else "note" if data.left_out <= NOTABLE_CUT else "warning"
         yield plan.finding(
-            "rows_left_out", severity, "data.too_long", message, (tr("cut them"), {"data.too_long": "cut"})
+            "rows_left_out", severity, "data.too_long", message, (tr("truncate them"), {"data.too_long": "cut"})
         )
     if data is None or lengths is None or plan.config.data.concatenate or data.chats is not None:
         return
@@ -181,7 +184,7 @@ def _cut(plan: Plan) -> Iterator[Finding]:
         )
         wanted = length_that_holds(lengths.share_above, plan)
         share = percent(lengths.share_above(wanted))
-        words = tr("up to {length} tokens: {longer} of the rows are cut", longer=share, **counted(length=wanted))
+        words = tr("up to {length} tokens: {longer} of the rows are truncated", longer=share, **counted(length=wanted))
         offered = [(words, {LENGTH: wanted})] if longer > MOSTLY_CUT and wanted > length else []
         yield plan.finding("rows_cut", "note" if longer <= MOSTLY_CUT else "warning", LENGTH, message, *offered)
     targets = lengths_of(data.target_lengths)
@@ -202,17 +205,17 @@ def _grouped(plan: Plan) -> Iterator[Finding]:
     if not config.data.group_by_length:
         return
     if joins_texts(config):
-        nothing = mark("Texts are joined into sequences of one length: {key} changes nothing.")
+        nothing = mark("Texts are concatenated into sequences of equal length: {key} has no effect.")
     elif config.data.packing:
-        nothing = mark("Rows lie end to end without padding: {key} changes only which rows share a step.")
+        nothing = mark("Rows are packed end to end without padding: {key} only changes which rows share a step.")
     elif known and batch.micro_batch == 1:
-        nothing = mark("A micro-batch of one row has no padding: {key} changes nothing.")
+        nothing = mark("A micro-batch of one row has no padding: {key} has no effect.")
     if nothing:
-        yield plan.note("nothing_to_group", key, tr(nothing, key=key), (tr("leave it off"), {key: False}))
+        yield plan.note("nothing_to_group", key, tr(nothing, key=key), (tr("turn it off"), {key: False}))
     elif known:
         message = tr(
-            "Rows of like length go together: {grouped} tokens are computed a step, {waste} of them padding; without, {plain} "
-            "and {plain_waste}.",
+            "Rows are grouped by length: {grouped} tokens are computed per step, {waste} of them padding; without "
+            "grouping, {plain} and {plain_waste}.",
             **counted(grouped=batch.padded_tokens or 0, plain=batch.drawn_tokens or 0),
             waste=percent(batch.padding_waste or 0.0),
             plain_waste=percent(batch.drawn_waste or 0.0),
@@ -230,8 +233,8 @@ def _workers(plan: Plan) -> Iterator[Finding]:
 
     if total > cores:
         message = trn(
-            "{total} loader workers share {n} core: more than cores only costs RAM.",
-            "{total} loader workers share {n} cores: more than cores only costs RAM.",
+            "{total} data loader workers share {n} core: more workers than cores only cost RAM.",
+            "{total} data loader workers share {n} cores: more workers than cores only cost RAM.",
             cores,
             total=total,
         )
@@ -239,7 +242,10 @@ def _workers(plan: Plan) -> Iterator[Finding]:
     used, capacity = memory.host_ram_parts.get("workers", 0), memory.host_ram_capacity_bytes
     if capacity and used > WORKERS_SHARE * capacity:
         message = tr(
-            "{total} loader workers use {used} of {capacity} RAM.", total=total, used=gib(used), capacity=gib(capacity)
+            "{total} data loader workers use {used} of {capacity} RAM.",
+            total=total,
+            used=gib(used),
+            capacity=gib(capacity),
         )
         fewer = max(0, min(int(workers * WORKERS_SHARE * capacity / used), spare))
         yield plan.warning("workers_ram", key, message, instead(fewer))
@@ -247,7 +253,7 @@ def _workers(plan: Plan) -> Iterator[Finding]:
     fitting = MOST_WORKERS if budget is None else max(0, budget - likely) // (processes * WORKER_BYTES)
     more = min(max(1, min(4, spare)), fitting)
     if plan.devices.device == "cuda" and workers == 0 and plan.machine.ram_total_bytes >= LOW_MEMORY_BYTES and more:
-        message = tr("No loader workers: the GPU waits while rows are read and masked.")
+        message = tr("No data loader workers: the GPU waits while rows are read and masked.")
         yield plan.warning("no_workers", key, message, instead(more))
 
 
@@ -268,8 +274,8 @@ def long_findings(plan: Plan) -> Iterator[Finding]:
         return
     years = time.total_s >= YEAR_S
     sentences = (
-        mark("The plan takes months: {steps} steps × {each} are {span}."),
-        mark("The plan takes years: {steps} steps × {each} are {span}."),
+        mark("The plan takes months: {steps} steps × {each} is {span}."),
+        mark("The plan takes years: {steps} steps × {each} is {span}."),
     )
     each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
     message = tr(sentences[years], **counted(steps=time.steps), each=each, span=_span(plan))
@@ -323,8 +329,8 @@ def idle_findings(plan: Plan) -> Iterator[Finding]:
     message, remedies = _waits_for_network(plan), []
     if not message:
         message = tr(
-            "The GPU would mostly wait: this reaches about {share} of its peak. The "
-            "micro-batch is small for it, or the model is.",
+            "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
+            "too small for it.",
             share=percent(plan.time.fraction_of_peak or 0),
         )
         remedies = [remedy_of(fix, plan) for fix in plan.headroom]
@@ -341,12 +347,12 @@ def _waits_for_network(plan: Plan) -> str:
     if time.network_high_s < MOSTLY * time.step_high_s:
         return ""
     message = tr(
-        "The GPU would mostly wait for the network: a step sends {size} out of each machine, and that may be "
-        "{share} of its time at {speed} Gbit/s.",
+        "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
+        "{share} of the step time at {speed} Gbit/s.",
         size=gib(time.network_bytes),
         share=percent(time.network_high_s / time.step_high_s),
         speed=f"{time.network_gbit_s:g}",
     )
     if time.network_assumed:
-        message += after(tr("That speed is assumed; say what it is: planning.network_gbit_s."))
+        message += after(tr("This speed is assumed; set the actual one: planning.network_gbit_s."))
     return message

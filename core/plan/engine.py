@@ -82,14 +82,14 @@ def choose_devices(
         devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, HOST_RAM, None)
         if idle_gpu:
             why = aside(machine.unavailable.get("torch_cuda"))
-            message = tr("The GPU stays idle: the torch that is installed cannot use it{why}.", why=why)
+            message = tr("The GPU stays idle: the installed torch cannot use it{why}.", why=why)
             install = Remedy(tr("install the CUDA build"), INSTALL_CUDA_TORCH)
             return devices, (Finding("torch_without_cuda", "warning", where, message, (install,)),)
         if device == "cpu":
             return devices, ()
         reasons = (reason for key, reason in machine.unavailable.items() if "gpu" in key or "driver" in key)
         message = tr(
-            "engine.device is {device}, and this machine has no such device{why}.",
+            "engine.device is {device}, but this machine has no such device{why}.",
             device=device,
             why=aside(next(reasons, "")),
         )
@@ -100,8 +100,8 @@ def choose_devices(
     processes = engine.processes or len(gpus)
     if processes > len(gpus):
         message = trn(
-            "engine.processes is {processes}, and there is {n} GPU: one process uses one GPU.",
-            "engine.processes is {processes}, and there are {n} GPUs: one process uses one GPU.",
+            "engine.processes is {processes}, but there is {n} GPU: one process uses one GPU.",
+            "engine.processes is {processes}, but there are {n} GPUs: one process uses one GPU.",
             len(gpus),
             processes=processes,
         )
@@ -126,15 +126,17 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     found = [named[name] for name in wanted if name in named]
     chosen = tuple(gpu for at, gpu in enumerate(found) if gpu not in found[:at])
     if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
-        message = tr("A program sees one MIG slice and no other GPU; name one of them (engine.gpus).")
+        message = tr("A program sees one MIG slice and no other GPU; specify only one of them (engine.gpus).")
         alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={where: [chosen[0].uuid]})
         return chosen[:1], (Finding("unknown_gpu", "error", where, message, (alone,)),)
     if not missing:
         return chosen, ()
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
-    message = tr("There is no GPU {missing} to use here; there are {there}.", missing=", ".join(missing), there=there)
+    message = tr(
+        "GPU {missing} is not available on this machine; available: {there}.", missing=", ".join(missing), there=there
+    )
     kept = [name for name in wanted if name in named]
-    rest = Remedy(tr("go on with the GPUs that are here"), changes={where: kept or None})
+    rest = Remedy(tr("continue with the available GPUs"), changes={where: kept or None})
     return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
 
 
@@ -161,24 +163,27 @@ def resolve_engine(plan: Plan) -> None:
     machine, devices, on_cpu = plan.machine, plan.devices, plan.devices.device == "cpu"
     seen, kind = as_seen(machine, devices), plan.model_type
     plan.resolve(
-        "engine.device", devices.device, tr("the CPU: no GPU is used") if on_cpu else devices.label, "detected"
+        "engine.device",
+        devices.device,
+        tr("no GPU is used: training on the CPU") if on_cpu else devices.label,
+        "detected",
     )
     plan.resolve("engine.precision", *choose_precision(seen), "detected")
     plan.resolve("engine.tf32", *choose_tf32(seen), "detected")
     attention, why = choose_attention(seen)
     if attention == "flash_attention_2" and plan.get("engine.precision") in ("fp32", "tf32"):
-        attention, why = "sdpa", tr("FlashAttention-2 computes in half precision only")
+        attention, why = "sdpa", tr("FlashAttention-2 supports half precision only")
     if attention == "flash_attention_2" and not has_attention(kind, attention):
         attention, why = "sdpa", tr("transformers has no FlashAttention-2 for {model_type} models", model_type=kind)
     if attention == "sdpa" and not has_attention(kind, attention):
         attention, why = "eager", tr("transformers has no other attention for {model_type} models", model_type=kind)
     plan.resolve("engine.attention", attention, why, "detected")
     if not has_checkpointing(kind):
-        reason = tr("off: transformers has no checkpointing for {kind} models", kind=kind)
+        reason = tr("off: transformers has no gradient checkpointing for {kind} models", kind=kind)
         plan.resolve("engine.checkpointing", False, reason, "detected")
-    one, several = mark("one GPU"), mark("one for each GPU")
+    one, several = mark("one GPU"), mark("one per GPU")
     if on_cpu:
-        one, several = mark("one process uses all cores"), mark("processes as on several GPUs, small")
+        one, several = mark("one process uses all cores"), mark("several processes, as on several GPUs, but small")
     plan.resolve("engine.processes", devices.processes, tr(several if devices.processes > 1 else one), "detected")
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
     plan.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
@@ -200,25 +205,25 @@ def resolve_strategy(plan: Plan) -> None:
     """How processes share the work, and the optimizer that goes with it; findings say what a smoke run leaves out."""
     devices, smoke = plan.devices, plan.config.mode.kind == "smoke"
     found = [*_smoke_engine(plan)] if smoke else []
-    each_whole = tr("{world_size} processes, each with the whole model", world_size=devices.world_size)
+    each_whole = tr("{world_size} processes, each with the full model", world_size=devices.world_size)
     if plan.get(STRATEGY) == "ddp" and devices.world_size == 1:
         # DistributedDataParallel begins with two processes; one alone trains without it.
-        plan.put(STRATEGY, "single", tr("one process: there is nothing to share"))
+        plan.put(STRATEGY, "single", tr("one process: nothing to shard"))
         if smoke:
-            message = tr("This smoke run has one process, so it does not exercise the engine ddp.")
+            message = tr("This smoke run has one process, so it does not test the engine ddp.")
             found.append(plan.warning("engine_not_exercised", STRATEGY, message))
     if plan.get(STRATEGY) == "single" and devices.world_size > 1 and plan.is_open("engine.deepspeed_file"):
         # Several processes are asked for beside "single", as a profile of one device says.
         plan.put(STRATEGY, "ddp", each_whole)
     if plan.get(OFFLOAD) != "none":
-        plan.resolve(STRATEGY, "zero2", tr("the engine that can keep the optimizer in host RAM"))
-        plan.resolve(OPTIMIZER, "adamw_torch", tr("DeepSpeed's AdamW on the CPU takes its place"))
+        plan.resolve(STRATEGY, "zero2", tr("the engine that can offload the optimizer to RAM"))
+        plan.resolve(OPTIMIZER, "adamw_torch", tr("replaced by DeepSpeed's AdamW on the CPU"))
     elif devices.world_size > 1:
         plan.resolve(STRATEGY, "ddp", each_whole)
     else:
         plan.resolve(STRATEGY, "single", tr("one device"))
     if devices.device == "cuda":
-        plan.resolve(OPTIMIZER, "adamw_torch_fused", tr("one kernel, and no temporary copy of the weights"))
+        plan.resolve(OPTIMIZER, "adamw_torch_fused", tr("one kernel, no temporary copy of the weights"))
     else:
         plan.resolve(OPTIMIZER, "adamw_torch", tr("works on every device"))
     plan.findings += (*found, *(_smoke_optimizer(plan) if smoke else ()))
@@ -230,17 +235,17 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
     strategy = plan.get(STRATEGY) or ("zero2" if plan.get(OFFLOAD) != "none" else None)
     without_deepspeed = not (plan.machine.libraries.has("deepspeed") or plan.machine.hypothetical)
     if without_deepspeed and str(strategy).startswith("zero"):
-        reason = tr("smoke run: DeepSpeed is not installed here")
+        reason = tr("smoke run: DeepSpeed is not installed on this machine")
         instead = "single" if plan.get("engine.processes") == 1 else "ddp"
         message = tr(
-            "DeepSpeed is not installed, so this smoke run does not exercise the engine {strategy}; "
-            "install it with: {command}",
+            "DeepSpeed is not installed, so this smoke run does not test the engine {strategy}; install it with: "
+            "{command}",
             strategy=strategy,
             command=INSTALL_DEEPSPEED,
         )
     elif strategy == "fsdp" and plan.devices.device != "cuda":
         reason, instead = tr("smoke run: FSDP needs GPUs"), "ddp"
-        message = tr("FSDP needs GPUs, so this smoke run does not exercise it; it trains with DistributedDataParallel.")
+        message = tr("FSDP needs GPUs, so this smoke run does not test it; it trains with DistributedDataParallel.")
     else:
         return
     plan.put(STRATEGY, instead, reason)
@@ -255,15 +260,15 @@ def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
     if optimizer not in BITSANDBYTES_OPTIMIZERS or there:
         return
     reason, message = (
-        mark("smoke run: optimizers in 8 bits need an NVIDIA GPU"),
-        mark("Optimizers in 8 bits need an NVIDIA GPU, so this smoke run does not exercise the optimizer {optimizer}."),
+        mark("smoke run: 8-bit optimizers need an NVIDIA GPU"),
+        mark("8-bit optimizers need an NVIDIA GPU, so this smoke run does not test the optimizer {optimizer}."),
     )
     if on_gpu:
         reason, message = (
-            mark("smoke run: bitsandbytes is not installed here"),
+            mark("smoke run: bitsandbytes is not installed on this machine"),
             mark(
-                "bitsandbytes is not installed, so this smoke run does not exercise the optimizer {optimizer}; "
-                "install it with: pip install bitsandbytes"
+                "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; install "
+                "it with: pip install bitsandbytes"
             ),
         )
     plan.put(OPTIMIZER, "adamw_torch", tr(reason))
@@ -284,7 +289,7 @@ def _resolve_sharding(plan: Plan) -> None:
     needed, less = (estimate_memory(each, plan.evidence).needed_bytes for each in (whole, sharded))
     if needed > devices.capacity_bytes >= less:
         reason = tr(
-            "each process alone would need {needed} of {capacity}; sharded it is {less}",
+            "unsharded, each process would need {needed} of {capacity}; sharded it needs {less}",
             needed=gib(needed),
             capacity=gib(devices.capacity_bytes),
             less=gib(less),
@@ -300,16 +305,16 @@ LOSS_MEAN, ARRANGED = "training.loss_mean", "data.arrange_by_length"
 def resolve_loss_mean(plan: Plan) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
     kind = plan.model_type
-    reason = mark("each label of a step weighs the same, however the step is cut")
+    reason = mark("every label in a step has the same weight, however the step is split")
     if kind in NO_LABEL_COUNT:
         reason = mark(
-            "each label of a step weighs the same, however the step is cut; the Trainer of transformers takes the mean of "
-            "the means of micro-batches for {kind} models"
+            "every label in a step has the same weight, however the step is split; for {kind} models, the "
+            "transformers Trainer averages the micro-batch means"
         )
     elif kind is not None:
         reason = mark(
-            "each label of a step weighs the same, however the step is cut; so does the Trainer of transformers for "
-            "{kind} models"
+            "every label in a step has the same weight, however the step is split; the transformers Trainer does "
+            "the same for {kind} models"
         )
     plan.resolve(LOSS_MEAN, "tokens", tr(reason, kind=kind))
 
@@ -319,20 +324,21 @@ def loss_mean_findings(plan: Plan) -> Iterator[Finding]:
     kind = plan.model_type
     if plan.config.training.loss_mean != "micro_batches":
         return
-    tokens = plan.remedy(tr("take the token mean"), {LOSS_MEAN: "tokens"})
+    tokens = plan.remedy(tr("use the token mean"), {LOSS_MEAN: "tokens"})
     if plan.config.data.arrange_by_length:
         message = tr(
-            "{mean} micro_batches gives a label more weight where its micro-batch has few, and {key} decides which rows "
-            "share one: the gradient of a step is not that of the rows as drawn.",
+            "With {mean} micro_batches, a label has more weight if its micro-batch has few, and {key} decides which "
+            "rows share a micro-batch: the gradient of a step differs from that of the rows in the order "
+            "drawn.",
             mean=LOSS_MEAN,
             key=ARRANGED,
         )
-        off = tr("leave the rows as drawn"), {ARRANGED: False}
+        off = tr("keep the rows in the order drawn"), {ARRANGED: False}
         yield plan.warning("weights_by_arrangement", LOSS_MEAN, message, tokens, off)
     if kind is not None and kind not in NO_LABEL_COUNT:
         message = tr(
-            "The Trainer of transformers takes the token mean for {kind} models; {mean} micro_batches is what its versions "
-            "before 4.46 did.",
+            "For {kind} models, the transformers Trainer uses the token mean; {mean} micro_batches is the behavior "
+            "of versions before 4.46.",
             kind=kind,
             mean=LOSS_MEAN,
         )

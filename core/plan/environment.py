@@ -183,10 +183,10 @@ def resolve_communication(plan: Plan) -> None:
     if plan.devices.world_size > 1:
         # Longer than a step may last: a process that runs ahead waits for the slowest at its end.
         step_high_s = plan.pace.step.high if plan.pace is not None else 0.0
-        timeout, why = DEFAULT_TIMEOUT_S, tr("half an hour: a save or an evaluation may take long")
+        timeout, why = DEFAULT_TIMEOUT_S, tr("half an hour: a save or an evaluation may be slow")
         if 3 * step_high_s > DEFAULT_TIMEOUT_S:
             timeout = -(-int(3 * step_high_s) // 600) * 600
-            why = tr("a step may take {step_high_s} s; three of them", step_high_s=f"{step_high_s:,.0f}")
+            why = tr("three times the longest expected step ({step_high_s} s)", step_high_s=f"{step_high_s:,.0f}")
         plan.resolve("engine.process_timeout_s", timeout, why)
     done = set(plan.config.engine.environment)
     for rule in load_variable_rules().choices:
@@ -202,7 +202,7 @@ INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 EMPTY_IS_UNSET = ("NCCL_", "GLOO_")
 """What NCCL, gloo and torch's way to it do (src/misc/param.cc and src/misc/socket.cc of NCCL ask for a length above 0)."""
 LONGEST_SHOWN = 60
-SHM_SIZE = mark("give the container more: docker run --shm-size=1g (or --ipc=host)")
+SHM_SIZE = mark("start the container with more: docker run --shm-size=1g (or --ipc=host)")
 
 
 def environment_findings(plan: Plan) -> Iterator[Finding]:
@@ -211,7 +211,7 @@ def environment_findings(plan: Plan) -> Iterator[Finding]:
         yield from _own(plan, conditions, name, value)
     if ALLOCATOR in own and OLD_ALLOCATOR in own and own[ALLOCATOR] != own[OLD_ALLOCATOR]:
         message = tr(
-            "{old} and {new} say different things to torch's allocator; they are two names of one setting.",
+            "{old} and {new} set torch's allocator differently; they are two names of the same setting.",
             old=OLD_ALLOCATOR,
             new=ALLOCATOR,
         )
@@ -219,12 +219,11 @@ def environment_findings(plan: Plan) -> Iterator[Finding]:
     yield from _interfaces(plan, own)
     if conditions["small_shared_memory"] and (conditions["through_host"] or conditions["has_workers"]):
         message = tr(
-            "/dev/shm has {there}, and about {needed} of it are needed: the processes hand each other batches and "
-            "gradients there.",
+            "/dev/shm has {there}, but about {needed} is needed: the processes exchange batches and gradients there.",
             there=gib(plan.machine.shared_memory_bytes or 0),
             needed=gib(shared_memory_needed(plan)),
         )
-        no_workers = [(tr("no loader workers"), {"data.workers": 0})] if conditions["has_workers"] else []
+        no_workers = [(tr("no data loader workers"), {"data.workers": 0})] if conditions["has_workers"] else []
         yield plan.warning("shared_memory", "hardware", message, Remedy(tr(SHM_SIZE)), *no_workers)
 
 
@@ -232,11 +231,11 @@ def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) 
     """What somebody set, against the rules."""
     rules, words = load_variable_rules(), condition_words(plan)
     if name.startswith("NCCL_") and plan.devices.world_size == 1 and name != "NCCL_DEBUG":
-        message = tr("{name} does nothing here: NCCL joins several processes, and this run has one.", name=name)
+        message = tr("{name} has no effect: NCCL connects several processes, and this run has one.", name=name)
         yield _finding(plan, "environment_unused", "note", name, message)
     if name.startswith(EMPTY_IS_UNSET) and not value.strip():
         message = tr(
-            "{name} is empty, which its library takes as not set; the plan chooses nothing in its place.", name=name
+            "{name} is empty, which its library treats as unset; the plan does not choose a value either.", name=name
         )
         yield _finding(plan, "environment_empty", "warning", name, message, _left_out(plan, name))
         return
@@ -251,7 +250,7 @@ def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) 
     for rule in holding(rules.choices)[:1]:
         wanted = rule.value.format(**words)
         said = {"name": name, "value": _shown(value), "wanted": wanted, "reason": tr(rule.text, **words)}
-        message = tr("{name} is {value}, and {wanted} is meant for this machine: {reason}.", **said)
+        message = tr("{name} is {value}, but {wanted} is recommended for this machine: {reason}.", **said)
         if wanted != value:
             yield _finding(plan, "environment_contradicted", rule.contradicted, name, message, _set(name, wanted))
     yield from (_conflict(plan, rule, value) for rule in holding(rules.conflicts) if rule.means(value))
@@ -277,7 +276,7 @@ def _set(name: str, value: str) -> Words:
 
 
 def _left_out(plan: Plan, name: str) -> Words:
-    return tr("leave {name} out", name=name), {ENVIRONMENT: _without(plan, name)}
+    return tr("remove {name}", name=name), {ENVIRONMENT: _without(plan, name)}
 
 
 def _without(plan: Plan, name: str) -> dict[str, str]:
@@ -309,7 +308,7 @@ def _interfaces(plan: Plan, own: Mapping[str, str]) -> Iterator[Finding]:
         if any(word == there or (not exact and there.startswith(word)) for word in wanted for there in here):
             continue
         message = tr(
-            "{name} is {value}, and this machine has no such interface up; there are {interfaces}.",
+            "{name} is {value}, but this machine has no such interface up; available: {interfaces}.",
             name=name,
             value=_shown(value),
             interfaces=", ".join(plain_text(interface) for interface in here),

@@ -22,17 +22,17 @@ from trainwiz.core.plan.words import plan_command
 Method = Literal["full", "lora", "4-bit"]
 Rule = Literal["largest", "fastest", "cheapest", "uncut"]
 RULES: dict[Rule, str] = {
-    "largest": mark("the largest model that makes {passes} over the data in time"),
-    "fastest": mark("the least time for {passes} over the data"),
-    "cheapest": mark("the least money, energy or time for {passes} over the data"),
-    "uncut": mark("the fewest rows cut, then the largest model that makes {passes} over the data in time"),
+    "largest": mark("the largest model that completes {passes} in time"),
+    "fastest": mark("the shortest time for {passes}"),
+    "cheapest": mark("the lowest cost, energy use or time for {passes}"),
+    "uncut": mark("the fewest rows truncated, then the largest model that completes {passes} in time"),
 }
 METHODS: dict[Method, dict[str, Any]] = {
     "full": {METHOD: "none"},
     "lora": {METHOD: "lora", BASE: "none"},
     "4-bit": {METHOD: "lora", BASE: "nf4"},
 }
-METHOD_NAMES: dict[Method, str] = {"full": mark("full"), "lora": mark("LoRA"), "4-bit": mark("4-bit LoRA")}
+METHOD_NAMES: dict[Method, str] = {"full": mark("full"), "lora": mark("LoRA"), "4-bit": mark("QLoRA")}
 METHODS_OF: dict[Task, tuple[Method, ...]] = {
     "causal-lm": ("full", "lora", "4-bit"), "seq2seq": ("full", "lora", "4-bit"), "masked-lm": ("full",),
     "sequence-classification": ("full", "lora"), "token-classification": ("full", "lora"),
@@ -211,4 +211,4 @@ class Fits:
 
 
 def passes_words(passes: float) -> str:
-    return trn("{passes} pass", "{passes} passes", 1 if passes == 1 else 2, passes=f"{passes:g}")
+    return trn("{passes} epoch", "{passes} epochs", 1 if passes == 1 else 2, passes=f"{passes:g}")

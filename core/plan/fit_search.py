@@ -73,7 +73,7 @@ MOST_COLUMNS = 12
 def _told(config: RunConfig) -> tuple[RowsKind | None, RowsTold | None]:
     """(kind of the rows, how it was told); no kind where only a plan can say it. UsageError where it is in doubt."""
     if config.origin("data.sources").origin != "you" and "data.sources.0.name" not in config.origins:
-        message = tr("Name the data to train on: trainwiz fit --dataset FILE (sample-chat is one to try).")
+        message = tr("Specify the data to train on: trainwiz fit --dataset FILE (or try sample-chat).")
         raise usage_error("no_data_named", "--dataset", message)
     told = what_rows_are(config.data.sources[0])
     if "task" in config.origins:
@@ -85,7 +85,7 @@ def _told(config: RunConfig) -> tuple[RowsKind | None, RowsTold | None]:
     if told.kind is None:
         columns = tr("its columns: {columns}", columns=", ".join(map(repr, told.columns[:MOST_COLUMNS])))
         message = tr(
-            "What {name} is for cannot be told ({columns}). Say it with --task: {tasks}.",
+            "The task of {name} cannot be detected ({columns}). Set it with --task: {tasks}.",
             name=config.data.sources[0].name,
             columns=columns if told.columns else told.why,
             tasks=tr(" or ").join(METHODS_OF),
@@ -302,7 +302,8 @@ class _Search:
             return None
         if limit.cost is not None and limit.cost_of(plan) is None:
             message = tr(
-                "What a run costs is unknown, because the power of the machine is: give the price of an hour, --per-hour 0.80."
+                "The cost of a run is unknown because the power draw of the machine is unknown: set the price per "
+                "hour, --per-hour 0.80."
             )
             raise usage_error("no_price", "--budget", message)
         limit_s, whole = limit.seconds_of(plan), plan.time.total_s
@@ -353,19 +354,20 @@ class _Search:
         if refused and plan.memory.verdict != "does_not_fit":
             return CannotRunError(refused)
         message = tr(
-            "Nothing fits: the smallest of {n}, {name}, needs {needed} ({method}, {length} tokens), {device} has {there}.",
+            "Nothing fits: the smallest of {n}, {name}, needs {needed} ({method}, {length} tokens), but {device} "
+                "has {there}.",
             n=trn("{n} model", "{n} models", len(specs)),
             name=spec.name, method=tr(METHOD_NAMES[method]), length=length, device=plan.memory.device,
             needed=gib(plan.memory.needed_high_bytes), there=gib(plan.memory.capacity_bytes or 0),
         )  # fmt: skip
-        larger = Remedy(tr("see what fits a larger card: --gpu NAME"))
+        larger = Remedy(tr("see what fits on a larger GPU: --gpu NAME"))
         return CannotRunError(Finding("nothing_fits", "error", "memory", message, (larger,)))
 
     def _no_time(self, fit: Fit) -> TrainwizError:
         one = self._resolved(self._gathered(self._specs[fit.way.model]), {**dict(fit.way.changes), STEPS: 1})
         message = tr(
-            "Too little time to train: the quickest, {name} ({method}), takes {whole} for {passes} and {least} for one step "
-            "with its start and evaluations; you have {time}.",
+            "Not enough time to train: the fastest, {name} ({method}), takes {whole} for {passes} and {least} for "
+                "one step with startup and evaluations; you have {time}.",
             name=fit.way.model, method=tr(METHOD_NAMES[fit.way.method]), passes=passes_words(self.question.passes),
             whole=duration(fit.plan.time.total_s or 0.0), least=duration(one.time.total_s or 0.0),
             time=duration(fit.limit_s or 0.0),

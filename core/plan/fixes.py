@@ -176,7 +176,7 @@ def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
         ),
         (
             work.loss_chunk is None and logits > LARGE_SHARE * plan.memory.allocated_bytes,
-            tr("loss in slices of {tokens} tokens", **counted(tokens=LOSS_CHUNK)),
+            tr("loss in chunks of {tokens} tokens", **counted(tokens=LOSS_CHUNK)),
             {CHUNK: LOSS_CHUNK},
         ),
         (
@@ -185,12 +185,16 @@ def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
             tr("{precision} instead of {now}", precision=half, now=work.precision),
             {PRECISION: half},
         ),
-        (not work.checkpointing and has_checkpointing(plan.model_type), tr("checkpointing"), {CHECKPOINTING: True}),
+        (
+            not work.checkpointing and has_checkpointing(plan.model_type),
+            tr("gradient checkpointing"),
+            {CHECKPOINTING: True},
+        ),
     ]
     settings.append(
         (
             work.lora and not work.quantized and work.device == "cuda" and plan.config.model.init == "pretrained",
-            tr("the frozen base in 4 bits (QLoRA)"),
+            tr("frozen base in 4 bits (QLoRA)"),
             {BASE: "nf4"},
         )
     )
@@ -211,9 +215,9 @@ def _of_the_states(plan: Plan, work: Workload) -> list[Idea]:
     here = {PROCESSES: plan.devices.processes} if spare else {}
     if work.offload == "none" and not work.lora:
         changes = {STRATEGY: "zero2", OFFLOAD: "optimizer", OPTIMIZER: "adamw_torch", **here}
-        ideas.append(Idea(tr("optimizer in host RAM (ZeRO-2)"), changes))
+        ideas.append(Idea(tr("optimizer offloaded to RAM (ZeRO-2)"), changes))
     changes = {STRATEGY: "zero3", OFFLOAD: "all", OPTIMIZER: "adamw_torch", **here}
-    return [*ideas, Idea(tr("weights and optimizer in host RAM (ZeRO-3)"), changes)]
+    return [*ideas, Idea(tr("weights and optimizer offloaded to RAM (ZeRO-3)"), changes)]
 
 
 def _of_the_optimizer(plan: Plan, work: Workload) -> Iterator[Idea]:
@@ -265,14 +269,14 @@ def _other_numbers(plan: Plan, work: Workload) -> Iterator[Idea]:
     if half == "bf16" and work.precision != "bf16-true":
         yield Idea(tr("weights in bf16 too (small updates are lost)"), {PRECISION: "bf16-true"})
     if work.optimizer != "adafactor":
-        yield Idea(tr("Adafactor, which learns otherwise"), {OPTIMIZER: "adafactor"})
+        yield Idea(tr("Adafactor, which learns differently"), {OPTIMIZER: "adafactor"})
 
 
 def _adapters(plan: Plan, work: Workload) -> Iterator[Idea]:
     """Adapters of a model whose weights are there; random ones would stay random."""
     if work.lora or plan.config.model.init != "pretrained":
         return
-    words = tr("LoRA of rank {rank} instead of all weights", rank=plan.config.peft.rank)
+    words = tr("LoRA with rank {rank} instead of full fine-tuning", rank=plan.config.peft.rank)
     changes: dict[str, Any] = {"peft.method": "lora"}
     if work.offload != "none" or work.deepspeed:
         changes |= {OFFLOAD: "none", STRATEGY: None}
@@ -443,5 +447,7 @@ def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:
 def _without_checkpointing(plan: Plan, work: Workload) -> Fix | None:
     if not work.checkpointing or not plan.chosen_by_hand(CHECKPOINTING):
         return None
-    fix = try_fix(plan, tr("without checkpointing"), {CHECKPOINTING: False}, replace(work, checkpointing=False))
+    fix = try_fix(
+        plan, tr("without gradient checkpointing"), {CHECKPOINTING: False}, replace(work, checkpointing=False)
+    )
     return fix if fix is not None and fix.time < QUICKER else None

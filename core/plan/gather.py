@@ -151,16 +151,18 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
     reason = tr("it has an Apple GPU, which runs other profiles") if here.accelerator == "mps" else next(reasons, "")
     kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
     message = tr(
-        "{name} is made for {machine}, and this machine has no {kind} GPU{why}. The plan shown is for that machine.",
+        "{name} is for {machine}, but this machine has no {kind} GPU{why}. The plan shown is for that machine.",
         name=name,
         machine=f"{wanted.num_gpus} × {wanted.gpu}",
         kind=kind,
         why=aside(reason if kind == "NVIDIA" else ""),
     )
     written = ["trainwiz", "--profile", name, *mode_words(request.mode, number_of_mode(request))]
-    smoke = Remedy(tr("try the same engine here with a tiny model"), f"trainwiz --profile {name} --smoke --yes")
+    smoke = Remedy(
+        tr("try the same engine on this machine with a tiny model"), f"trainwiz --profile {name} --smoke --yes"
+    )
     folder = shlex.join([*written, *set_words(request.overrides), "--dry-run"])
-    there = Remedy(tr("write the folder for the machine that has it"), folder)
+    there = Remedy(tr("write the run folder for the machine that has it"), folder)
     return Finding("missing_hardware", "error", "hardware", message, (smoke, there))
 
 
@@ -170,7 +172,7 @@ def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[
     if len(same) == len(cards) and len(cards) >= wanted.num_gpus:
         return ()
     message = tr(
-        "{name} is made for {made_for}; the plan is for what is here: {have}.",
+        "{name} is for {made_for}; this plan is for the GPUs of this machine: {have}.",
         name=name,
         made_for=f"{wanted.num_gpus} × {wanted.gpu}",
         have=describe_gpus(cards),
@@ -179,7 +181,7 @@ def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[
     if same and len(same) < len(cards):
         indices = [str(gpu.index) for gpu in same]
         command = f"trainwiz --profile {name} --gpus {','.join(indices)}"
-        remedies = (Remedy(tr("use the {gpu} alone", gpu=gpu_label(same[0])), command, {"engine.gpus": indices}),)
+        remedies = (Remedy(tr("use only the {gpu}", gpu=gpu_label(same[0])), command, {"engine.gpus": indices}),)
     return (Finding("other_hardware", "warning", "hardware", message, remedies),)
 
 
@@ -235,16 +237,17 @@ def _with_assumed(finding: Finding, config: RunConfig) -> Finding:
     source = sources[number]
     if source.text_column is None:
         message = tr(
-            "The hub does not tell its columns: which of them is learnt is decided after the download, and a start with chats "
-            "or a prompt and an answer ends there. Download it before, or name {key}.text_column.",
+            "The Hub does not list its columns, so the column to train on is chosen after the download; a start "
+            "that then finds chats, or prompts with answers, stops there. Download it first, or set "
+            "{key}.text_column.",
             key=finding.where,
         )
     elif config.origin(f"{finding.where}.text_column").origin != "detected":
         return finding
     elif source.layout == "chat":
-        message = tr("Its rows are read as chats, by the columns that the hub names.")
+        message = tr("Its rows are read as chats, based on the columns listed on the Hub.")
     else:
-        message = tr("Its rows are read as texts, by the columns that the hub names.")
+        message = tr("Its rows are read as texts, based on the columns listed on the Hub.")
     return replace(finding, message=finding.message + after(message))
 
 
@@ -254,7 +257,7 @@ def _with_choice(finding: Finding, config: RunConfig) -> Finding:
         return finding
     if any("--dataset" in (remedy.command or remedy.text) for remedy in finding.remedies):
         return finding
-    own = Remedy(tr("name your own data: --dataset FILE"))
+    own = Remedy(tr("specify your own data: --dataset FILE"))
     return replace(finding, remedies=(own, *finding.remedies))
 
 

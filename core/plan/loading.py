@@ -62,11 +62,11 @@ def _by_probe(measured: Measurement, loading_s: float, *, on_gpu: bool) -> Limit
     ratio = loading_s / computing_s
     values = {"load": _span(loading_s), "compute": _span(computing_s), "day": measured.day}
     if not on_gpu and ratio <= WORTH_SHARE:
-        return 0, tr("a micro-batch takes {load} to make and {compute} to compute (measured on {day})", **values)
+        return 0, tr("a micro-batch takes {load} to load and {compute} to compute (measured on {day})", **values)
     needed = max(1, workers_for(ratio))
     return needed, trn(
-        "a micro-batch takes {load} to make and {compute} to compute (measured on {day}): {n} worker hides it",
-        "a micro-batch takes {load} to make and {compute} to compute (measured on {day}): {n} workers hide it",
+        "a micro-batch takes {load} to load and {compute} to compute (measured on {day}): {n} worker hides the loading",
+        "a micro-batch takes {load} to load and {compute} to compute (measured on {day}): {n} workers hide the loading",
         needed,
         **values,
     )
@@ -80,7 +80,7 @@ def _by_run(measured: Measurement, workers: int, wait_s: float, *, on_gpu: bool)
         least = workers if workers and late_batches(workers, batches, prefetch) else workers + 1
         needed = max(least, workers_for(loading_ratio(measured.step_s, wait_s, workers, batches, prefetch)))
         return needed, tr(
-            "the run of {day} waited {share} of its time with {workers}: {needed} would hide the loading",
+            "the run of {day} waited {share} of its time (workers: {workers}); {needed} would hide the loading",
             day=day,
             share=percent(share),
             workers=workers,
@@ -89,7 +89,9 @@ def _by_run(measured: Measurement, workers: int, wait_s: float, *, on_gpu: bool)
     if workers == 0 and on_gpu:
         # It waited little; a worker hides that too, and how many is for the cores to say.
         return None
-    return workers, tr("the run of {day} waited {share} of its time with as many", day=day, share=percent(share))
+    return workers, tr(
+        "with as many workers, the run of {day} waited {share} of its time", day=day, share=percent(share)
+    )
 
 
 def _span(seconds: float) -> str:
@@ -122,7 +124,7 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     few = count == limit[0] < by_cores[0]
     prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation, few)
     plan.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
-    why = tr("kept between epochs") if count else tr("there are no workers")
+    why = tr("kept between epochs") if count else tr("no data loader workers")
     plan.resolve("data.persistent_workers", count > 0, why)
 
 
@@ -139,13 +141,13 @@ def low_memory(plan: Plan) -> bool:
 
 def _by_cores(plan: Plan, rows: int | None) -> Limit:
     if plan.devices.device != "cuda":
-        return 0, tr("the cores are busy with the training itself")
+        return 0, tr("the cores are busy with training")
     if low_memory(plan):
         return 0, tr("low-memory mode: under 15 GB of RAM")
     spare = max(1, plan.machine.cpu_cores // plan.devices.processes - 1)
     if rows is not None and rows < SMALL_ROWS:
         return min(2, spare), tr("{rows} rows need no more", **counted(rows=rows))
-    why = tr("{cores}, one left for each", cores=cores_shared(plan.machine, plan.devices))
+    why = tr("{cores}, one reserved per process", cores=cores_shared(plan.machine, plan.devices))
     return min(MOST_WORKERS, spare), why
 
 
@@ -170,8 +172,8 @@ def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:
         return by_cores
     alone = taken(0)
     return fitting, trn(
-        "{budget} of RAM to plan with, up to {alone} without workers; one for the process takes {one}",
-        "{budget} of RAM to plan with, up to {alone} without workers; one for each of {n} processes takes {one}",
+        "RAM budget {budget}, up to {alone} without workers; one worker for the process takes {one}",
+        "RAM budget {budget}, up to {alone} without workers; one worker for each of {n} processes takes {one}",
         needs.processes,
         budget=gib(budget),
         alone=gib(alone),
@@ -195,18 +197,18 @@ def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int, few: bool) 
 
 def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
     if not workers:
-        return tr("not used without workers")
+        return tr("not used without data loader workers")
     if prefetch < USUAL_PREFETCH:
-        return tr("a second batch for each worker would not fit in RAM")
+        return tr("a second batch per worker would not fit in RAM")
     if prefetch == USUAL_PREFETCH:
-        return tr("two batches a worker hide the loading")
+        return tr("two batches per worker hide the loading")
     ready = workers * prefetch
     if accumulation <= workers * USUAL_PREFETCH:
-        return tr("few workers, as RAM allows no more: each keeps more batches ready")
+        return tr("few workers, because RAM allows no more: each keeps more batches ready")
     numbers = counted(n=accumulation, ready=ready)
     if ready >= accumulation:
-        return tr("a step takes its {n} micro-batches at once: all are ready when it begins", **numbers)
-    return tr("a step takes its {n} micro-batches at once: {ready} are ready when it begins", **numbers)
+        return tr("a step fetches its {n} micro-batches at once: all are ready when it begins", **numbers)
+    return tr("a step fetches its {n} micro-batches at once: {ready} are ready when it begins", **numbers)
 
 
 # How rows reach the model, and how long the run is.
@@ -228,10 +230,10 @@ def resolve_loading(plan: Plan) -> None:
     if low or in_memory * plan.devices.processes > RAM_SHARE_FOR_ROWS * plan.machine.ram_total_bytes > 0:
         plan.resolve("data.streaming", True, little if low else tr("the rows would take over a quarter of the RAM"))
     else:
-        fits = tr("the rows fit in RAM") if data is not None else tr("how many rows there are is not known")
+        fits = tr("the rows fit in RAM") if data is not None else tr("the number of rows is unknown")
         plan.resolve("data.streaming", False, fits)
     if not on_gpu:
-        why = tr("only copies to an NVIDIA GPU gain from it")
+        why = tr("only copies to an NVIDIA GPU benefit from it")
     else:
         why = little if low else tr("faster copies to the GPU")
     plan.resolve("data.pin_memory", on_gpu and not low, why)
@@ -239,7 +241,7 @@ def resolve_loading(plan: Plan) -> None:
     if data is not None and not plan.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
         held = held_out_count(everything, plan.config.data)
-        why = tr("1 % of {everything} rows, at most 2,000", **counted(everything=everything))
+        why = tr("1% of {everything} rows, at most 2,000", **counted(everything=everything))
         plan.resolve("data.validation_rows", held, why)
 
 
@@ -254,18 +256,18 @@ def resolve_length(plan: Plan) -> None:
     if steps is None and plan.is_open("training.epochs"):
         if data is None and not refused:
             steps = STEPS_WITHOUT_DATA
-            plan.put("training.max_steps", steps, tr("neither steps nor rows are known"))
+            plan.put("training.max_steps", steps, tr("steps and rows are both unknown"))
         elif plan.get("model.init") == "pretrained":
-            plan.put("training.epochs", FINE_TUNING_EPOCHS, tr("the usual length of a fine-tuning"))
+            plan.put("training.epochs", FINE_TUNING_EPOCHS, tr("the usual number of epochs for fine-tuning"))
         else:
-            plan.put("training.epochs", 1.0, tr("one pass over the data"))
+            plan.put("training.epochs", 1.0, tr("one epoch"))
     epochs = plan.get("training.epochs")
     if steps is None and data is not None:
         steps = max(1, math.ceil(float(epochs) * math.ceil(data.rows / samples)))
         if data.rows_exact:
             reason = trn(
-                "{epochs} pass over {rows} rows, {samples} a step",
-                "{epochs} passes over {rows} rows, {samples} a step",
+                "{epochs} epoch over {rows} rows, {samples} per step",
+                "{epochs} epochs over {rows} rows, {samples} per step",
                 1 if epochs == 1 else 2,
                 epochs=f"{epochs:g}",
                 **counted(rows=data.rows, samples=samples),
@@ -284,7 +286,7 @@ def resolve_intervals(plan: Plan) -> None:
     tenth = 500 if steps is None else max(1, min(500, math.ceil(steps / 10)))
     hourly = tenth if not step_s else max(1, round(3600 / step_s))
     every = min(tenth, hourly)
-    why = tr("about once an hour") if every < tenth else tr("ten times over the run")
+    why = tr("about once an hour") if every < tenth else tr("ten times during the run")
     plan.resolve("checkpoint.every_steps", every, why)
     if not plan.get("evaluation.every_epoch"):
         plan.resolve("evaluation.every_steps", int(plan.get("checkpoint.every_steps")), tr("with each checkpoint"))

@@ -51,7 +51,7 @@ def resolve_method(plan: Plan) -> None:
     if needed <= devices.capacity_bytes * devices.world_size:
         return
     reason = tr(
-        "all weights with their gradients need {needed}, and there are {capacity}",
+        "all weights with their gradients need {needed}, but {capacity} is available",
         needed=gib(needed),
         capacity=gib(devices.capacity_bytes * devices.world_size),
     )
@@ -66,7 +66,7 @@ def resolve_base(plan: Plan) -> None:
         return
     work, share, precision = workload_of(plan), plan.share_bytes, plan.get("engine.precision")
     if work is None or share is None:
-        plan.put(BASE, "none", tr("in {precision}: its memory is not known", precision=precision))
+        plan.put(BASE, "none", tr("in {precision}: its memory use is unknown", precision=precision))
         return
     whole, packed = (_smallest(plan, replace(work, base_precision=kind)) for kind in ("none", "nf4"))
     now, then = (estimate_memory(each, plan.evidence) for each in (whole, packed))
@@ -75,14 +75,14 @@ def resolve_base(plan: Plan) -> None:
     if now.verdict(share) == "fits":
         reason = tr("{size} of weights in {precision} fit", size=gib(base_bytes(whole)), precision=precision)
     elif not (usable and alone):
-        reason = tr("4 bits are for pretrained models on NVIDIA GPUs that each hold the whole base")
+        reason = tr("4 bits is for pretrained models on NVIDIA GPUs, each with a full copy of the base")
     elif not has_bitsandbytes(plan):
-        reason = tr("4 bits need bitsandbytes, which is not installed here")
+        reason = tr("4 bits needs bitsandbytes, which is not installed on this machine")
     elif then.verdict(share) == "does_not_fit":
-        reason = tr("4 bits would not make it fit either")
+        reason = tr("it would not fit in 4 bits either")
     else:
         reason = tr(
-            "in {precision} it needs {whole}, in 4 bits {packed}, and there are {capacity}",
+            "in {precision} it needs {whole}, in 4 bits {packed}; {capacity} is available",
             precision=precision,
             whole=gib(now.safe_bytes),
             packed=gib(then.safe_bytes),
@@ -109,27 +109,38 @@ def base_refusals(plan: Plan) -> Iterator[Refusal]:
     if kind in (None, "none"):
         return
     bits = tr("4 bits") if kind == "nf4" else tr("8 bits")
-    whole = tr("hold it in the precision of the run"), {BASE: "none"}
-    lora = tr("train LoRA adapters"), {METHOD: "lora"}
-    message = tr("Weights in {bits} cannot be trained: they are for the frozen base of LoRA adapters.", bits=bits)
+    whole = tr("keep it in the precision of the run"), {BASE: "none"}
+    lora = tr("use LoRA"), {METHOD: "lora"}
+    message = tr("Weights in {bits} cannot be trained; they are for the frozen base of LoRA.", bits=bits)
     yield plan.config.peft.method == "none", "quantized_without_adapters", BASE, message, (lora, whole)
     several = plan.devices.world_size > 1
     apart = (
-        tr("give each GPU a base of its own (DDP)") if several else tr("train in one process"),
+        tr("keep a full base on each GPU (DDP)") if several else tr("train in one process"),
         {STRATEGY: "ddp" if several else "single", OFFLOAD: "none", "engine.deepspeed_file": None},
     )
     message = tr(
-        "A base in {bits} is not sharded here: {strategy} would need another way of storing it (engine.strategy).",
+        "trainwiz does not shard a base in {bits}: {strategy} would need another storage format (engine.strategy).",
         bits=bits,
         strategy=engine.strategy,
     )
     shared = engine.strategy not in ALONE or engine.offload != "none" or engine.deepspeed_file is not None
     yield shared, "quantized_not_sharded", STRATEGY, message, (apart, whole)
     message = tr("transformers does not train a base in {bits} with torch.compile (engine.compile).", bits=bits)
-    yield engine.compile, "quantized_not_compiled", COMPILE, message, ((tr("do not compile"), {COMPILE: False}), whole)
-    message = tr("A base in {bits} needs an NVIDIA GPU or a CPU; Apple GPUs are not supported here.", bits=bits)
+    yield (
+        engine.compile,
+        "quantized_not_compiled",
+        COMPILE,
+        message,
+        ((tr("turn torch.compile off"), {COMPILE: False}), whole),
+    )
+    message = tr(
+        "A base in {bits} needs an NVIDIA GPU or a CPU; trainwiz does not support it on Apple GPUs.", bits=bits
+    )
     yield plan.devices.device == "mps", "quantized_unsupported", BASE, message, (whole,)
-    message = tr("A base in {bits} needs bitsandbytes, which is not installed here (engine.base_precision).", bits=bits)
+    message = tr(
+        "A base in {bits} needs bitsandbytes, which is not installed on this machine (engine.base_precision).",
+        bits=bits,
+    )
     install = Remedy(tr("install it"), INSTALL)
     yield not has_bitsandbytes(plan), "bitsandbytes_missing", BASE, message, (install, whole)
 
@@ -141,8 +152,8 @@ def base_findings(plan: Plan) -> Iterator[Finding]:
     if work is None or not work.quantized or not experts:
         return
     message = tr(
-        "The experts of {name} stay in {precision}, {share} of its weights: transformers holds them in one tensor, which "
-        "bitsandbytes does not pack.",
+        "The experts of {name} stay in {precision}, {share} of its weights: transformers stores them in one tensor, "
+        "which bitsandbytes does not quantize.",
         name=plan.config.model.name,
         precision=plan.config.engine.precision,
         share=percent(experts / work.architecture.parameters, 0),

@@ -189,7 +189,7 @@ class _Search:
         if tier == "full":
             plan = self._settled(plan, "full")
         plan = self._candidates(plan)
-        late = tr("time was up before the next better figures") if self._is_late() else ""
+        late = tr("the time was up before a better estimate was ready") if self._is_late() else ""
         last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), late)
         if self.shown and self.shown[-1] != last:
             self._show(last)
@@ -223,7 +223,7 @@ class _Search:
             if self.problem is not None or not missing or self._over():
                 return plan
             asked += len(missing)
-            waiting = tr("the numbers of the remedies are being traced")
+            waiting = tr("tracing the estimates of the fixes…")
             self._show(replace(plan, memory=replace(plan.memory, waiting=waiting)))
             self._ask(missing, "layers")
             plan = self.refiner.plan(self.gathered)
@@ -245,7 +245,7 @@ class _Search:
         while len(answers) < len(requests) and not self._over():
             if time.monotonic() > give_up:
                 self.problem = TraceProblem(
-                    "timeout", tr("The tracer does not answer; these are the figures without it.")
+                    "timeout", tr("The tracer does not respond; this is the estimate without it.")
                 )
                 break
             try:

@@ -60,49 +60,50 @@ def refusals(plan: Plan) -> Iterator[Finding]:
 def _scope(plan: Plan) -> Iterator[Refusal]:
     config, devices, work, names = plan.config, plan.devices, plan.work, plan.config.engine.gpus or []
     message = tr(
-        "This version trains all weights of ESM-2 models; {method} adapters it does not.", method=config.peft.method
+        "This version trains all weights of ESM-2 models and does not support {method} for them.",
+        method=config.peft.method,
     )
     adapts = config.peft.method != "none" and config.row_kind == "proteins" and (work or plan.unknown_architecture)
     yield adapts, "peft_not_supported", "peft.method", message, ((tr("train all weights"), {"peft.method": "none"}),)
     key = "training.loss_chunk"
     sliced = slicing_problem(work.architecture.model_type) if work is not None and config.training.loss_chunk else None
-    yield sliced, "loss_not_sliceable", key, sliced or "", ((tr("compute the loss at once"), {key: None}),)
+    yield sliced, "loss_not_sliceable", key, sliced or "", ((tr("compute the loss without chunks"), {key: None}),)
     message = tr(
-        "GPU {wanted} is asked for (engine.gpus), and this run would compute on the CPU.", wanted=", ".join(names)
+        "GPU {wanted} is selected (engine.gpus), but this run would compute on the CPU.", wanted=", ".join(names)
     )
     on_cpu = names and devices.device == "cpu"
     yield on_cpu, "missing_hardware", GPUS, message, ((tr("use the CPU"), {GPUS: None}),)
     named = [name for name in names if not name.isdecimal()]
     # The other machines would see no GPU at all.
     message = tr(
-        "GPU {names} is a card of one machine (engine.gpus), and {n} machines train; numbers hold on each of them.",
+        "GPU {names} is a GPU of one machine (engine.gpus), but {n} machines train; indices are valid on each of them.",
         names=plain_text(", ".join(named), 200),
         n=devices.nodes,
     )
     sliced_cards = any(gpu.parent_uuid is not None for gpu in devices.gpus)
     numbers = None if sliced_cards else [str(gpu.index) for gpu in devices.gpus] or None
-    by_number = tr("name them by number"), {GPUS: numbers}
+    by_number = tr("select them by index"), {GPUS: numbers}
     yield devices.nodes > 1 and named, "gpus_of_one_machine", GPUS, message, (by_number,)
     key = "model.trust_remote_code"
     # A profile is data that people pass on: it must not decide that code is run.
     message = tr(
-        "The profile wants to run Python code that comes with the model ({key}); that is for you to "
-        "allow: --set {key}=true.",
+        "The profile would run Python code that comes with the model ({key}). Only you can allow this: --set "
+        "{key}=true.",
         key=key,
     )
     unasked = config.model.trust_remote_code and config.origin(key).origin != "you"
-    yield unasked, "remote_code", key, message, ((tr("run no code of the model"), {key: False}),)
+    yield unasked, "remote_code", key, message, ((tr("do not run the model's code"), {key: False}),)
 
 
 def _reporters(plan: Plan) -> Iterator[Refusal]:
     where, names, here = "logging.report_to", plan.config.logging.report_to, plan.machine
     fallback, code = (tr("report to TensorBoard"), {where: ["tensorboard"]}), "reporter_not_supported"
     beside = ", ".join(name for name in names if name != "none")
-    message = tr("{where} holds none beside {names}; leave one out.", where=where, names=beside)
+    message = tr("{where} contains none together with {names}; remove one of them.", where=where, names=beside)
     yield "none" in names and beside, code, where, message, (fallback,)
     unknown = [name for name in names if name not in REPORTERS and name != "none"]
     message = tr(
-        "This version reports to {known} or none, not to {unknown} ({where}).",
+        "This version can report to {known} or none, but not to {unknown} ({where}).",
         known=", ".join(REPORTERS),
         unknown=", ".join(unknown),
         where=where,
@@ -111,8 +112,8 @@ def _reporters(plan: Plan) -> Iterator[Refusal]:
     libraries = [REPORTERS[name] for name in names if name in REPORTERS and name != "tensorboard"]
     missing = [library for library in libraries if not (here.hypothetical or here.libraries.has(library))]
     message = trn(
-        "{where} names {libraries}, which is not installed here.",
-        "{where} names {libraries}, which are not installed here.",
+        "{where} includes {libraries}, which is not installed on this machine.",
+        "{where} includes {libraries}, which are not installed on this machine.",
         len(missing),
         where=where,
         libraries=", ".join(missing),
@@ -128,34 +129,34 @@ def _sharing(plan: Plan) -> Iterator[Refusal]:
     """FSDP as accelerate starts it: on several GPUs, whole or not at all in host RAM, with an optimizer of torch."""
     engine, device = plan.config.engine, plan.devices.device
     fsdp, cuda = engine.strategy == "fsdp", engine.strategy == "fsdp" and device == "cuda"
-    one_gpu, zero3 = tr("train on the one GPU"), (tr("shard with ZeRO-3"), {STRATEGY: "zero3"})
+    one_gpu, zero3 = tr("train on one GPU"), (tr("shard with ZeRO-3"), {STRATEGY: "zero3"})
     message = tr("DeepSpeed does not train on an Apple GPU (engine.strategy).")
     single = one_gpu, {STRATEGY: "single", OFFLOAD: "none"}
     on_apple = str(engine.strategy).startswith("zero") and device == "mps"
     yield on_apple, "deepspeed_needs_cuda", STRATEGY, message, (single,)
-    message = tr("FSDP needs several GPUs of NVIDIA, and an Apple computer has one GPU (engine.strategy).")
+    message = tr("FSDP needs several NVIDIA GPUs, but an Apple computer has one GPU (engine.strategy).")
     yield fsdp and device == "mps", "fsdp_needs_gpus", STRATEGY, message, ((one_gpu, {STRATEGY: "single"}),)
     message = tr(
-        "FSDP needs GPUs: on a CPU accelerate trains with DistributedDataParallel in its place and says nothing "
-        "(engine.strategy). ZeRO-3 shares a model out on a CPU too."
+        "FSDP needs GPUs: on a CPU, accelerate silently trains with DistributedDataParallel instead "
+        "(engine.strategy). ZeRO-3 also shards a model on a CPU."
     )
     yield fsdp and device == "cpu", "fsdp_needs_gpus", STRATEGY, message, (zero3,)
-    message = tr("FSDP shares a model out among several GPUs, and this run has one (engine.strategy).")
+    message = tr("FSDP shards a model across several GPUs, but this run has one (engine.strategy).")
     offloaded = {STRATEGY: "zero2", OFFLOAD: "optimizer"}
     without = tr("train without it"), {STRATEGY: "single"} if engine.offload == "none" else offloaded
     yield cuda and plan.devices.world_size == 1, "fsdp_needs_gpus", STRATEGY, message, (without,)
     # accelerate 1.15 puts the table into the group of the head alone; torch 2.13 finds it in the root's as well.
     message = tr(
-        "FSDP as accelerate starts it cannot share out a model whose encoder and decoder read one table of tokens, "
-        "as those of seq2seq do (engine.strategy); ZeRO-3 can."
+        "FSDP as started by accelerate cannot shard a model whose encoder and decoder share one token embedding, as "
+        "seq2seq models do (engine.strategy); ZeRO-3 can."
     )
     yield cuda and plan.config.task == "seq2seq", "shared_table", STRATEGY, message, (zero3,)
-    message = tr("FSDP keeps all states in host RAM or none (engine.offload); the optimizer alone ZeRO can keep there.")
-    all_of_it = tr("keep all in host RAM"), {OFFLOAD: "all"}
+    message = tr("FSDP offloads all states to RAM or none (engine.offload); ZeRO can offload the optimizer alone.")
+    all_of_it = tr("offload everything to RAM"), {OFFLOAD: "all"}
     yield cuda and engine.offload == "optimizer", "offload_not_supported", OFFLOAD, message, (zero3, all_of_it)
     # github.com/bitsandbytes-foundation/bitsandbytes/issues/1633
     message = tr(
-        "engine.optimizer {optimizer} does not work on the weights of FSDP 2: bitsandbytes reads beyond its part.",
+        "engine.optimizer {optimizer} does not work with FSDP 2 weights: bitsandbytes reads beyond its shard.",
         optimizer=engine.optimizer,
     )
     own = tr("use torch's AdamW"), {OPTIMIZER: "adamw_torch_fused"}
@@ -171,7 +172,7 @@ LEAST_PASSES = 10
 def _task(plan: Plan) -> Iterator[Refusal]:
     config, work, name = plan.config, plan.work, plan.config.model.name
     message = tr(
-        "{name} has an encoder and a decoder; {task} trains models that have one of them.", name=name, task=config.task
+        "{name} has an encoder and a decoder; {task} trains models with only one of them.", name=name, task=config.task
     )
     both = work is not None and work.architecture.kind == "encoder-decoder" and config.task in CLASSIFIES
     yield both, "model_not_supported", "model.name", message, ()
@@ -179,19 +180,19 @@ def _task(plan: Plan) -> Iterator[Refusal]:
         # peft says nothing as long as it finds another.
         missing = unknown_targets(work.architecture, config.peft.targets)
         message = tr(
-            "{name} has no module {missing} for LoRA (peft.targets); it has {names}.",
+            "{name} has no module {missing} for LoRA (peft.targets); available: {names}.",
             name=name,
             missing=", ".join(missing),
             names=", ".join(known_targets(work.architecture)),
         )
-        every = tr("adapt every linear layer"), {"peft.targets": list(ALL_LINEAR)}
+        every = tr("target every linear layer"), {"peft.targets": list(ALL_LINEAR)}
         yield missing, "unknown_lora_target", "peft.targets", message, (every,)
     key, joins = "data.concatenate", config.data.concatenate
-    message = tr("data.concatenate is for causal language models; each row of this task stays a sample.")
-    apart = tr("keep each row a sample")
+    message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
+    apart = tr("keep each row a separate sequence")
     yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
-    message = tr("data.concatenate joins whole texts, of which every token is learnt; these rows have answers.")
+    message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
     targets = config.task == "causal-lm" and _has_targets(config)
     yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
 
@@ -202,17 +203,18 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
     asked, longest = config.evaluation.generation_length or 0, longest_generation(config)
     if config.evaluation.generate and asked > longest:
         message = tr(
-            "Generated answers end at {longest} tokens, not at {asked}: the prompt needs the other half "
-            "of {sequence_length} tokens (batch.sequence_length).",
+            "Generated answers end at {longest} tokens, not {asked}: the prompt needs the other half of the "
+            "{sequence_length} tokens (batch.sequence_length).",
             **counted(longest=longest, asked=asked, sequence_length=config.batch.sequence_length),
         )
-        whole = tr("take the whole answer"), {"batch.sequence_length": 2 * asked}
+        whole = tr("fit the whole answer"), {"batch.sequence_length": 2 * asked}
         yield plan.warning("generation_cut", "evaluation.generation_length", message, whole)
     yield from _overfit(plan)
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(
-            "The rows are not here to count: {rows} are taken, as many as max_rows of the sources let through.",
+            "The rows are not on this machine and cannot be counted: {rows} are assumed, as many as max_rows of the "
+            "sources allows.",
             **counted(rows=plan.counted.rows),
         )
         yield plan.note("rows_assumed", "data.sources", message)
@@ -221,9 +223,9 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
 def _generation(plan: Plan) -> Iterator[Refusal]:
     config, key, code = plan.config, "evaluation.generate", "nothing_to_generate"
     off, silent = (tr("do not generate"), {key: False}), config.task not in WRITE_TEXT
-    message = tr("evaluation.generate is for tasks that write text; {task} writes none.", task=config.task)
+    message = tr("evaluation.generate is for tasks that generate text; {task} does not.", task=config.task)
     yield config.evaluation.generate and silent, code, key, message, (off,)
-    message = tr("evaluation.generate compares with a target or an answer, and the rows of this run have none.")
+    message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
     yield config.evaluation.generate and not (silent or _has_targets(config)), code, key, message, (off,)
 
 
@@ -244,17 +246,17 @@ def _best(plan: Plan) -> Iterator[Refusal]:
     )
     no_rows = config.data.validation_rows == 0 and not config.data.validation_sources
     for key, holds, off in asked:
-        message = tr("{key} goes by the score on held-out rows, and none are held out.", key=key)
-        away = (tr("leave it off"), {key: off})
+        message = tr("{key} depends on the score on held-out rows, but no rows are held out.", key=key)
+        away = (tr("turn it off"), {key: off})
         yield holds and no_rows, "nothing_held_out", key, message, (away,)
     message = tr(
-        "This run measures no {metric} (evaluation.metric); it measures {known}.",
+        "This run does not measure {metric} (evaluation.metric); available: {known}.",
         metric=metric,
         known=", ".join(known),
     )
-    remedies: list[WayOut] = [(tr("choose by {metric}", metric=DEFAULT_METRIC), {where: DEFAULT_METRIC})]
+    remedies: list[WayOut] = [(tr("select by {metric}", metric=DEFAULT_METRIC), {where: DEFAULT_METRIC})]
     if metric == BLEU_METRIC and _has_targets(config):
-        remedies.insert(0, (tr("generate, for BLEU"), {"evaluation.generate": True}))
+        remedies.insert(0, (tr("generate text for BLEU"), {"evaluation.generate": True}))
     yield (
         any(holds for _, holds, _ in asked) and not no_rows and metric not in known,
         "unknown_metric",
@@ -281,7 +283,7 @@ def _overfit(plan: Plan) -> Iterator[Finding]:
     passes, enough = steps * batch.accumulation / batches, ceil(LEAST_PASSES * batches / batch.accumulation)
     if passes < LEAST_PASSES:
         message = tr(
-            "{steps} steps see each of the {count} batches {passes} times: too seldom to know them by heart.",
+            "In {steps} steps, each of the {count} batches is seen {passes} times: too few to memorize them.",
             **counted(steps=steps, count=batches),
             passes=f"{passes:.2g}",
         )
@@ -292,13 +294,13 @@ def _overfit(plan: Plan) -> Iterator[Finding]:
 # What the card, the processor and the installed libraries cannot do, for any model and for this type of it.
 
 COMPILE_WORDS = {
-    "cuda": mark("torch.compile builds kernels in the first steps: they take minutes, later ones less"),
+    "cuda": mark("torch.compile builds kernels in the first steps, which take minutes; later steps take less"),
     "cpu": mark(
-        "torch.compile builds kernels in the first steps with a C++ compiler: they take minutes, later ones less"
+        "torch.compile builds kernels with a C++ compiler in the first steps, which take minutes; later steps take less"
     ),
     "mps": mark(
-        "torch.compile builds kernels in the first steps, which is young on an Apple GPU: they take minutes, "
-        "later ones less"
+        "torch.compile builds kernels in the first steps, which take minutes; later steps take less; support for "
+        "Apple GPUs is new"
     ),
 }
 TRITON = (7, 0)
@@ -309,7 +311,9 @@ def _card(plan: Plan) -> tuple[str, tuple[int, int] | None]:
     gpu = min(plan.devices.gpus, key=lambda gpu: gpu.capability or (0, 0), default=None) or weakest_gpu(plan.machine)
     if gpu is None:
         return tr("this machine"), None
-    return tr("the {gpu} (sm {capability})", gpu=gpu_label(gpu), capability=gpu.compute_capability), gpu.capability
+    return tr(
+        "the {gpu} (compute capability {capability})", gpu=gpu_label(gpu), capability=gpu.compute_capability
+    ), gpu.capability
 
 
 def _is_before(plan: Plan, least: tuple[int, int]) -> bool:
@@ -330,23 +334,25 @@ def can_compile(plan: Plan) -> bool:
 def _compile(plan: Plan) -> Iterator[Finding]:
     if not plan.config.engine.compile:
         return
-    off, device = (tr("leave it off"), {COMPILE: False}), plan.devices.device
+    off, device = (tr("turn it off"), {COMPILE: False}), plan.devices.device
     if _is_before(plan, TRITON):
         card, _ = _card(plan)
-        message = _sentence(tr("{card} is too old for torch.compile: its compiler needs sm 7.0.", card=card))
+        message = _sentence(
+            tr("{card} is too old for torch.compile: its compiler needs compute capability 7.0.", card=card)
+        )
         yield plan.error("compile_unsupported", COMPILE, message, off)
         return
     if device == "cuda" and not can_compile(plan):
-        message = tr("torch.compile makes its kernels with Triton, which is not installed here.")
+        message = tr("torch.compile builds its kernels with Triton, which is not installed on this machine.")
         yield plan.error("triton_missing", COMPILE, message, Remedy(tr("install it"), "pip install triton"), off)
         return
     message = tr(COMPILE_WORDS.get(device, COMPILE_WORDS["cuda"]))
     if not plan.config.data.concatenate:
-        message = tr("{compiling}; rows of other lengths compile again", compiling=message)
+        message = tr("{compiling}; other row lengths are compiled again", compiling=message)
     planned = tr(
-        "Planned: {low} to {high} s more at the start, the least with the cache of an earlier run, and up to {size} more "
-        "host RAM for each process (measured on 4 CPU cores with torch 2.13; {high} s is assumed). --benchmark N with "
-        "and without it measures both here.",
+        "Planned: {low} to {high} s more at the start (the least with the cache of an earlier run) and up to {size} "
+        "more RAM per process (measured on 4 CPU cores with torch 2.13; {high} s is assumed). Run "
+        "--benchmark N with and without it to measure both on this machine.",
         low=f"{COMPILED_START.low:.0f}",
         high=f"{COMPILED_START.high:.0f}",
         size=gib(COMPILING_HOST_BYTES),
@@ -359,10 +365,10 @@ def _precision(plan: Plan) -> Iterator[Finding]:
     engine, device, (card, _) = plan.config.engine, plan.devices.device, _card(plan)
     precision, old = engine.precision, _is_before(plan, AMPERE)
     code, message = f"{precision}_unsupported", ""
-    no_tf32 = _sentence(tr("{card} has no TF32: it needs sm 8.0.", card=card))
+    no_tf32 = _sentence(tr("{card} has no TF32: it needs compute capability 8.0.", card=card))
     if old and precision in ("bf16", "bf16-true"):
         code = "bf16_unsupported"
-        message = tr("{card} has no bf16: it needs sm 8.0. fp16 is what this card computes fast.", card=card)
+        message = tr("{card} has no bf16: it needs compute capability 8.0. fp16 is fast on this GPU.", card=card)
     elif old and precision == "tf32":
         message = no_tf32
     elif device == "mps" and precision == "fp16":
@@ -377,7 +383,7 @@ def _precision(plan: Plan) -> Iterator[Finding]:
         fp32 = tr("compute in fp32"), {PRECISION: "fp32"}
         yield plan.error(code, PRECISION, _sentence(message), fp16 if device == "cuda" else fp32)
     if old and engine.tf32:
-        yield plan.error("tf32_unsupported", "engine.tf32", no_tf32, (tr("leave TF32 off"), {"engine.tf32": False}))
+        yield plan.error("tf32_unsupported", "engine.tf32", no_tf32, (tr("turn TF32 off"), {"engine.tf32": False}))
 
 
 def _attention(plan: Plan) -> Iterator[Finding]:
@@ -387,11 +393,11 @@ def _attention(plan: Plan) -> Iterator[Finding]:
     if plan.devices.device != "cuda":
         reason = tr("FlashAttention-2 needs an NVIDIA GPU.")
     elif _is_before(plan, AMPERE):
-        reason = _sentence(tr("{card} is too old for FlashAttention-2: it needs sm 8.0.", card=card))
+        reason = _sentence(tr("{card} is too old for FlashAttention-2: it needs compute capability 8.0.", card=card))
     elif engine.precision in ("fp32", "tf32"):
-        reason = tr("FlashAttention-2 computes in half precision only, and engine.precision is fp32.")
+        reason = tr("FlashAttention-2 supports half precision only, but engine.precision is fp32.")
     elif not plan.machine.hypothetical and not plan.machine.libraries.has("flash_attn"):
-        reason = tr("flash-attn is not installed here.")
+        reason = tr("flash-attn is not installed on this machine.")
     other = tr("use sdpa, which has its own flash kernel"), {ATTENTION: "sdpa"}
     if not has_attention(plan.model_type, "sdpa"):
         other = tr("use eager attention"), {ATTENTION: "eager"}
@@ -411,37 +417,38 @@ def _of_the_model(plan: Plan) -> Iterator[Refusal]:
     instead = tr("use {other} attention", other=other), {ATTENTION: other}
     lacks = engine.attention and not has_attention(kind, engine.attention)
     yield lacks, "attention_unsupported", ATTENTION, message, (instead,)
-    message = tr("transformers has no checkpointing for {kind} models (engine.checkpointing).", kind=kind)
+    message = tr("transformers has no gradient checkpointing for {kind} models (engine.checkpointing).", kind=kind)
     lacks = engine.checkpointing and not has_checkpointing(kind)
-    yield lacks, "checkpointing_unsupported", key, message, ((tr("leave it off"), {key: False}),)
+    yield lacks, "checkpointing_unsupported", key, message, ((tr("turn it off"), {key: False}),)
 
 
 def _liger(plan: Plan) -> Iterator[Refusal]:
     engine, key = plan.config.engine, "engine.liger"
     if not engine.liger:
         return
-    off = tr("leave it off"), {key: False}
+    off = tr("turn it off"), {key: False}
     message = tr("Liger kernels need an NVIDIA GPU ({key}).", key=key)
     yield plan.devices.device != "cuda", "liger_unsupported", key, message, (off,)
     message = tr("liger-kernel has no kernels for {kind} models ({key}).", kind=plan.model_type, key=key)
     yield plan.model_type is not None and plan.model_type not in LIGER, "liger_unsupported", key, message, (off,)
     message = tr(
-        "Liger kernels were not tried with {strategy} or torch.compile ({key}).", strategy=engine.strategy, key=key
+        "Liger kernels were not tested with {strategy} or torch.compile ({key}).", strategy=engine.strategy, key=key
     )
     yield engine.strategy not in ("single", "ddp") or engine.compile, "liger_untried", key, message, (off,)
     install, missing = (
         Remedy(tr("install it"), "pip install liger-kernel"),
         not plan.machine.libraries.has("liger_kernel"),
     )
-    message = tr("{key} needs liger-kernel, which is not installed here.", key=key)
+    message = tr("{key} needs liger-kernel, which is not installed on this machine.", key=key)
     yield missing and not plan.machine.hypothetical, "liger_missing", key, message, (install, off)
 
 
 def _liger_note(plan: Plan) -> Iterator[Finding]:
     if plan.config.engine.liger:
         message = tr(
-            "Norms, rotary positions and gated layers are computed by liger-kernel. What that saves is not in the memory and "
-            "the time shown here, and its numbers were not compared on a GPU by trainwiz."
+            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included "
+            "in the memory and time shown here, and trainwiz has not compared its numerical results on a "
+            "GPU."
         )
         yield plan.note("liger", "engine.liger", message)
 
@@ -452,18 +459,21 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
     if machine.hypothetical:
         return
     uses_deepspeed = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
-    message = tr("engine.strategy {strategy} needs DeepSpeed, which is not installed here.", strategy=engine.strategy)
+    message = tr(
+        "engine.strategy {strategy} needs DeepSpeed, which is not installed on this machine.", strategy=engine.strategy
+    )
     install = Remedy(tr("install it after torch"), INSTALL_DEEPSPEED)
     yield uses_deepspeed and not has("deepspeed"), "deepspeed_missing", STRATEGY, message, (install,)
     message = tr(
-        "engine.optimizer {optimizer} needs bitsandbytes, which is not installed here.", optimizer=engine.optimizer
+        "engine.optimizer {optimizer} needs bitsandbytes, which is not installed on this machine.",
+        optimizer=engine.optimizer,
     )
     install = Remedy(tr("install it"), "pip install bitsandbytes")
     own, missing = (tr("use torch's AdamW"), {OPTIMIZER: "adamw_torch"}), not has("bitsandbytes")
     in_8_bits = engine.optimizer in BITSANDBYTES_OPTIMIZERS
     yield in_8_bits and missing, "bitsandbytes_missing", OPTIMIZER, message, (install, own)
     message = tr(
-        "The torch that is installed cannot use {device}{why}.",
+        "The installed torch cannot use {device}{why}.",
         device=plan.devices.label,
         why=aside(machine.unavailable.get("torch_cuda")),
     )
@@ -478,18 +488,18 @@ def _rate(plan: Plan) -> Iterator[Finding]:
         return
     if spec is None:
         message = tr(
-            "The GPU catalogue does not know {names}, so there is no estimate of the time; memory is not affected.",
+            "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",
             names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
         )
         yield plan.note("unknown_gpu_rate", "time", message)
     elif is_rate_uncertain(spec, precision):
         by_hand = mark(
-            "The {precision} rate of the {card} and its bandwidth are derived from the rate given by hand; "
-            "the times rest on it."
+            "The {precision} throughput of the {card} and its bandwidth are derived from the throughput specified "
+            "manually; the time estimates depend on them."
         )
         catalogue = mark(
-            "The {precision} rate of the {card} in the GPU catalogue is derived or from one source alone; "
-            "the times rest on it."
+            "The {precision} throughput of the {card} in the GPU catalog is derived or from a single source; the "
+            "time estimates depend on it."
         )
         message = tr(by_hand if spec.source == BY_HAND else catalogue, precision=precision, card=spec.name)
         yield plan.note("uncertain_rate", "time", message)

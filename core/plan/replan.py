@@ -38,9 +38,9 @@ def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     if fix.time_factor is None:
         words = tr("{fix}: {size}", **values)
     elif more > 1:
-        words = tr("{fix}: {size}, about {more} % more time", **values, more=more)
+        words = tr("{fix}: {size}, about {more}% more time", **values, more=more)
     elif more < -1:
-        words = tr("{fix}: {size}, about {less} % less time", **values, less=-more)
+        words = tr("{fix}: {size}, about {less}% less time", **values, less=-more)
     elif fix.after.batch.micro_batch < plan.batch.micro_batch:
         words = tr("{fix}: {size}, the same work in smaller pieces", **values)
     else:
@@ -189,7 +189,7 @@ def _described(words: str, plan: Plan, after: Plan, changes: Mapping[str, Any]) 
     parts = [words] if words else []
     checkpointing = after.config.engine.checkpointing
     if CHECKPOINTING not in changes and checkpointing != plan.config.engine.checkpointing:
-        parts.append(tr("checkpointing") if checkpointing else tr("no checkpointing"))
+        parts.append(tr("gradient checkpointing") if checkpointing else tr("no gradient checkpointing"))
     if after.batch.micro_batch != plan.batch.micro_batch:
         parts.append(
             tr(
@@ -199,7 +199,7 @@ def _described(words: str, plan: Plan, after: Plan, changes: Mapping[str, Any]) 
             )
         )
     if EVALUATED in changes:
-        parts.append(tr("{sequences} evaluated at once", sequences=changes[EVALUATED]))
+        parts.append(tr("{sequences} evaluated at a time", sequences=changes[EVALUATED]))
     return listed(parts)
 
 

@@ -68,10 +68,10 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
 
 def _reason(cause: str, theirs: Any) -> str:
     sentences = {
-        CARD: mark("from the profile, which is made for {gpu}"),
+        CARD: mark("from the profile, which is for {gpu}"),
         "model.name": mark("from the profile, which trains {model}"),
-        "data.sources": mark("from the profile, which has other data"),
-        "model.architecture_overrides": mark("from the profile, whose model has another shape"),
+        "data.sources": mark("from the profile, which uses other data"),
+        "model.architecture_overrides": mark("from the profile, whose model has a different shape"),
     }
     sentence = sentences.get(cause, mark("from the profile, where {key} is {value}"))
     return tr(sentence, key=cause, value=theirs, gpu=theirs, model=theirs)
@@ -113,7 +113,7 @@ def reopen_for_processes(plan: Plan) -> None:
     workers, processes = plan.get(WORKERS), plan.devices.processes
     if workers and processes > own and plan.of_profile(WORKERS):
         why = tr(
-            "the {workers} of the profile, shared by {processes} processes", workers=workers * own, processes=processes
+            "{workers} in the profile, shared by {processes} processes", workers=workers * own, processes=processes
         )
         plan.put(WORKERS, max(1, workers * own // processes), why)
 
@@ -146,8 +146,8 @@ def _batch(plan: Plan, own: int) -> None:
     better = exact if exact is not None and 2 * exact.micro_batch >= micro else nearest_large(target, processes, micro)
     if abs(deviation(better.samples, target)) < abs(deviation(nearest, target)):
         reason = trn(
-            "{micro} on {n} GPU would make {nearest} sequences a step",
-            "{micro} on {n} GPUs would make {nearest} sequences a step",
+            "{micro} on {n} GPU would result in {nearest} sequences per step",
+            "{micro} on {n} GPUs would result in {nearest} sequences per step",
             processes,
             micro=micro,
             nearest=f"{nearest:,}",

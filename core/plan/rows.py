@@ -106,15 +106,15 @@ def resolve_arrangement(plan: Plan) -> None:
         return
     micro, groups = step_of(plan)
     if joins_texts(plan.view()):
-        arranged, reason = False, tr("joined texts have one length")
+        arranged, reason = False, tr("concatenated texts have one length")
     elif groups == 1:
-        arranged, reason = False, tr("a step is one micro-batch: there is nothing to arrange")
+        arranged, reason = False, tr("a step is one micro-batch: nothing to rearrange")
     elif not StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged:
         arranged, reason = False, tr("a micro-batch of one row has no padding")
     elif plan.get("training.loss_mean") == "micro_batches":
         arranged, reason = False, tr("rows that share a micro-batch share the weight of its mean")
     elif plan.get("data.packing"):
-        arranged, reason = True, tr("each micro-batch of a step gets as many tokens; none is padding")
+        arranged, reason = True, tr("each micro-batch of a step has about the same number of tokens; no padding")
     else:
         arranged, reason = True, tr("the same gradient with less padding")
         padded = [step_padding(plan, arrangement) for arrangement in ("drawn", "arranged")]

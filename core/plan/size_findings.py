@@ -41,13 +41,15 @@ def _targets(plan: Plan) -> Iterator[Finding]:
     given = {key: plan.config.value(key) for key in TARGET_KEYS if plan.config.value(key) is not None}
     if list(given) == [key] and batch.real_tokens is None:
         message = tr(
-            "batch.target_real_tokens is {target_real_tokens}, and how many real tokens a row has is not "
-            "known: the data is not here or cannot be read. Name data that is here, or aim at tokens "
-            "with padding (--target-tokens) or at sequences (--target-samples).",
+            "batch.target_real_tokens is {target_real_tokens}, but the number of non-padding tokens per row is "
+            "unknown: the data is not on this machine or cannot be read. Specify data on this machine, or "
+            "target tokens including padding (--target-tokens) or sequences (--target-samples).",
             **counted(target_real_tokens=given[key]),
         )
         changes = {key: None, "batch.target_tokens": given[key]}
-        yield plan.error("unknown_lengths", key, message, (tr("aim at as many tokens, padding included"), changes))
+        yield plan.error(
+            "unknown_lengths", key, message, (tr("target the same number of tokens, padding included"), changes)
+        )
     if len(given) < 2:
         return
     real = batch.real_tokens / batch.effective_samples if batch.real_tokens else None
@@ -62,7 +64,7 @@ def _targets(plan: Plan) -> Iterator[Finding]:
         for key, value in given.items()
     )
     kept, *others = given
-    message = tr("The batch has {count} targets that differ: {words}; keep one of them.", count=len(given), words=words)
+    message = tr("The batch has {count} conflicting targets: {words}; keep only one.", count=len(given), words=words)
     yield plan.error("several_targets", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others)))
 
 
@@ -72,15 +74,15 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
         return
     names = ("target_samples", "target_tokens", "target_real_tokens")
     targets = counted(**{name: getattr(batch, name) or 0 for name in names})
-    target = mark("{target_real_tokens} real tokens")
+    target = mark("{target_real_tokens} non-padding tokens")
     if batch.target_samples or batch.target_tokens:
         target = mark("{target_samples} sequences") if batch.target_samples else mark("{target_tokens} tokens")
     off = tr("{factor} times", **counted(factor=batch.deviation + 1))
     if abs(batch.deviation) < FAR:
         off = tr("{share} off", share=percent(batch.deviation, 1, signed=True))
     message = tr(
-        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences "
-        "({effective_tokens} tokens) a step, {off} the target of {target}.",
+        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences ({effective_tokens} tokens) "
+        "per step, {off} the target of {target}.",
         micro_batch=batch.micro_batch,
         accumulation=batch.accumulation,
         world_size=batch.world_size,
@@ -121,7 +123,7 @@ def _slow_exact(plan: Plan) -> Iterator[Finding]:
     ):
         return
     message = tr(
-        "Only a micro-batch of {micro_batch} gives exactly {effective_samples} sequences a step; "
+        "Only micro-batch {micro_batch} results in exactly {effective_samples} sequences per step; "
         "{faster_micro_batch} would use the device better.",
         micro_batch=batch.micro_batch,
         **counted(effective_samples=batch.effective_samples),
@@ -142,7 +144,7 @@ def _length(plan: Plan) -> Iterator[Finding]:
         if most is not None and length > most:
             numbers = counted(length=length, most=most)
             message = tr(
-                "{key} is {length}, and {name} has {most} positions.", key=key, name=config.model.name, **numbers
+                "{key} is {length}, but {name} has {most} positions.", key=key, name=config.model.name, **numbers
             )
             yield plan.error("too_long", key, message, (tr("{most} tokens", **numbers), {key: most}))
 
@@ -157,18 +159,19 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
     code, where = "half_precision_accumulation", "engine.precision"
     if work.deepspeed and engine.offload != "none" and engine.deepspeed_file is None:
         message = tr(
-            "The gradients of {accumulation} micro-batches are added in fp32, as deepspeed.json asks "
-            "(grad_accum_dtype), for 4 bytes a parameter on the GPU. In {precision}, as an older DeepSpeed than 0.19 may "
-            "add them with the optimizer in host RAM, two orders of the same rows differ by {share}.",
+            "The gradients of {accumulation} micro-batches are accumulated in fp32, as set in deepspeed.json "
+            "(grad_accum_dtype), which takes 4 bytes per parameter on the GPU. In {precision}, which "
+            "DeepSpeed before 0.19 may use with the optimizer in RAM, two orders of the same rows differ "
+            "by {share}.",
             **values,
             share=percent(OF_TWO_ORDERS["fp16" if engine.precision == "fp16" else "bf16"], 1),
         )
         yield plan.warning(code, "engine.offload", message)
     elif not (work.deepspeed or work.lora):
         message = tr(
-            "Weights and gradients in {precision} add {accumulation} micro-batches in 16 bits, which "
-            "rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed precision keeps them in "
-            "fp32, and a larger micro-batch adds less often.",
+            "With weights and gradients in {precision}, {accumulation} micro-batches are accumulated in 16 bits, "
+            "which rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed "
+            "precision accumulates in fp32, and a larger micro-batch accumulates less often.",
             **values,
             share=percent(OF_TWO_ORDERS["bf16"], 1),
         )
@@ -193,7 +196,7 @@ def _architecture(plan: Plan) -> Iterator[Finding]:
         yield plan.warning("unknown_architecture", key, message)
     elif architecture is not None and architecture.approximate and plan.estimate.tier == "analytic":
         message = tr(
-            "The formulas know no models of type {model_type}: they read its config by the usual names, "
+            "The formulas do not cover models of type {model_type}: they read its config by the usual key names, "
             "and the interval is wider.",
             model_type=architecture.model_type,
         )
@@ -207,7 +210,7 @@ def states_text(plan: Plan) -> str:
     states = plan.estimate.peak.states
     total = gib((states.weights + states.gradients + states.buckets + states.optimizer) * plan.devices.sharing)
     if states.host:
-        return tr("weights and gradient buckets take {total}, with the optimizer in host RAM", total=total)
+        return tr("weights and gradient buckets take {total}, with the optimizer in RAM", total=total)
     return tr("weights, gradients and optimizer states alone take {total}", total=total)
 
 
@@ -223,7 +226,7 @@ def _device(plan: Plan) -> Iterator[Finding]:
         place = {"size": gib(memory.capacity_bytes), "device": tr(memory.device)}
         if verdict == "tight":
             message = tr(
-                "It may not fit: needs {needed}, at most {most} of {capacity} ({parts}; peak: {peak_moment}).",
+                "May not fit: needs {needed}, at most {most}; available: {capacity} ({parts}; peak: {peak_moment}).",
                 needed=gib(memory.needed_bytes),
                 most=gib(memory.needed_high_bytes),
                 capacity=tr("{size} of {device}", **place),
@@ -244,8 +247,12 @@ def _device(plan: Plan) -> Iterator[Finding]:
                 message += after(tr("No engine setting makes it fit."))
             yield plan.error("does_not_fit", "memory", message, *fixes)
     elsewhere = {
-        "mps": mark("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on an Apple GPU."),
-        "cpu": mark("planning.context_bytes is not used: it is of NVIDIA GPUs, and this run computes on a CPU."),
+        "mps": mark(
+            "planning.context_bytes is not used: it only applies to NVIDIA GPUs, and this run computes on an Apple GPU."
+        ),
+        "cpu": mark(
+            "planning.context_bytes is not used: it only applies to NVIDIA GPUs, and this run computes on a CPU."
+        ),
     }.get(plan.devices.device)
     if plan.config.planning.context_bytes is not None and elsewhere:
         yield plan.note("context_not_used", "planning.context_bytes", tr(elsewhere))
@@ -255,8 +262,8 @@ def _others_that_fit(plan: Plan) -> Iterator[Finding]:
     """Where the whole choice is too large: the list of all that fits, with the same data."""
     named = any(key.startswith("data.sources") for key in plan.config.origins)
     if plan.estimate.verdict(plan.share_bytes) == "does_not_fit" and named and plan.config.mode.kind == "train":
-        message = tr("Other models, methods and lengths may fit here, with the same data.")
-        remedy = Remedy(tr("see what fits here"), fit_command(plan.config, plan.machine), opens="fit")
+        message = tr("Other models, methods and lengths may fit, with the same data.")
+        remedy = Remedy(tr("see what fits"), fit_command(plan.config, plan.machine), opens="fit")
         yield Finding("others_fit", "note", "memory", message, (remedy,))
 
 
@@ -285,13 +292,17 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
         "capacity": gib(plan.memory.capacity_bytes or 0),
         "moment": moment,
     }
-    fewer = tr("evaluate {smaller} at once: no other result", smaller=smaller), {EVALUATED: smaller}
+    fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
     if verdict == "tight":
-        message = mark("Evaluating {size} sequences at once may not fit: {used} of {capacity} ({moment}).")
+        message = mark(
+            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."
+        )
         yield plan.warning("evaluation_tight", EVALUATED, tr(message, **values), *remedies)
     else:
-        message = mark("Evaluating {size} sequences at once does not fit: {used} of {capacity} ({moment}).")
+        message = mark(
+            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
+        )
         yield plan.error("evaluation_does_not_fit", EVALUATED, tr(message, **values), *remedies)
 
 
@@ -300,7 +311,7 @@ def _headroom(plan: Plan) -> Iterator[Finding]:
     if not plan.headroom or plan.time.verdict == "idle":
         return
     message = tr(
-        "{needed} of {share} are needed. What would use the rest: {fixes}.",
+        "{needed} of {share} is needed. Ways to use the rest: {fixes}.",
         needed=gib(plan.estimate.needed_bytes),
         share=gib(plan.share_bytes or 0),
         fixes=(tr("; or") + after("")).join(fix.words for fix in plan.headroom),
@@ -313,7 +324,7 @@ def _others(plan: Plan) -> Iterator[Finding]:
         held, total = gpu.memory_other_bytes, gpu.memory_total_bytes
         if held and total and held > OTHER_SHARE * total:
             message = tr(
-                "The desktop or other jobs hold {held} of GPU {index} now; closing them frees it.",
+                "The desktop or other programs use {held} of GPU {index} now; closing them frees it.",
                 held=gib(held),
                 index=gpu.index,
             )
@@ -326,8 +337,8 @@ def _host(plan: Plan) -> Iterator[Finding]:
         return
     held, missing = memory.host_ram_parts, memory.host_ram_bytes - free
     message = tr(
-        "Host RAM: {host_ram} needed and {host_ram_capacity} free ({parts}). Loader workers, pinned "
-        "batches, rows and offloaded states take it, not the micro-batch.",
+        "RAM: {host_ram} needed, {host_ram_capacity} free ({parts}). It is used by data loader workers, pinned "
+        "batches, rows and offloaded states, not by the micro-batch.",
         host_ram=gib(memory.host_ram_bytes),
         host_ram_capacity=gib(free),
         parts=large_parts(held),
@@ -342,7 +353,7 @@ def _host(plan: Plan) -> Iterator[Finding]:
     workers = held.get("workers", 0) if data.workers else 0
     rows = held.get("data", 0) if not data.streaming and held.get("data", 0) > 2**28 else 0
     if data.workers:
-        remedies.append((tr("no loader workers: {less}", less=less(workers)), {"data.workers": 0}))
+        remedies.append((tr("no data loader workers: {less}", less=less(workers)), {"data.workers": 0}))
     if rows:
         remedies.append((tr("stream the rows: {less}", less=less(rows)), {"data.streaming": True}))
     fewer = _processes_that_fit(plan)
@@ -370,7 +381,7 @@ def _low_memory(plan: Plan) -> Iterator[Finding]:
     data = plan.config.data
     if low_memory(plan) and (data.workers or data.pin_memory):
         message = tr(
-            "{ram_total} of RAM is little: loader workers and pinned memory may use it up.",
+            "{ram_total} of RAM is low: data loader workers and pinned memory may exhaust it.",
             ram_total=gib(plan.machine.ram_total_bytes),
         )
         changes = {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}
@@ -381,9 +392,11 @@ def _disk(plan: Plan) -> Iterator[Finding]:
     memory, path = plan.memory, plan.machine.disk_path
     if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
         return
-    sentence = mark("The run writes up to {needed} (checkpoints, final model, logs) and {free} are free.")
+    sentence = mark("The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free.")
     if path:
-        sentence = mark("The run writes up to {needed} (checkpoints, final model, logs) and {free} are free at {path}.")
+        sentence = mark(
+            "The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free at {path}."
+        )
     message = tr(sentence, needed=gib(memory.disk_bytes), free=gib(memory.disk_capacity_bytes), path=path)
     fewer = [(tr("keep one checkpoint"), {"checkpoint.keep": 1})] if plan.config.checkpoint.keep > 1 else []
     yield plan.error("disk", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER")))

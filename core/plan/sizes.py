@@ -41,19 +41,19 @@ def resolve_rounding(plan: Plan) -> None:
         precision = "tf32"
     multiple = 1
     if joins_texts(plan.view()):
-        why = tr("joined texts have one length")
+        why = tr("concatenated texts have one length")
     elif device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
         multiple, why = _of_onednn(plan, precision)
     elif device != "cuda":
-        why = tr("only tensor cores gain from more")
+        why = tr("only tensor cores benefit from a larger one")
     elif precision not in BYTES_OF_A_NUMBER:
         why = tr("{precision} does not use tensor cores", precision=precision)
     elif any(_is_older(gpu.compute_capability) for gpu in plan.devices.gpus):
-        why = tr("the card has no tensor cores")
+        why = tr("the GPU has no tensor cores")
     else:
         multiple = BYTES_AT_ONCE // BYTES_OF_A_NUMBER[precision]
         why = tr(
-            "tensor cores take {bytes} bytes at once: {n} numbers of {precision}",
+            "tensor cores process {bytes} bytes at a time: {n} values in {precision}",
             bytes=BYTES_AT_ONCE,
             n=multiple,
             precision=precision,
@@ -69,7 +69,7 @@ def _of_onednn(plan: Plan, precision: str) -> tuple[int, str]:
     while longest > multiple * LENGTHS_OF_ONEDNN:
         multiple *= 2
     return multiple, tr(
-        "in {precision} a CPU keeps memory for each length of a micro-batch: {n} of them at most",
+        "in {precision}, a CPU keeps memory for each micro-batch length: at most {n} lengths",
         precision=precision,
         n=-(-longest // multiple),
     )
@@ -110,7 +110,7 @@ def resolve_sizes(plan: Plan) -> None:
     chosen = plan.solution.chosen
     plan.resolve(MICRO, chosen.micro_batch, _micro_reason(plan, work, chosen.micro_batch, largest))
     if target is None:
-        reason = tr("no target batch: one micro-batch a step")
+        reason = tr("no target batch: one micro-batch per step")
     else:
         reason = tr(
             "{factors} = {samples} sequences, {tokens} tokens",
@@ -158,7 +158,7 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
     why = _why_slices(plan, fits_now, checkpoints and not plan.get(CHECKPOINTING), largest, more)
     if why:
         logits = gib(now.allocated_bytes - then.allocated_bytes)
-        reason = tr("whole logits would take {logits} more at the peak; {why}", logits=logits, why=why)
+        reason = tr("full logits would take {logits} more at the peak; {why}", logits=logits, why=why)
         plan.put(CHUNK, LOSS_CHUNK, reason)
         return more
     if was_open:
@@ -175,15 +175,15 @@ def _why_slices(plan: Plan, fits_now: bool, spares: bool, largest: int, more: in
         learnt, tokens = (sum(map(sum, part)) for part in (look.learnt, look.lengths))
         if learnt <= MOST_LEARNT * tokens:
             return tr(
-                "{share} of the tokens are learnt, and slices are made of these alone",
+                "{share} of the tokens have loss, and only these are computed in chunks",
                 share=percent(learnt / max(tokens, 1)),
             )
     if fits_now:
-        return tr("the run fits with slices, and not without")
+        return tr("the run fits with chunks, but not without")
     if spares:
-        return tr("with slices no activations need to be computed again")
+        return tr("with chunks, no activations need to be recomputed")
     if largest < FEW <= more:
-        return tr("{more} sequences at once fit with slices, and {largest} without", more=more, largest=largest)
+        return tr("{more} sequences fit at once with chunks, {largest} without", more=more, largest=largest)
     return ""
 
 
@@ -205,7 +205,10 @@ def resolve_evaluation(plan: Plan) -> None:
         if then.allocated_bytes <= estimate_memory(evaluating, plan.evidence).allocated_bytes:
             break
         size //= 2
-    words = mark("as in training: evaluation needs no more memory"), mark("more would need more memory than training")
+    words = (
+        mark("as in training: evaluation needs no more memory"),
+        mark("a larger one would need more memory than training"),
+    )
     plan.put(EVALUATED, size, tr(words[size < micro]))
 
 
@@ -227,7 +230,7 @@ def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | No
     """Decides checkpointing where it is open; returns the largest micro-batch that then fits (at least 1)."""
     devices, evidence, given, share = plan.devices, plan.evidence, plan.get(MICRO), plan.share_bytes
     if work is None or share is None:
-        plan.resolve(CHECKPOINTING, False, tr("off: the memory it would save is not known"))
+        plan.resolve(CHECKPOINTING, False, tr("off: the memory it would save is unknown"))
         return int(given or 1)
     ceiling = CPU_CEILING if devices.device == "cpu" else GPU_CEILING
     if target is not None:
@@ -257,30 +260,30 @@ def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | No
     if given is not None:
         on = estimate_memory(sized(int(given), False), evidence).verdict(share) != "fits"
         sentences = (
-            tr("off: {given} sequences fit without", given=given),
-            tr("{given} sequences do not fit without", given=given),
+            tr("off: {given} sequences fit without it", given=given),
+            tr("{given} sequences do not fit without it", given=given),
         )
         plan.put(CHECKPOINTING, on, sentences[on])
         return int(given)
     without = largest(False)
     if without >= min(FEW, ceiling):
-        plan.put(CHECKPOINTING, False, tr("off: {without} sequences at once fit without", without=without))
+        plan.put(CHECKPOINTING, False, tr("off: {without} sequences fit at once without it", without=without))
         return without
     within = largest(True)
     if within <= without and not (within == 1 and safe_bytes(False) > share >= safe_bytes(True)):
         plan.put(CHECKPOINTING, False, tr("off: it would not make a larger micro-batch fit"))
         return max(1, without)
     if within == without:
-        reason = tr("one sequence at once fits safely with it, and not without")
+        reason = tr("one sequence fits safely with it, but not without")
     elif without:
         reason = trn(
-            "{n} sequence at once fits without, {within} with it",
-            "{n} sequences at once fit without, {within} with it",
+            "{n} sequence fits at once without it, {within} with it",
+            "{n} sequences fit at once without it, {within} with it",
             without,
             within=within,
         )
     else:
-        reason = tr("no sequences at once fit without, {within} with it", within=within)
+        reason = tr("no sequence fits without it, {within} fit at once with it", within=within)
     plan.put(CHECKPOINTING, True, reason)
     return within
 
@@ -288,7 +291,7 @@ def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | No
 def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) -> str:
     capacity = plan.devices.capacity_bytes
     if work is None or capacity is None:
-        return tr("memory is not known: the smallest")
+        return tr("memory use is unknown: the smallest")
     if plan.devices.device == "cpu":
         return (
             tr("enough to keep the cores busy")
@@ -297,8 +300,8 @@ def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) 
         )
     free = f"{capacity / GIB:.1f} GiB"
     if chosen == largest:
-        return tr("the largest useful one that fits in {free}", free=free)
-    return tr("hits the target best; up to {largest} fit in {free}", largest=largest, free=free)
+        return tr("the largest useful value that fits in {free}", free=free)
+    return tr("closest to the target; up to {largest} fit in {free}", largest=largest, free=free)
 
 
 def batch_plan(plan: Plan) -> None:

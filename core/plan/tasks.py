@@ -41,7 +41,9 @@ def follow_task(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`config` with the task that the model is made for, unless another was chosen."""
     if model is None or model.task == config.task or config.task_is_chosen:
         return config
-    return config.with_values({"task": model.task}, "solved", {"task": tr("what {name} is made for", name=model.name)})
+    return config.with_values(
+        {"task": model.task}, "solved", {"task": tr("the task that {name} is built for", name=model.name)}
+    )
 
 
 def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
@@ -54,7 +56,7 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     return changed.with_values(
         {SOURCES: [smoke_sample(changed)]},
         "solved",
-        {SOURCES: tr("the sample that ships with trainwiz for {task}", task=changed.task)},
+        {SOURCES: tr("the sample included with trainwiz for {task}", task=changed.task)},
     )
 
 
@@ -88,7 +90,8 @@ def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Fin
         # The catalogue has the name of a folder with a model in it: what is about to be trained must be said.
         folder = f"./{name}"
         message = tr(
-            "{name} is the model of the catalogue, and a folder here has the same name: {folder} is the folder.",
+            "{name} is the model from the catalog, but a folder on this machine has the same name; for the folder, "
+            "use {folder}.",
             name=name,
             folder=folder,
         )
@@ -111,7 +114,7 @@ def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Fin
     if config.origin(SOURCES).origin != "profile":
         yield only_a_sample(config)
     elif config.origin("task").origin == "solved":
-        other = mark("No data is named: {name} is for the profile's own model, which is for another task.")
+        other = mark("No dataset is specified: {name} is for the profile's own model, which is for another task.")
         yield _no_data(config, other)
 
 
@@ -126,18 +129,20 @@ def _data_is_chosen(config: RunConfig, *by: str) -> bool:
 
 
 def unnamed_data() -> Finding:
-    message = tr("No data is named: every row is taken to be as long as batch.sequence_length.")
-    return Finding("no_data_named", "note", SOURCES, message, (Remedy(tr("name the data: --dataset FILE")),))
+    message = tr("No dataset is specified: every row is assumed to be as long as batch.sequence_length.")
+    return Finding("no_data_named", "note", SOURCES, message, (Remedy(tr("specify the dataset: --dataset FILE")),))
 
 
 def only_a_sample(config: RunConfig) -> Finding:
     """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
-    return _no_data(config, mark("No data is named: {name} ships with trainwiz to try it out, and teaches nothing."))
+    return _no_data(
+        config, mark("No dataset is specified: {name} ships with trainwiz for trying it out, and teaches nothing.")
+    )
 
 
 def _no_data(config: RunConfig, message: str) -> Finding:
     name = config.data.sources[0].name
-    remedies = (tr("name your data: --dataset FILE"), tr("take {name} all the same: --dataset {name}", name=name))
+    remedies = (tr("specify your dataset: --dataset FILE"), tr("use {name} anyway: --dataset {name}", name=name))
     return Finding("no_data_named", "error", SOURCES, tr(message, name=name), tuple(map(Remedy, remedies)))
 
 
@@ -184,11 +189,11 @@ class TemplateChoice:
         if not trains_on_chats(config) or config.model.chat_template is not None:
             return config
         if self._folder() is None and config.model.init == "pretrained" and self.model is not None:
-            why = tr("the model's own, if its tokenizer has one: it is not on this machine yet")
+            why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
             return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
         if self.is_there():
             return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
-        why = tr("the tokenizer has no template for chats; this one is kept with the trained model")
+        why = tr("the tokenizer has no chat template; this one is saved with the trained model")
         return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
 
 
@@ -200,25 +205,26 @@ def resolve_task(plan: Plan) -> None:
     causal = plan.get("task") == "causal-lm"
     if causal:
         joined = joins_texts(plan.view())
-        why = tr("plain texts fill every sequence: no padding") if joined else tr("each row stays a sample of its own")
+        why = tr("plain texts fill every sequence: no padding") if joined else tr("each row stays a separate sequence")
         plan.resolve("data.concatenate", joined, why)
     if plan.get("task") == "seq2seq":
         plan.resolve("batch.target_length", int(plan.get("batch.sequence_length")), tr("as long as the input"))
     if plan.get("peft.method") == "lora":
         if not plan.get("peft.targets"):
-            plan.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, as QLoRA found best"))
+            plan.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, found best by QLoRA"))
         if "peft.rank" not in plan.config.origins:
             plan.put(
-                "peft.rank", plan.get("peft.rank"), tr("with every layer adapted a higher one gains little (QLoRA)")
+                "peft.rank", plan.get("peft.rank"), tr("with every layer adapted, a higher rank gains little (QLoRA)")
             )
         plan.resolve("peft.alpha", 2.0 * int(plan.get("peft.rank")), tr("twice the rank"))
         if plan.get("task") in CLASSIFIES and "peft.merge" not in plan.config.origins:
             why = tr(
-                "its head is new and trained whole; merged, the model loads without its base and names its classes"
+                "its head is new and fully trained; once merged, the model loads without its base and includes its "
+                "class names"
             )
             plan.put("peft.merge", True, why)
     if plan.get("evaluation.generate"):
-        half, whole = tr("half of a sequence: the prompt has the rest"), tr("as long as the longest target")
+        half, whole = tr("half of the sequence; the rest is for the prompt"), tr("as long as the longest target")
         plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)
 
 
@@ -235,10 +241,16 @@ def resolve_measuring(plan: Plan) -> None:
         plan.resolve("checkpoint.final", "last", said)
         return
     writes = plan.get("task") in ANSWERS and plan.config.mode.kind != "benchmark"
-    words = mark("three held-out rows, answered before step 1 and at every evaluation"), mark("this run writes no text")
+    words = (
+        mark("three held-out rows, answered before step 1 and at every evaluation"),
+        mark("this run generates no text"),
+    )
     plan.resolve("evaluation.prompts", HELD_OUT if writes else NO_PROMPTS, tr(words[not writes]))
     trained = plan.get("model.init") == "pretrained"
-    words = mark("the curve begins with what the model can do already"), mark("random weights have nothing to measure")
+    words = (
+        mark("the curve starts with what the model can already do"),
+        mark("with random weights there is nothing to measure"),
+    )
     plan.resolve("evaluation.at_start", trained, tr(words[not trained]))
     late = plan.get("evaluation.metric") in ("bleu", BLEU_METRIC) and plan.get("evaluation.generate_at") != "evaluation"
     words = mark("every checkpoint is evaluated"), mark("BLEU is not measured at every checkpoint")
@@ -308,15 +320,11 @@ def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = 
         return ""
     lora = config.peft.method == "lora"
     if (init or config.model.init) != "pretrained":
-        return tr("trains LoRA adapters on random weights") if lora else tr("trains from scratch (random weights)")
+        return tr("trains LoRA on random weights") if lora else tr("trains from scratch (random initialization)")
     if model.hub_id is None:
-        words = (
-            mark("trains LoRA adapters on the weights in {where}")
-            if lora
-            else mark("fine-tunes the weights in {where}")
-        )
+        words = mark("trains LoRA on the weights in {where}") if lora else mark("fine-tunes the weights in {where}")
     elif lora:
-        words = mark("trains LoRA adapters on the published weights of {where}")
+        words = mark("trains LoRA on the published weights of {where}")
     else:
         words = mark("fine-tunes the published weights of {where}")
     return tr(words, where=model.hub_id or config.model.name)
@@ -330,18 +338,18 @@ def recipe_of(config: RunConfig, model_type: str | None, architecture: Architect
         return _from_scratch(task, size)
     rate, schedule = 5e-5, "cosine" if task == "causal-lm" else "linear"
     if task == "seq2seq" and "t5" in str(model_type):
-        rate, source = 1e-4, tr("T5 wants 1e-4 to 3e-4 (its page in transformers)")
+        rate, source = 1e-4, tr("T5 needs 1e-4 to 3e-4 (its page in the transformers docs)")
     elif task == "seq2seq":
         source = tr("transformers' translation example")
     elif task != "causal-lm":
-        source = tr("the upper end of BERT's fine-tuning rates (Devlin et al. 2019)")
+        source = tr("the upper end of BERT's learning rates for fine-tuning (Devlin et al. 2019)")
     elif size >= 1e9 or lora:
-        rate, source = 2e-5, tr("usual for instruction tuning (TRL, the alignment handbook)")
+        rate, source = 2e-5, tr("usual for instruction tuning (TRL, the Alignment Handbook)")
     else:
-        source = tr("the Trainer's own, for models below 1B")
+        source = tr("the Trainer's default, for models below 1B")
     if lora:
         rate *= LORA_FACTOR
-        source = tr("ten times the rate of all weights, as LoRA wants (LoRA Without Regret, 2025)")
+        source = tr("10x the learning rate of full fine-tuning, as recommended for LoRA (LoRA Without Regret, 2025)")
     return Recipe(rate, 0.1, schedule, source)
 
 
@@ -349,9 +357,9 @@ def _from_scratch(task: str, size: float) -> Recipe:
     if task == "masked-lm":
         return Recipe(4e-4, 0.02, "linear", tr("as ESM-2 was trained (Lin et al. 2022)"), 0.1)
     if task == "seq2seq":
-        return Recipe(3e-4, 0.04, "linear", tr("Marian's for translation from scratch"))
+        return Recipe(3e-4, 0.04, "linear", tr("Marian's value for translation from scratch"))
     rate = next((rate for limit, rate in FROM_SCRATCH if size <= limit), RATE_OF_13B)
-    return Recipe(rate, 0.02, "cosine", tr("by size, as GPT-3 was trained (Brown et al. 2020)"), 0.1)
+    return Recipe(rate, 0.02, "cosine", tr("by model size, as in GPT-3 (Brown et al. 2020)"), 0.1)
 
 
 def resolve_rates(plan: Plan) -> None:
@@ -365,12 +373,12 @@ def resolve_rates(plan: Plan) -> None:
     final = float(f"{rate * recipe.decays_to:.3g}")
     chosen: dict[str, tuple[Any, str]] = {
         RATE: (rate, recipe.source),
-        "training.warmup": (recipe.warmup, tr("a share of the steps, so that the first ones do no harm")),
+        "training.warmup": (recipe.warmup, tr("a share of the steps, so the first ones do not harm the model")),
         "training.schedule": (recipe.schedule, recipe.source),
     }
     # A rate that somebody chose decays as the schedule says; a share of an unknown peak would be a guess.
     if final and RATE not in config.origins:
-        chosen[FINAL_RATE] = final, tr("as the schedule's source has it")
+        chosen[FINAL_RATE] = final, tr("as in the source of the schedule")
     for key, (value, reason) in chosen.items():
         if key not in config.origins:
             plan.put(key, value, reason)
@@ -386,7 +394,7 @@ def resolve_target(plan: Plan) -> None:
     if rows is None or few >= FINE_TUNING_BATCH:
         few, reason = FINE_TUNING_BATCH, tr("usual for fine-tuning (QLoRA's 16 for 7B and 13B, BERT's 16 or 32)")
     else:
-        reason = tr("ten steps for each pass over {rows} rows", **counted(rows=rows))
+        reason = tr("ten steps per epoch of {rows} rows", **counted(rows=rows))
     plan.put("batch.target_samples", few, reason)
 
 
@@ -396,7 +404,7 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
     if config.mode.kind == "smoke":
         return
     if config.peft.method == "lora" and config.model.init == "scratch":
-        message = tr("LoRA adapters on random weights learn nothing that lasts: they need a pretrained model.")
+        message = tr("LoRA on random weights learns nothing lasting: it needs a pretrained model.")
         load = Remedy(tr("load the pretrained weights"), changes={INIT: "pretrained"})
         train_all = Remedy(tr("train all weights from scratch"), changes={"peft.method": "none"})
         # Without published weights the first remedy would lead to the next error.
@@ -407,11 +415,11 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
     usual, rate = recipe_of(config, plan.model_type, plan.architecture), config.training.learning_rate
     changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
     values = {"rate": f"{rate:g}", "usual": f"{usual.rate:g}", "source": usual.source}
-    remedy = Remedy(tr("the usual rate, {rate}", rate=values["usual"]), changes=changes)
+    remedy = Remedy(tr("the usual learning rate, {rate}", rate=values["usual"]), changes=changes)
     unusual = rate > usual.rate * UNUSUAL_ABOVE or rate < usual.rate * UNUSUAL_BELOW
     if rate >= usual.rate * WIPES or rate >= 1:
-        message = tr("No training survives a learning rate of {rate}; usual here is {usual} ({source}).", **values)
+        message = tr("A learning rate of {rate} destroys any training; usual is {usual} ({source}).", **values)
         yield plan.error("learning_rate_wipes", RATE, message, remedy)
     elif unusual and config.origin(RATE).origin == "you":
-        message = tr("A learning rate of {rate} is unusual here; usual is {usual} ({source}).", **values)
+        message = tr("A learning rate of {rate} is unusual; usual is {usual} ({source}).", **values)
         yield plan.warning("unusual_learning_rate", RATE, message, remedy)

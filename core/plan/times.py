@@ -180,10 +180,10 @@ def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], st
     if rate.rates is not None:
         return "rates", rates_text(rate.rates)
     if work.device == "cpu":
-        return "formula", tr("a guess at this processor; `trainwiz hardware --measure` narrows it in 5 s")
+        return "formula", tr("a rough estimate for this processor; `trainwiz hardware --measure` narrows it in 5 s")
     if rate.spread > SPREAD:
-        return "formula", tr("by rates of this card that are uncertain")
-    return "formula", tr("by published runs on such cards")
+        return "formula", tr("from the throughput of this GPU, which is uncertain")
+    return "formula", tr("from published runs on similar GPUs")
 
 
 def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:

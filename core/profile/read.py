@@ -130,13 +130,13 @@ class _Reader:
     def name(self) -> None:
         name = self.mapped("name", str, TEXT, self.file.name)
         if name != self.file.name:
-            message = tr("`name: {name}` and the file's name {file} must agree.", name=name, file=self.file.path.name)
+            message = tr("`name: {name}` must match the file name {file}.", name=name, file=self.file.path.name)
             self.wrong("name", message)
         try:
             RunConfig(name=self.file.name)
         except ValueError:
             message = tr(
-                "{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(self.file.name)
+                "{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(self.file.name)
             )
             self.wrong("name", message)
 
@@ -151,13 +151,13 @@ class _Reader:
             if value is None:
                 pass
             elif key == "gpu" and not isinstance(value, str):
-                self.wrong(place, tr("`gpu` must be a name from the GPU catalogue."))
+                self.wrong(place, tr("`gpu` must be a name from the GPU catalog."))
             elif key == "ram":
                 known = parse_size(value)
                 if known is None:
-                    self.wrong(place, tr("`ram: {value}` is not a size; write it like 64G.", value=value))
+                    self.wrong(place, tr("`ram: {value}` is not a size. Example: 64G.", value=value))
             elif key != "gpu" and (type(value) is not int or value < 1):
-                self.wrong(place, tr("`{key}` must be a whole number of 1 or more.", key=key))
+                self.wrong(place, tr("`{key}` must be a whole number, 1 or more.", key=key))
             self.file.hardware["ram_bytes" if key == "ram" else key] = known
 
     def settings(self) -> None:
@@ -167,7 +167,7 @@ class _Reader:
             if key in NOT_IN_PROFILES:
                 self.wrong(
                     f"values.{key}",
-                    tr("`{key}` belongs to one run; it cannot stand in a profile.", key=key),
+                    tr("`{key}` belongs to one run; it is not allowed in a profile.", key=key),
                     "unknown_key",
                 )
             elif is_settable(key):
@@ -195,10 +195,11 @@ class _Reader:
             elif key == "tokens_per_s" and not _is_range(value):
                 self.wrong(place, tr("`tokens_per_s` must be [lowest, highest], two numbers above 0."))
             elif key in ("total_time", "peak_memory") and not isinstance(value, str):
-                self.wrong(place, tr("`{key}` must be text, as the guide words it.", key=key))
+                self.wrong(place, tr("`{key}` must be text, as worded in the guide.", key=key))
             elif key == "launch" and not _is_launch(value):
                 self.wrong(
-                    place, tr("`launch` must be a mapping of `text`, the command, and `accumulation`, a whole number.")
+                    place,
+                    tr("`launch` must be a mapping with `text` (the command) and `accumulation` (a whole number)."),
                 )
             elif key == "remedies" and not _are_remedies(value):
                 self.wrong(

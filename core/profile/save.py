@@ -32,12 +32,14 @@ def name_findings(name: str, replace: bool) -> list[Finding]:
     try:
         RunConfig(name=name)
     except ValueError:
-        message = tr("{name} cannot be a profile's name: use letters, digits, '-', '_' and '.'.", name=repr(name))
+        message = tr("{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(name))
         return [bad_choice("name", message)]
     if name.endswith((".yaml", ".yml")):
-        return [bad_choice("name", tr("Give the profile a name, not a file: {stem}.", stem=Path(name).stem))]
+        return [bad_choice("name", tr("Specify a name for the profile, not a file: {stem}.", stem=Path(name).stem))]
     if name.lower() == NO_PROFILE:
-        return [bad_choice("name", tr("{name} means no profile (--profile none); choose another.", name=repr(name)))]
+        return [
+            bad_choice("name", tr("{name} means no profile (--profile none); choose another name.", name=repr(name)))
+        ]
     taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
     if taken is None:
         return []
@@ -52,7 +54,7 @@ def name_findings(name: str, replace: bool) -> list[Finding]:
         )
     else:
         message = tr(
-            "There is a profile {name} of yours already ({file}); choose another name, or remove that file.",
+            "You already have a profile {name} ({file}); choose another name, or delete that file.",
             name=repr(name),
             file=file,
         )
@@ -66,7 +68,7 @@ def bad_choice(where: str, message: str) -> Finding:
 
 # A setup of the user's own, kept as a profile in the configuration folder.
 
-OF_ONE_RUN = mark("{option} belongs to one run; it cannot stand in a profile.")
+OF_ONE_RUN = mark("{option} belongs to one run; it is not allowed in a profile.")
 PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")
 
 
@@ -144,14 +146,15 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
     figures = (request.gpu_memory_bytes, request.tflops, request.fp32_tflops, request.bandwidth, request.capability)
     if any(value is not None for value in figures):
         message = tr(
-            "A profile names its GPU as the catalogue has it (--gpu NAME); figures given by hand cannot stand in it."
+            "A profile uses a GPU name from the catalog (--gpu NAME); GPU specifications entered manually are not "
+            "allowed in it."
         )
         findings.append(bad_choice("hardware.gpu", message))
     hardware: dict[str, Any] = {}
     if request.gpu is not None:
         spec = find_gpu(request.gpu, request.gpu_memory_bytes)
         if spec is None:
-            message = tr("The GPU catalogue has no single card called {gpu}.", gpu=repr(request.gpu))
+            message = tr("The GPU catalog has no single GPU named {gpu}.", gpu=repr(request.gpu))
             message += did_you_mean(near_gpus(request.gpu))
             findings.append(Finding("unknown_gpu", "error", "hardware.gpu", message))
         else:
@@ -160,7 +163,7 @@ def _hardware(request: PlanRequest, findings: list[Finding]) -> dict[str, Any]:
         if request.num_gpus < 1:
             findings.append(
                 bad_choice(
-                    "hardware.num_gpus", tr("--num-gpus is {num_gpus}; give 1 or more.", num_gpus=request.num_gpus)
+                    "hardware.num_gpus", tr("--num-gpus is {num_gpus}; set 1 or more.", num_gpus=request.num_gpus)
                 )
             )
         hardware["num_gpus"] = request.num_gpus
@@ -231,7 +234,7 @@ def _document(
     document: dict[str, Any] = {"name": name}
     if parent is not None:
         inside = parent.origin == "builtin" or Path(parent.file).parent == user_folder()
-        document["description"] = tr("{name}, changed", name=parent.name)
+        document["description"] = tr("{name}, modified", name=parent.name)
         document["extends"] = parent.name if inside else str(Path(parent.file).resolve())
     parts = {"hardware": hardware, "values": _nested(values), "reasons": reasons}
     return {**document, **{key: part for key, part in parts.items() if part}}
@@ -261,7 +264,7 @@ def _write(name: str, document: Mapping[str, Any], replace: bool) -> Path:
                 file.write(text)
     except FileExistsError:
         raise usage_error(
-            "name_taken", str(path), tr("{path} is there already; nothing is overwritten.", path=path)
+            "name_taken", str(path), tr("{path} already exists and is not overwritten.", path=path)
         ) from None
     except OSError as error:
         raise usage_error(

@@ -60,7 +60,7 @@ def load_as_written(name: str, seen: tuple[str, ...] = ()) -> Profile:
     file = find_profile_file(name)
     if file.name in seen:
         chain = " -> ".join((*seen, file.name))
-        message = tr("{path}: profiles extend each other in a circle ({chain}).", path=file.path, chain=chain)
+        message = tr("{path}: profiles extend each other in a cycle ({chain}).", path=file.path, chain=chain)
         raise usage_error("bad_value", str(file.path), message)
     parent = _parent(file, (*seen, file.name))
     hardware = {**asdict(parent.hardware), **file.hardware}
@@ -109,8 +109,8 @@ def find_profile_file(name: str) -> ProfileFile:
     files = profile_files()
     if name not in files:
         near = difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
-        message = tr("There is no profile {name}.", name=repr(name))
-        message += did_you_mean(near) if near else after(tr("There are: {names}.", names=", ".join(files)))
+        message = tr("Unknown profile {name}.", name=repr(name))
+        message += did_you_mean(near) if near else after(tr("Available: {names}.", names=", ".join(files)))
         raise usage_error("unknown_profile", name, message)
     path, origin = files[name]
     return _read_builtin(path) if origin == "builtin" else read_profile_file(path, origin)
@@ -172,7 +172,7 @@ class ProfileChange:
 def diff_profiles(first: Profile, second: Profile) -> list[ProfileChange]:
     """The differing keys, each with a reason: hardware first, then settings in the order of the files."""
     ours, theirs = asdict(first.hardware), asdict(second.hardware)
-    why = tr("what {first} and {second} are made for", first=first.name, second=second.name)
+    why = tr("the hardware that {first} and {second} are for", first=first.name, second=second.name)
     changes = [
         ProfileChange(f"hardware.{key}", value, theirs[key], why) for key, value in ours.items() if value != theirs[key]
     ]
@@ -191,7 +191,7 @@ def _reason(key: str, first: Profile, second: Profile) -> str:
     if second.values.get(key) is None:
         return tr("{name} leaves it to the plan", name=second.name)
     setter = second.set_by.get(key, second.name)
-    return tr("as {setter} has it", setter=setter)
+    return tr("as set in {setter}", setter=setter)
 
 
 # The profile that a folder uses by default: `profile:` in its .trainwiz.yaml.

@@ -64,7 +64,7 @@ def _variants(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
             yield _error(
                 file,
                 "variants",
-                tr("`variants`: {variant} stands for several itself; name one of them.", variant=variant),
+                tr("`variants`: {variant} has variants itself; specify one of them.", variant=variant),
             )
 
 
@@ -72,7 +72,7 @@ def _hardware(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
     gpu = profile.hardware.gpu
     if gpu is not None and gpu not in load_gpus():
         near = did_you_mean(near_gpus(gpu))
-        message = tr("the GPU {gpu} is not in the catalogue.", gpu=repr(gpu))
+        message = tr("the GPU {gpu} is not in the catalog.", gpu=repr(gpu))
         yield _error(file, "hardware.gpu", message + near, "unknown_gpu")
 
 
@@ -80,7 +80,8 @@ def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
     name = config.model.name
     if not known_model(name):
         message = tr(
-            "{name} is neither in the model catalogue nor a hub id (owner/name) nor a folder here.", name=repr(name)
+            "{name} is not in the model catalog, not a Hub ID (owner/name), and not a folder on this machine.",
+            name=repr(name),
         )
         yield _error(file, "values.model.name", message, "missing_model")
         return
@@ -93,7 +94,7 @@ def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
             yield _placed(file, found)
     if config.task != model.task and config.task not in CLASSIFIES:
         message = tr(
-            "`task: {task}` is not what {name} is made for ({model_task}).",
+            "`task: {task}` does not match {name}, which is for {model_task}.",
             task=config.task,
             name=name,
             model_task=model.task,
@@ -104,7 +105,10 @@ def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
         known = ", ".join(known_targets(model.architecture))
         missing = tr(" or ").join(strange)
         message = tr(
-            "`peft.targets`: {name} has no module {missing}; it has {known}.", name=name, missing=missing, known=known
+            "`peft.targets`: {name} has no module {missing}; available: {known}.",
+            name=name,
+            missing=missing,
+            known=known,
         )
         yield _error(file, "values.peft.targets", message, "unknown_lora_target")
 

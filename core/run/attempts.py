@@ -89,7 +89,7 @@ CAUSE_WORDS: Mapping[str, str] = {
     "dataloader_worker_killed": mark("a loader worker was killed"),
     "shared_memory": mark("shared memory ran out"),
     "port_in_use": mark("its port was in use"),
-    "nan_loss": mark("the loss was not a number"),
+    "nan_loss": mark("the loss was NaN or infinite"),
     "gpu_lost": mark("a GPU was lost"),
     "unknown": mark("it failed"),
 }
@@ -103,7 +103,7 @@ def cause_words(attempt: Attempt) -> str:
     """Why trainwiz started it; of a cause that nobody foresaw, its own name."""
     cause = attempt.because or "unknown"
     if cause == "unknown" and attempt.signal:
-        return tr("{signal} from outside ended it", signal=plain_text(attempt.signal, 20))
+        return tr("an external {signal} terminated it", signal=plain_text(attempt.signal, 20))
     return tr(CAUSE_WORDS[cause]) if cause in CAUSE_WORDS else plain_text(cause, 80).replace("_", " ")
 
 
@@ -119,7 +119,7 @@ def attempt_words(attempt: Attempt, batch: Mapping[str, Any]) -> str:
     if attempt.because is None:
         said = tr("attempt {number}, {where}", **values)
     else:
-        said = tr("attempt {number}, as {cause}; {where}", cause=cause_words(attempt), **values)
+        said = tr("attempt {number}, because {cause}; {where}", cause=cause_words(attempt), **values)
     return tr("{attempt}: {changes}", attempt=said, changes=changes) if changes else said
 
 
@@ -144,7 +144,7 @@ def change_words(changes: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterat
         now = changes.get(MICRO, planned[0]), changes.get(ACCUMULATION, planned[1])
         yield tr("{new} instead of {old}", new=_product(now), old=_product(planned))
     if EVALUATION in changes:
-        yield tr("evaluation in batches of {size}", size=plain_text(changes[EVALUATION], 20))
+        yield tr("evaluation batch of {size}", size=plain_text(changes[EVALUATION], 20))
     if WORKERS in changes:
         yield tr("loader workers: {count}", count=plain_text(changes[WORKERS], 20))
     for key, value in changes.items():
@@ -209,7 +209,7 @@ def write_phase(
 PHASE_WORDS: Mapping[Phase, str] = {
     "preparing": mark("preparing"),
     "loading": mark("loading model and data"),
-    "tokenising": mark("tokenising"),
+    "tokenising": mark("tokenizing"),
     "compiling": mark("compiling the model"),
     "training": mark("training"),
     "evaluating": mark("evaluating"),
@@ -228,7 +228,7 @@ def phase_words(now: PhaseNow, lasted: str = "") -> str:
     """
     word, detail = tr(PHASE_WORDS[now.phase]), plain_text(now.detail, LONGEST_DETAIL)
     if detail and now.phase == "tokenising":
-        word, detail = tr("tokenising {detail}", detail=detail), ""
+        word, detail = tr("tokenizing {detail}", detail=detail), ""
     if lasted:
         word = tr("{what}, for {time}", what=word, time=lasted)
     return tr("{phase}: {detail}", phase=word, detail=detail) if detail else word
@@ -242,13 +242,15 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
     words = {"name": run.path.name, "typed": name_for_commands(run.path)}
     newer = newer_schema(run, read_json(run.state_json) or {})
     if newer:
-        return tr("{problem} Update trainwiz to go on with {name}.", problem=newer, name=run.path.name)
+        return tr("{problem} Update trainwiz to resume {name}.", problem=newer, name=run.path.name)
     if state.status == "stopping":
-        return tr("{name} is being stopped. When it has ended, go on with: trainwiz runs resume {typed}", **words)
+        return tr("{name} is stopping. When it has ended, resume it with: trainwiz runs resume {typed}", **words)
     if state.is_active:
         if state.host in (None, platform.node()):
             return runs_already(run)
-        return tr("{name} runs already on {host}. Watch it with: trainwiz monitor {typed}", host=state.host, **words)
+        return tr(
+            "{name} is already running on {host}. Monitor it with: trainwiz monitor {typed}", host=state.host, **words
+        )
     if resume and state.status == "finished":
         return tr("{name} has finished; there is nothing to resume.", name=run.path.name)
     if not lock_is_mine and look_at_lock(run.path) == "held":
@@ -256,7 +258,7 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
     if not resume and state.status != "prepared":
         status = tr(state.status)
         return tr(
-            "{name} was started before ({status}). Go on with: trainwiz runs resume {typed}", status=status, **words
+            "{name} was started before ({status}). Resume it with: trainwiz runs resume {typed}", status=status, **words
         )
     return None
 
@@ -264,7 +266,7 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
 def being_cleared_up(run: RunFolder) -> str:
     """Somebody holds the lock of a run that is not active."""
     return tr(
-        "{name} is being started or cleared up at this moment; try again in some seconds: trainwiz runs resume {typed}",
+        "{name} is being started or cleaned up right now; try again in a few seconds: trainwiz runs resume {typed}",
         name=run.path.name,
         typed=name_for_commands(run.path),
     )
@@ -272,7 +274,7 @@ def being_cleared_up(run: RunFolder) -> str:
 
 def runs_already(run: RunFolder) -> str:
     typed = name_for_commands(run.path)
-    return tr("{name} runs already. Watch it with: trainwiz monitor {typed}", name=run.path.name, typed=typed)
+    return tr("{name} is already running. Monitor it with: trainwiz monitor {typed}", name=run.path.name, typed=typed)
 
 
 # Advice: one line about a run, with its level.

@@ -43,10 +43,10 @@ def safetensors_problem(path: Path) -> str | None:
     with open_file(path) as file:
         start = file.read(8)
         if len(start) < 8:
-            return tr("{name} is empty or cut off", name=path.name)
+            return tr("{name} is empty or truncated", name=path.name)
         (length,) = struct.unpack("<Q", start)
         if length > min(size - 8, LONGEST_SAFETENSORS_HEADER_BYTES):
-            return tr("{name} is cut off", name=path.name)
+            return tr("{name} is truncated", name=path.name)
         try:
             header = parse_json(file.read(length))
             tensors = [entry for name, entry in header.items() if name != "__metadata__"]
@@ -54,14 +54,14 @@ def safetensors_problem(path: Path) -> str | None:
         except (ValueError, LookupError, TypeError, AttributeError):
             return tr("{name} has no readable header", name=path.name)
     if ends is None:
-        return tr("{name} has tensors that overlap or do not fit their shape", name=path.name)
+        return tr("{name} has tensors that overlap or do not match their shape", name=path.name)
     expected = 8 + length + ends
     if size != expected:
         return tr(
             "{name} has {size} bytes instead of {expected}", name=path.name, size=f"{size:,}", expected=f"{expected:,}"
         )
     if _second_half_is_zero(path, 8 + length, size):
-        return tr("{name} holds only zeros in its second half", name=path.name)
+        return tr("{name} contains only zeros in its second half", name=path.name)
     return None
 
 
@@ -100,11 +100,11 @@ def zip_problem(path: Path, name: str) -> str | None:
             end = max((entry.header_offset + entry.compress_size for entry in archive.infolist()), default=0)
             size = path.stat().st_size
             if end == 0 or end > size:
-                return tr("{name} is cut off", name=name)
+                return tr("{name} is truncated", name=name)
             if size <= SMALL_ZIP_BYTES and archive.testzip() is not None:
                 return tr("{name} does not match its checksums", name=name)
     except (zipfile.BadZipFile, ValueError, struct.error, EOFError, NotImplementedError):
-        return tr("{name} is cut off", name=name)
+        return tr("{name} is truncated", name=name)
     return None
 
 
@@ -154,7 +154,7 @@ def changed_file(checkpoint: Path) -> str | None:
         if now != size:
             return tr("{name} has {size} bytes instead of {expected}", name=name, size=f"{now:,}", expected=size)
         if sampled_digest(path) != saved.get("sample"):
-            return tr("{name} does not hold what was saved", name=name)
+            return tr("the content of {name} is not what was saved", name=name)
     return None
 
 
@@ -249,14 +249,14 @@ def _object_in(path: Path, missing: str, other: str, most: int = MOST_BYTES) -> 
     except FileNotFoundError:
         return tr(missing, name=path.name)
     except ValueError:
-        return tr("{name} is not whole", name=path.name)
+        return tr("{name} is incomplete", name=path.name)
     return document if isinstance(document, dict) else tr(other, name=path.name)
 
 
 def _step_of(path: Path) -> int | str:
     """The step that a checkpoint holds, or one sentence."""
-    names_no_step = mark("{name} names no step")
-    missing = mark("{name} is missing: the save was cut short")
+    names_no_step = mark("{name} contains no step")
+    missing = mark("{name} is missing: the save was interrupted")
     try:
         document = _object_in(path / TRAINER_STATE, missing, names_no_step, MOST_STATE_BYTES)
     except OSError as error:
@@ -277,7 +277,7 @@ def _optimizer_problem(path: Path, names: set[str]) -> str | None:
     if "latest" in names:
         return _deepspeed_problem(path)
     if not any(name.startswith("optimizer") for name in names):
-        return tr("the state of the optimizer is missing")
+        return tr("the optimizer state is missing")
     return None if "scheduler.pt" in names else tr("{name} is missing", name="scheduler.pt")
 
 
@@ -287,7 +287,7 @@ def _weights_problem(path: Path, names: set[str]) -> str | None:
         if check and (found := check(path / name)):
             return found
     if "adapter_config.json" in names and not names & ADAPTER_WEIGHTS:
-        return tr("the weights of the adapter are missing")
+        return tr("the adapter weights are missing")
     weights = [name for name in names if name.endswith(".safetensors") or name in PICKLED_WEIGHTS]
     folders = any(name.startswith("pytorch_model_fsdp") for name in names)
     if not weights and not folders and "latest" not in names:
@@ -300,7 +300,7 @@ def _description_problem(path: Path, names: set[str]) -> str | None:
     if not any(name.endswith(".safetensors") or name in PICKLED_WEIGHTS for name in names):
         return None
     description = path / ("adapter_config.json" if names & ADAPTER_WEIGHTS else "config.json")
-    found = _object_in(description, mark("{name} is missing"), mark("{name} holds no settings"))
+    found = _object_in(description, mark("{name} is missing"), mark("{name} contains no settings"))
     return found if isinstance(found, str) else None
 
 
@@ -308,7 +308,7 @@ def _missing_shards(path: Path) -> str | None:
     try:
         shards = set(parse_json(read_small(path))["weight_map"].values())
     except (ValueError, LookupError, TypeError, AttributeError):
-        return tr("{name} is not whole", name=path.name)
+        return tr("{name} is incomplete", name=path.name)
     missing = sorted(str(shard) for shard in shards if not (path.parent / str(shard)).is_file())
     if not missing:
         return None
@@ -327,9 +327,9 @@ def _random_state_problem(path: Path, names: set[str]) -> str | None:
     ranks = sorted(int(name[10:-4]) for name in names if re.fullmatch(r"rng_state_\d+\.pth", name))
     count = saved_by(path)
     if count == 1 and "rng_state.pth" not in names:
-        return tr("the random state is missing")
+        return tr("the RNG state is missing")
     if (ranks or count > 1) and ranks != list(range(count or len(ranks))):
-        return tr("the random state of a rank is missing")
+        return tr("the RNG state of a rank is missing")
     return None
 
 
@@ -343,14 +343,14 @@ def _deepspeed_problem(path: Path) -> str | None:
     tag = read_small(path / "latest").decode(errors="replace").strip()
     folder = path / tag
     if not tag or Path(tag).name != tag or not folder.is_dir():
-        return tr("DeepSpeed's folder {name} is missing", name=repr(tag))
+        return tr("the DeepSpeed folder {name} is missing", name=repr(tag))
     files = sorted(entry.name for entry in folder.iterdir())
     for name in files:
         if name.endswith(".pt") and (found := zip_problem(folder / name, f"{tag}/{name}")):
             return found
     if not any(name.endswith("model_states.pt") for name in files):
-        return tr("the model's states in {name} are missing", name=tag)
+        return tr("the model states in {name} are missing", name=tag)
     ranks = sorted({int(rank) for name in files for rank in re.findall(r"rank_(\d+)_mp_rank_\d+_optim_states", name)})
     if not any("optim_states" in name for name in files) or ranks != list(range(saved_by(path) or len(ranks))):
-        return tr("the optimizer's states of a rank in {name} are missing", name=tag)
+        return tr("the optimizer states of a rank in {name} are missing", name=tag)
     return None

@@ -33,7 +33,8 @@ def check_name(name: str) -> str:
             "bad_run_name",
             "name",
             tr(
-                "A run cannot be named {name}: use letters, digits, '-', '_' and '.', not starting with '.' or '-'.",
+                "A run cannot be named {name}: use letters, digits, '-', '_' and '.', and do not start with '.' or "
+                "'-'.",
                 name=repr(name),
             ),
         )
@@ -45,7 +46,7 @@ def check_text(path: Path) -> None:
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
-        message = tr("{path} cannot hold a run: its name is not UTF-8 text.", path=path)
+        message = tr("{path} cannot be a run folder: its name is not valid UTF-8.", path=path)
         raise usage_error("bad_run_name", str(path), message) from None
 
 

@@ -150,8 +150,8 @@ def refuse(folder: RunFolder, differences: Collection[Difference], accept: Colle
     parts = ",".join(part for part in PARTS if any(one.part == part for one in refused))
     given = ",".join([parts, *(one for one in accept if one in PARTS and one not in parts.split(","))])
     message = tr(
-        "{run} is not resumed, because it would go on with something else than it began with: {differences}. "
-        "Put it back as it was, or accept that: trainwiz runs resume {typed} --accept {parts}",
+        "{run} is not resumed because this has changed since it started: {differences}. Restore the original state, "
+        "or accept the changes: trainwiz runs resume {typed} --accept {parts}",
         run=folder.path.name,
         differences="; ".join(shown),
         typed=name_for_commands(folder.path),
@@ -178,7 +178,7 @@ def _named(what: str, value: Any) -> str:
 def _shown(old: Any, new: Any) -> tuple[str, str]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         was, now = _files(old), _files(new)
-        return (was, now) if was != now else (was, tr("as many bytes with another content"))
+        return (was, now) if was != now else (was, tr("the same size with different content"))
     return _text(old), _text(new)
 
 
@@ -197,7 +197,7 @@ def _text(value: Any) -> str:
 # The identity of a run as its settings and files are now.
 
 SEQUENCES = mark("sequences of a step")
-POSITION = mark("place in the data")
+POSITION = mark("position in the data")
 MOST_BLOCKS, MOST_BLOCKS_OF_A_FILE = 256, 64
 """Of 64 KiB: of all files of a source together, but at least the first and the last of each looked into."""
 MOST_FILES = 512

@@ -175,7 +175,7 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
     Raises UsageError when there is none (with the nearest names) or more than one.
     """
     if "\0" in text:
-        raise usage_error("no_such_run", "RUN", tr("The name of a run holds no zero byte."))
+        raise usage_error("no_such_run", "RUN", tr("The name of a run cannot contain a null byte."))
     # "." and ".." are folders and no names.
     is_name = bool(text) and Path(text).name == text and text != ".."
     if is_name and RunFolder(root / text).is_run():
@@ -209,7 +209,9 @@ def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
     names = [folder.path.name for folder in found]
     names = names if len(set(names)) == len(names) else [str(folder.path) for folder in found]
     shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
-    message = tr("{text} fits {n} runs: {names}. Give more of the name.", text=_quoted(text), n=len(names), names=shown)
+    message = tr(
+        "{text} matches {n} runs: {names}. Type more of the name.", text=_quoted(text), n=len(names), names=shown
+    )
     return usage_error("ambiguous_run", text, message)
 
 
@@ -217,20 +219,21 @@ def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -
     for path in (root / text, root) if is_name else (Path(text),):
         # Path.is_dir() raises below a closed folder.
         if text and os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):  # noqa: PTH112
-            message = tr("{path} cannot be read: {reason}.", path=path, reason=tr("Permission denied"))
+            message = tr("Cannot read {path}: {reason}.", path=path, reason=tr("Permission denied"))
             return usage_error("not_readable", str(path), message)
     if text and os.path.isdir(text) and not is_name:  # noqa: PTH112
-        return usage_error("not_a_run", text, tr("The folder {path} is not a run: it holds no run.yaml.", path=text))
+        return usage_error("not_a_run", text, tr("The folder {path} is not a run: it contains no run.yaml.", path=text))
     names = [folder.path.name for folder in folders]
     near = [folder.path.name for folder in _fitting(text, folders)][:3] if is_name else []
     near = near or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
     shown = _quoted(text)
-    message = tr("There is no run {text}. `trainwiz runs list` shows them.", text=shown)
+    message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
     if near:
         message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near))
     elif not names:
         message = tr(
-            "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` makes one.",
+            "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` creates "
+            "one.",
             text=shown,
             root=root,
         )
@@ -312,7 +315,7 @@ LEFT_OUT = ("origins", "name", "schema_version")
 RESULTS: tuple[tuple[str, str], ...] = (
     ("status", mark("status")),
     ("step", mark("step")),
-    ("max_steps", mark("of steps")),
+    ("max_steps", mark("max steps")),
     ("first_loss", mark("first loss")),
     ("last_loss", mark("last loss")),
     ("eval_loss", mark("evaluation loss")),
@@ -333,7 +336,7 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
     cannot be read.
     """
     if len(folders) < 2:
-        raise usage_error("too_few_runs", "runs", tr("Name two runs or more to compare."))
+        raise usage_error("too_few_runs", "runs", tr("Specify two or more runs to compare."))
     planned = [_settings(folder) for folder in folders]
     changes = [changes_now(folder) for folder in folders]
     # Key paths as they stand: a run.yaml of another version, which no RunConfig takes, can be compared too.
@@ -359,7 +362,7 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
     try:
         document = load_yaml(read_small(folder.run_yaml).decode())
     except OSError as error:
-        message = tr("{path} cannot be read: {reason}.", path=folder.run_yaml, reason=os_reason(error))
+        message = tr("Cannot read {path}: {reason}.", path=folder.run_yaml, reason=os_reason(error))
     except (UnicodeDecodeError, yaml.YAMLError):
         pass
     if not isinstance(document, dict):
@@ -410,7 +413,7 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
     if path.is_symlink():
         code, typed = "not_a_run", shlex.quote(str(path.resolve()))
         message = tr(
-            "{path} is a link and is not removed. The run that it leads to goes with: trainwiz runs remove {typed}",
+            "{path} is a link and is not removed. Remove the run it points to with: trainwiz runs remove {typed}",
             path=path,
             typed=typed,
         )
@@ -419,9 +422,9 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
         and folder.state_json.is_file()
         and (folder.plan_json.is_file() or folder.file(LAUNCH_SH).is_file())
     ):
-        code, message = "not_a_run", tr("{path} is not removed: it is not a run folder of trainwiz.", path=path)
+        code, message = "not_a_run", tr("{path} is not removed: it is not a trainwiz run folder.", path=path)
     else:
-        for place, what in ((Path.cwd(), tr("the folder you work in")), (Path.home(), tr("your home folder"))):
+        for place, what in ((Path.cwd(), tr("the current folder")), (Path.home(), tr("your home folder"))):
             if place.resolve().is_relative_to(path.resolve()):
                 message = tr("{path} is not removed: {what} is inside it.", path=path, what=what)
     state = read_state(folder, lock=lock)
@@ -429,7 +432,7 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
         code, words = "run_is_active", {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
         message = tr("{name} is {status}; stop it first: trainwiz runs stop {typed}", **words)
         if state.status == "stopping":
-            message = tr("{name} is being stopped; remove it when it has ended.", name=path.name)
+            message = tr("{name} is stopping; remove it when it has ended.", name=path.name)
     if message:
         raise usage_error(code, str(path), message)
 
@@ -445,7 +448,7 @@ def remove_run(folder: RunFolder) -> None:
     try:
         lock = RunLock.take(path, wait_s=LOCK_PATIENCE_S)
         if lock is None:
-            message = tr("{name} is being started or cleared up; try again.", name=path.name)
+            message = tr("{name} is being started or cleaned up; try again.", name=path.name)
             raise usage_error("run_is_active", str(path), message)
         try:
             # It may have been started while we waited.
@@ -454,7 +457,7 @@ def remove_run(folder: RunFolder) -> None:
         finally:
             lock.release()
     except OSError as error:
-        message = tr("{path} could not be removed whole: {reason}.", path=path, reason=os_reason(error))
+        message = tr("{path} could not be removed completely: {reason}.", path=path, reason=os_reason(error))
         raise CannotRunError(Finding("not_removable", "error", str(path), message)) from None
 
 

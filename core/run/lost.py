@@ -188,7 +188,7 @@ class RunLock:
                     os.close(descriptor)
                     return None
                 if error.errno in NO_LOCKS:
-                    note = tr("This file system knows no locks: a second start is not prevented.")
+                    note = tr("This file system does not support locks: a second start is not prevented.")
                     return cls(descriptor, note)
                 os.close(descriptor)
                 raise
@@ -287,23 +287,26 @@ def lost_words(why: Why, state: RunState, folder: Path) -> str:
     """One sentence for people: how the keeper of the run in `folder` was lost, and when it was last heard of."""
     last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "copied":
-        return tr("This folder is a copy of {path}, made while that run went on; nothing runs here.", path=state.folder)
+        return tr(
+            "This folder is a copy of {path}, made while that run was in progress; nothing is running in this folder.",
+            path=state.folder,
+        )
     if why == "restarted":
-        return tr("The computer was restarted while this run went on (last heartbeat {time}).", time=last)
+        return tr("The machine was restarted while this run was in progress (last heartbeat {time}).", time=last)
     if why == "no_process" and state.folder is not None and Path(state.folder) != folder.resolve():
         return tr(
-            "This folder was {path} when the process that kept its run was last heard of ({time}); "
-            "a run ends when its folder is moved.",
+            "This folder was at {path} when the supervisor of its run was last heard from ({time}); moving the "
+            "folder ends a run.",
             path=state.folder,
             time=last,
         )
     if why == "silent" and state.host and state.host != platform.node():
         return tr(
-            "The process that kept this run on {host} is gone without a last word (last heartbeat {time}).",
+            "The supervisor of this run on {host} disappeared without a final record (last heartbeat {time}).",
             host=state.host,
             time=last,
         )
-    return tr("The process that kept this run is gone without a last word (last heartbeat {time}).", time=last)
+    return tr("The supervisor of this run disappeared without a final record (last heartbeat {time}).", time=last)
 
 
 def _was_restarted(state: RunState, observation: Observation) -> bool:

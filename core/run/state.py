@@ -53,15 +53,15 @@ def read_document(run: RunFolder) -> dict[str, Any] | str:
             return tr("{path} is empty.", path=path)
         document = parse_json(text)
     except FileNotFoundError:
-        return tr("{path} is not there.", path=path)
+        return tr("{path} does not exist.", path=path)
     except OSError as error:
-        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     except ValueError:
-        return tr("{path} is broken: it is not JSON.", path=path)
+        return tr("{path} is corrupted: it is not JSON.", path=path)
     if not isinstance(document, dict):
-        return tr("{path} is broken: it is no JSON object.", path=path)
+        return tr("{path} is corrupted: it is not a JSON object.", path=path)
     if document.get("status") not in get_args(RunStatus):
-        return newer_schema(run, document) or tr("{path} is broken: it names no state.", path=path)
+        return newer_schema(run, document) or tr("{path} is corrupted: it contains no state.", path=path)
     return document
 
 
@@ -71,7 +71,7 @@ def newer_schema(run: RunFolder, document: dict[str, Any]) -> str | None:
     if not isinstance(version, int) or version <= SCHEMA_VERSION:
         return None
     return tr(
-        "{path} was written by a newer trainwiz (version {theirs} of the file, this one knows {ours}).",
+        "{path} was written by a newer trainwiz (file version {theirs}, this trainwiz supports {ours}).",
         path=run.state_json,
         theirs=version,
         ours=SCHEMA_VERSION,
@@ -96,7 +96,7 @@ def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
     sentences = []
     if early:
         words = tr(
-            "It ended early, at step {step} of {steps}: {n} evaluations in a row found no better {metric}.",
+            "Early stopping at step {step} of {steps}: {n} evaluations in a row found no better {metric}.",
             step=f"{step or 0:,}",
             steps=f"{whole_in(outcome.get('max_steps')) or 0:,}",
             n=whole_in(early.get("evaluations")) or 0,
@@ -106,7 +106,7 @@ def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
     if final.get("which") == "best" and final.get("step") != step:
         last = numbers_finite(outcome.get(metric))
         words = tr(
-            "final_model has the weights of step {step}, the best by {metric} ({score}; the last step has {last}).",
+            "final_model has the weights from step {step}, the best by {metric} ({score}; last step: {last}).",
             step=f"{whole_in(final.get('step')) or 0:,}",
             metric=metric,
             score=f"{numbers_finite(final.get('score')) or 0:.4g}",
@@ -296,7 +296,7 @@ def _read(run: RunFolder, observation: Observation) -> RunState:
         return dataclasses.replace(state, status="running", heartbeat_s=observation.now_s, notes=[document])
     # os.path: below a closed folder Path.exists() raises PermissionError.
     if any(os.path.exists(path) for path in (run.metrics_jsonl, run.train_log)):  # noqa: PTH110
-        return _as_lost(state, run, tr("{problem} How the run ended is not known.", problem=document))
+        return _as_lost(state, run, tr("{problem} How the run ended is unknown.", problem=document))
     return dataclasses.replace(state, notes=[document])
 
 

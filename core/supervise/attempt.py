@@ -141,7 +141,7 @@ def renew(
     try:
         answer = dict(json.loads(said))
     except (ValueError, TypeError):
-        last = (complaints.strip().splitlines() or [tr("it said nothing")])[-1]
+        last = (complaints.strip().splitlines() or [tr("no output")])[-1]
         raise CannotStart(not_written(last)) from None
     if "error" in answer:
         raise CannotStart(str(answer["error"]))
@@ -296,10 +296,12 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
     for found in checkpoints:
         if found.problem is not None:
             names = {"name": found.path.name, "new": set_aside(found, "broken").name}
-            said.append(tr("{name} is not complete ({problem}); it is now {new}.", problem=found.problem, **names))
+            said.append(
+                tr("{name} is incomplete ({problem}); it was renamed to {new}.", problem=found.problem, **names)
+            )
         elif chosen is not None and found.step > chosen.step:
             names = {"name": found.path.name, "new": set_aside(found, "later").name}
-            said.append(tr("{name} comes after the one to resume from; it is now {new}.", **names))
+            said.append(tr("{name} is later than the checkpoint to resume from; it was renamed to {new}.", **names))
     if chosen is None:
         said.append(tr("There is no complete checkpoint: the training starts from the beginning."))
     return chosen, said
@@ -310,12 +312,12 @@ def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoin
     have = ", ".join(found.path.name for found in complete) or tr("none")
     if not path.is_dir():
         where = {"name": repr(resume), "path": run.path, "names": have}
-        raise CannotStart(tr("There is no checkpoint {name} in {path}; complete ones: {names}.", **where))
+        raise CannotStart(tr("There is no checkpoint {name} in {path}; complete checkpoints: {names}.", **where))
     found = inspect_checkpoint(path)
     if found.problem is None:
         return found
     values = {"name": path.name, "problem": found.problem, "names": have}
-    raise CannotStart(tr("{name} is not complete ({problem}); complete ones: {names}.", **values))
+    raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
 
 
 def put_away_last_attempt(run: RunFolder, number: int) -> None:
@@ -387,7 +389,7 @@ def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
             "warning",
             f"engine.{'planned' if key == 'actual' else key}",
             tr(
-                "{what} is {actual} and was planned as {planned}.",
+                "{what} is {actual} but was planned as {planned}.",
                 what=tr(name),
                 actual=_said(engine[key]),
                 planned=_said(planned[key]),

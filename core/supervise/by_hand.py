@@ -166,8 +166,8 @@ def _refuse_overwriting(run: RunFolder) -> None:
     checkpoints = complete_checkpoints(run)
     if checkpoints:
         message = tr(
-            "{name} was trained before, up to step {step}; nothing is overwritten. "
-            "Go on with: ./launch.sh --resume {checkpoint}",
+            "{name} was already trained up to step {step}; nothing is overwritten. Resume with: ./launch.sh "
+            "--resume {checkpoint}",
             name=run.path.name,
             step=f"{checkpoints[-1].step:,}",
             checkpoint=checkpoints[-1].path.name,

@@ -160,7 +160,7 @@ class Stopping:
         is asked once the patience is over: whether a save still grows.
         """
         if self.reason is None and self.owner is not None and not self.owner.is_alive():
-            self.ask(mark("the end of the command that started it"))
+            self.ask(mark("the exit of the command that started it"))
         if self._asked_at is None:
             return "wait"
         now = time.monotonic()
@@ -219,19 +219,21 @@ def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:
     """One sentence, or two where something is left."""
     if left:
         processes = tr(
-            "These processes of the run hang in the kernel and could not be ended: {pids}. "
-            "They go when their driver or disk answers again, or with a reboot.",
+            "These processes of the run are stuck in the kernel and could not be ended: {pids}. They end when their "
+            "driver or disk responds again, or with a reboot.",
             pids=", ".join(map(str, left)),
         )
         return processes if gpu is None or gpu.verdict == "free" else f"{processes} {gpu.reason}"
     if gpu is None:
-        return tr("No process of the run is left.")
+        return tr("All processes of the run have ended.")
     if gpu.verdict == "free" and not gpu.held_bytes:
-        return tr("No process of the run is left, neither here nor on a GPU.")
+        return tr("All processes of the run have ended, and none is left on a GPU.")
     if gpu.verdict == "free":
         amount = f"{gpu.held_bytes / GIB:.1f}"
-        return tr("No process of the run is left, and its {amount} GiB on the GPU are free again.", amount=amount)
-    return tr("No process of the run is left. {gpu}", gpu=gpu.reason)
+        return tr(
+            "All processes of the run have ended, and its {amount} GiB of GPU memory is free again.", amount=amount
+        )
+    return tr("All processes of the run have ended. {gpu}", gpu=gpu.reason)
 
 
 # The last writing of state.json, also on a full disk, and what the run leaves to the user's history.
@@ -363,7 +365,7 @@ def _stopped_how(run: RunFolder, facts: Facts, step: Any) -> str:
     if not facts.killed:
         return tr("{stopped}.", stopped=stopped)
     if facts.now:
-        return tr("{stopped} at once, without a checkpoint.", stopped=stopped)
+        return tr("{stopped} immediately, without a checkpoint.", stopped=stopped)
     return tr("{stopped}; it did not end in time and was killed.", stopped=stopped)
 
 
@@ -373,7 +375,7 @@ def _by_a_node(run: RunFolder) -> str | None:
         node = read_small(run.path / NODES / STOPPED_BY).decode()
     except (OSError, UnicodeDecodeError):
         return None
-    return tr("a stop on {node}", node=plain_text(node, 200))
+    return tr("a stop request on {node}", node=plain_text(node, 200))
 
 
 def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> Ended:

@@ -114,9 +114,9 @@ class Keeper:
         except RuntimeError as error:
             log(f"{type(beside).__name__} could not be started: {error}")
             self.state.notes.append(
-                tr("The machine is not recorded: {reason} (a limit on processes, ulimit -u).", reason=error)
+                tr("The machine is not recorded: {reason} (process limit, ulimit -u).", reason=error)
                 if isinstance(beside, Recorder)
-                else tr("The run is not watched for advice: {reason} (a limit on processes, ulimit -u).", reason=error)
+                else tr("The run is not monitored for suggestions: {reason} (process limit, ulimit -u).", reason=error)
             )
 
     def _attempt(self) -> Ended:
@@ -207,7 +207,7 @@ class Keeper:
         if moved is None:
             self.stopping.ask(mark("the removal of its folder"), now=True)
             return
-        self.stopping.ask(mark("the move of its folder to another place"), now=True)
+        self.stopping.ask(mark("the move of its folder"), now=True)
         self.run = RunFolder(moved)
 
     def _collect(self) -> None:
@@ -258,7 +258,7 @@ class Keeper:
 
     def _kill(self) -> None:
         left = kill_marked(self.order.mark, self._spared(), KILL_PATIENCE_S, keeper=os.getpid())
-        note = tr("These processes would not end: {pids}.", pids=", ".join(map(str, left)))
+        note = tr("These processes could not be ended: {pids}.", pids=", ".join(map(str, left)))
         if left and note not in self.state.notes:
             self.state.notes.append(note)
 
@@ -297,10 +297,10 @@ class Keeper:
         if not isinstance(error, OSError) or self.launcher is not None:
             log(traceback.format_exc().rstrip())
             said = f"{type(error).__name__}: {error}"
-            message = tr("The keeper of the run failed: {reason}. See supervisor.log.", reason=said)
+            message = tr("The supervisor of the run failed: {reason}. See supervisor.log.", reason=said)
         self._kill()
         self.state.status = "failed"
-        self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, tr("Look into supervisor.log."))
+        self.state.exit = RunExit(EXIT_TRAINING_FAILED, "unknown", message, tr("See supervisor.log."))
         self._close()
 
     def _close(self) -> None:

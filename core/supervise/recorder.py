@@ -187,7 +187,7 @@ class GpuLedger:
         except Unreadable as error:
             gpus, problem = [], error.reason
         if problem is not None:
-            reason = tr("The GPUs could not be looked at: {reason}.", reason=problem)
+            reason = tr("The GPUs could not be checked: {reason}.", reason=problem)
             return GpuCheck("not_checked", total, reason=reason)
         left = {
             one["pid"]: one.get("memory_used_bytes") or 0
@@ -197,14 +197,14 @@ class GpuLedger:
         }
         if left:
             reason = tr(
-                "Process {pids} is still named on a GPU, with {amount} GiB: look at it with nvidia-smi.",
+                "Process {pids} is still listed on a GPU, with {amount} GiB: check it with nvidia-smi.",
                 pids=", ".join(map(str, left)),
                 amount=f"{sum(left.values()) / GIB:.1f}",
             )
             return GpuCheck("held", total, tuple(left), reason)
         unread = sorted(set(held) - {gpu.get("uuid") for gpu in gpus if gpu.get("memory_used_bytes") is not None})
         if unread:
-            reason = tr("{gpu} could not be looked at: the driver does not answer for it.", gpu=unread[0])
+            reason = tr("{gpu} could not be checked: the driver does not respond for it.", gpu=unread[0])
             return GpuCheck("not_checked", total, reason=reason)
         return GpuCheck("free", total) if pids else self._compared(gpus, held, total)
 
@@ -213,7 +213,8 @@ class GpuLedger:
             more = gpu["memory_used_bytes"] - self._before[gpu["uuid"]] if gpu.get("uuid") in held else 0
             if more >= LEAST_BYTES:
                 reason = tr(
-                    "GPU {index} holds {amount} GiB more than before the run; the driver does not say whose it is.",
+                    "GPU {index} has {amount} GiB more in use than before the run; the driver does not report which "
+                    "process uses it.",
                     index=gpu.get("index"),
                     amount=f"{more / GIB:.1f}",
                 )

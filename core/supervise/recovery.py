@@ -121,14 +121,15 @@ def decide(cause: str, situation: Situation) -> Retry | End:
     """What follows a failure of this cause (one of core.diagnosis)."""
     setup = situation.setup
     if not setup.on or setup.max_restarts == 0:
-        return End(tr("trainwiz does not start it again by itself: recovery.on is off or recovery.max_restarts is 0."))
+        return End(tr("trainwiz does not restart it automatically: recovery.on is off or recovery.max_restarts is 0."))
     if cause == "cuda_oom":
         return _smaller_evaluation(setup) if situation.during == "evaluation" else _smaller_batch(setup)
     retry = _same_again(cause, situation)
     if isinstance(retry, Retry) and situation.starts >= setup.max_restarts:
         return End(
             tr(
-                "It was started {count} times without a new checkpoint (recovery.max_restarts); it is not started again.",
+                "It was restarted {count} times without a new checkpoint (recovery.max_restarts); it is not "
+                "restarted again.",
                 count=situation.starts,
             )
         )
@@ -139,7 +140,7 @@ def _smaller_batch(setup: Setup) -> Retry | End:
     micro = next_smaller(setup.micro_batch_size, setup.gradient_accumulation_steps, setup.overfit_batches)
     if micro is None:
         return End(
-            tr("The micro-batch is one row already: it cannot be made smaller, and the effective batch is not changed.")
+            tr("The micro-batch is already one row: it cannot be reduced, and the effective batch is not changed.")
         )
     rows = setup.micro_batch_size * setup.gradient_accumulation_steps
     changes: dict[str, Any] = {MICRO: micro, ACCUMULATION: rows // micro}
@@ -167,7 +168,7 @@ def next_smaller(
 def _smaller_evaluation(setup: Setup) -> Retry | End:
     now = setup.eval_micro_batch_size or setup.micro_batch_size
     if now == 1:
-        return End(tr("The evaluation takes one row at a time already: it cannot be made smaller."))
+        return End(tr("The evaluation batch is already one row: it cannot be reduced."))
     return Retry({EVALUATION_MICRO: now // 2}, counts=False)
 
 
@@ -180,11 +181,11 @@ def _same_again(cause: str, situation: Situation) -> Retry | End:
     if cause == "host_oom":
         if workers > 0 and WORKERS not in situation.changed_keys:
             return Retry({WORKERS: workers // 2}, wait_s)
-        return End(tr("A new start would need as much RAM again; it is not started again by itself."))
+        return End(tr("A restart would need as much RAM again; it is not restarted automatically."))
     if cause == "user_stop":
-        return End(tr("Somebody ended it from outside; it is not started again by itself."))
+        return End(tr("It was ended from outside; it is not restarted automatically."))
     if cause == "node_lost" and situation.during == "loading":
-        return End(tr("It waited for the other machines once already; it is not started again by itself."))
+        return End(tr("It already waited for the other nodes once; it is not restarted automatically."))
     if cause in PASSING or (cause == "unknown" and situation.killed_by in KILLING_SIGNALS):
         return Retry({}, wait_s)
-    return End(tr("A new start would fail in the same way; it is not started again by itself."))
+    return End(tr("A restart would fail in the same way; it is not restarted automatically."))

@@ -123,9 +123,9 @@ FIRST_STEP_S = 1_800.0
 PLANNED_TIMES = 20
 SAMPLES_MISSING_S = 60.0
 OWN_PACE: Mapping[Phase, str] = {
-    "evaluating": mark("An evaluation has taken {time}; the longest before took {longest}."),
-    "generating": mark("The generation of texts has taken {time}; the longest before took {longest}."),
-    "saving": mark("A save has taken {time}; the longest before took {longest}."),
+    "evaluating": mark("The evaluation has taken {time} so far; the longest before took {longest}."),
+    "generating": mark("The text generation has taken {time} so far; the longest before took {longest}."),
+    "saving": mark("The save has taken {time} so far; the longest before took {longest}."),
 }
 """Work whose pace is known once it was done before -> what is said where it takes far longer."""
 
@@ -177,7 +177,7 @@ def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
             "nan_loss",
             "error",
             plain_text(text),
-            tr("What can be done: trainwiz diagnose {run}", run=name_for_commands(observation.run.path)),
+            tr("See the possible fixes: trainwiz diagnose {run}", run=name_for_commands(observation.run.path)),
         )
         return
     metrics = observation.metrics
@@ -205,11 +205,11 @@ def _first_step(observation: Observation, run: Run, since_s: float) -> Iterable[
             "stalled",
             "warning",
             tr(
-                "No step was logged in the first {time}; {planned} were planned for one.",
+                "No step was logged in the first {time}; one step was planned to take up to {planned}.",
                 time=span_words(waited_s),
                 planned=span_words(planned_s),
             ),
-            tr("One of its processes may hang: the log may say which. A stop and a resume start it anew."),
+            tr("One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."),
         )
 
 
@@ -223,7 +223,9 @@ def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
     if lasts_s <= STALLED_PAUSES * longest_s + STALLED_S:
         return
     text = tr(OWN_PACE[phase.phase], time=span_words(lasts_s), longest=span_words(longest_s))
-    yield Advice("stalled", "warning", text, tr("One of its processes, or the disk, may hang: the log may say which."))
+    yield Advice(
+        "stalled", "warning", text, tr("One of its processes or the disk may be hanging: the log may show which.")
+    )
 
 
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -261,8 +263,8 @@ def watch_sensors(observation: Observation, run: Run) -> Iterable[Advice]:
         yield Advice(
             "sensors_silent",
             "warning",
-            tr("The sensors of this machine have not answered for {time}.", time=span_words(silent_s)),
-            tr("A GPU driver that hangs does that: `nvidia-smi` would hang too, and the machine needs a restart."),
+            tr("The sensors of this machine have not responded for {time}.", time=span_words(silent_s)),
+            tr("A hanging GPU driver causes this: `nvidia-smi` would hang too, and the machine needs a restart."),
         )
 
 

@@ -58,84 +58,90 @@ SEVERITIES: Mapping[str, AdviceLevel] = {
 }  # fmt: skip
 """By code; all others are warnings. What is outside of the plan is never "ok"."""
 SAYINGS: Mapping[str, str] = {
-    "nan_loss.never": mark("The loss was never a number."),
-    "nan_loss.since": mark("The loss is not a number now, first at step {step}."),
+    "nan_loss.never": mark("The loss was NaN or infinite in every logged step."),
+    "nan_loss.since": mark("The loss is NaN now; the first NaN or infinite loss was at step {step}."),
     "gradient_not_finite": mark(
-        "The gradient was not finite in {share} % of the logged steps; fp16 leaves such steps out."
+        "The gradient was NaN or infinite in {share}% of the logged steps; fp16 skips such steps."
     ),
-    "loss_rises": mark("The loss is higher than at the start: {now} now, {then} at first."),
-    "evaluation_rises": mark("The evaluation loss rose {n} times in a row: {first} to {last}."),
-    "slower_than_plan": mark("Steps take {times} times as long as planned."),
-    "faster_than_plan": mark("Steps are {times} times as fast as planned."),
-    "stalled": mark("No step was logged for {time}; usually one comes every {pause}."),
+    "loss_rises": mark("The loss is higher than at the start: {now} now, {then} at the start."),
+    "evaluation_rises": mark("The evaluation loss rose {n} times in a row: from {first} to {last}."),
+    "slower_than_plan": mark("Steps take {times}x as long as planned."),
+    "faster_than_plan": mark("Steps are {times}x as fast as planned."),
+    "stalled": mark("No step was logged for {time}; usually there is one every {pause}."),
     "keeper_silent": mark(
-        "The supervisor has written nothing for {time}: what is shown of status and machine is from then."
+        "The supervisor has written nothing for {time}: the status and machine readings shown are from that time."
     ),
-    "memory_above_plan": mark("Memory is {share}% above the plan: {peak} GiB at its peak, planned {planned}."),
-    "memory_below_plan": mark("Memory is {share}% below the plan: {peak} GiB at its peak, planned {planned}."),
-    "memory_as_planned": mark("Memory is as planned: {peak} GiB at its peak, planned {planned}."),
+    "memory_above_plan": mark("Memory is {share}% above the plan: peak {peak} GiB, planned {planned}."),
+    "memory_below_plan": mark("Memory is {share}% below the plan: peak {peak} GiB, planned {planned}."),
+    "memory_as_planned": mark("Memory is as planned: peak {peak} GiB, planned {planned}."),
     "gpu_lost": mark("{gpus} cannot be read: {reason}."),
     "gpu_unreadable": mark("{gpus} cannot be read: {reason}."),
-    "heat": mark("Heat limits the clock of {gpus}"),
-    "power_brake": mark("The hardware slows {gpus} down"),
-    "power_limit": mark("The power limit holds the clock of {gpus}"),
-    "others_on_gpu.one": mark("Others hold {size} GiB of {gpus}: {names}."),
-    "others_on_gpu.each": mark("Others hold {size} GiB of each of {gpus}: {names}."),
+    "heat": mark("Heat throttles {gpus}"),
+    "power_brake": mark("The hardware throttles {gpus}"),
+    "power_limit": mark("The power limit throttles {gpus}"),
+    "others_on_gpu.one": mark("Other processes use {size} GiB of {gpus}: {names}."),
+    "others_on_gpu.each": mark("Other processes use {size} GiB of each of {gpus}: {names}."),
     "checkpoint_does_not_fit": mark(
-        "The next checkpoint does not fit: the last one has {size}, and {free} of disk are free."
+        "The next checkpoint does not fit: the last one takes {size}, and {free} of disk space is free."
     ),
     "disk_short.saves": mark(
-        "The disk does not last to the end: the run still takes {need} for checkpoints and model, and {free} are free; "
+        "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free; "
         "the save at step {step} does not fit."
     ),
     "disk_short.saves_in": mark(
-        "The disk does not last to the end: the run still takes {need} for checkpoints and model, and {free} are "
-        "free; the save at step {step}, in about {time}, does not fit."
+        "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free; "
+        "the save at step {step}, in about {time}, does not fit."
     ),
-    "disk_short.trend": mark("The disk is full in {time} at the pace of the last {span}."),
-    "disk_short.now": mark("Only {size} of disk are free."),
-    "ram_full": mark("Host RAM is nearly full: {used} of {total}."),
-    "ram_full.swapped": mark("Host RAM is nearly full: {used} of {total}, and {swapped} are swapped out."),
-    "ram_short": mark("Host RAM grows: full in {time} at the pace of the last {span}."),
-    "data_wait": mark("Steps wait {share} % of their time for data."),
+    "disk_short.trend": mark("The disk will be full in {time} at the rate of the last {span}."),
+    "disk_short.now": mark("Only {size} of disk space is free."),
+    "ram_full": mark("RAM is nearly full: {used} of {total}."),
+    "ram_full.swapped": mark("RAM is nearly full: {used} of {total}, and {swapped} is swapped out."),
+    "ram_short": mark("RAM usage is growing: full in {time} at the rate of the last {span}."),
+    "data_wait": mark("Steps wait {share}% of their time for data."),
 }
 """Code, or which sentence of it -> the sentence."""
 REMEDIES: Mapping[str, str] = {
     "nan_loss": mark(
-        "A lower learning rate may help, and in fp16 a wider number format; the last checkpoint before it is still good."
+        "A lower learning rate may help, and with fp16 a format with a wider range; the last checkpoint before it "
+        "is still good."
     ),
-    "nan_loss.never": mark("Look at the data, the labels and the precision."),
-    "loss_rises": mark("A lower learning rate or a longer warm-up may help."),
+    "nan_loss.never": mark("Check the data, the labels and the precision."),
+    "loss_rises": mark("A lower learning rate or a longer warmup may help."),
     "evaluation_rises": mark("An earlier checkpoint may be the better model."),
-    "stalled": mark("One of its processes may hang: the log may say which. A stop and a resume start it anew."),
-    "stalled.silent": mark("It may be evaluating or saving; if the log says neither, one of its processes may hang."),
-    "keeper_silent": mark(
-        "It is suspended (`kill -CONT` wakes it), or cannot write (disk full?); a stop takes effect once it goes on."
+    "stalled": mark(
+        "One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."
     ),
-    "gpu_lost": mark("What computes on it fails or hangs: restart the machine, then resume the run."),
-    "heat": mark("More air, a cleaner fan or a lower power limit keep it steady."),
+    "stalled.silent": mark(
+        "It may be evaluating or saving; if the log shows neither, one of its processes may be hanging."
+    ),
+    "keeper_silent": mark(
+        "It is suspended (`kill -CONT` resumes it), or cannot write (disk full?); a stop takes effect once it "
+        "continues."
+    ),
+    "gpu_lost": mark("Computations on it fail or hang: restart the machine, then resume the run."),
+    "heat": mark("Better airflow, a cleaner fan or a lower power limit helps."),
     "power_brake": mark("The power supply or a cable may not deliver enough."),
-    "others_on_gpu": mark("They take memory and time from this job."),
-    "checkpoint_does_not_fit": mark("Free some disk: older checkpoints of this run or of others may go."),
-    "disk_short.saves": mark("Free {size} there: `trainwiz runs list` shows older runs."),
-    "disk_short.saves_in": mark("Free {size} there: `trainwiz runs list` shows older runs."),
-    "disk_short.trend": mark("Keep fewer checkpoints, save less often, or free some disk."),
+    "others_on_gpu": mark("They take memory and time from this training."),
+    "checkpoint_does_not_fit": mark("Free disk space: older checkpoints of this run or of others can be deleted."),
+    "disk_short.saves": mark("Free {size} on that disk: `trainwiz runs list` shows older runs."),
+    "disk_short.saves_in": mark("Free {size} on that disk: `trainwiz runs list` shows older runs."),
+    "disk_short.trend": mark("Keep fewer checkpoints, save less often, or free disk space."),
     "ram_full": mark(
-        "End what else needs it here; fewer loader workers, where there are any, free some (data.workers)."
+        "Close other programs that use RAM; fewer loader workers, if there are any, free some too (data.workers)."
     ),
     "ram_short": mark("Loader workers that copy what they read may be the cause: the panel shows RAM by role."),
     "data_wait": mark("More loader workers may help (data.workers)."),
     "data_wait.ready": mark(
-        "A step takes its {n} micro-batches at once, of which {ready} can be ready: --set data.prefetch={each}"
+        "A step uses {n} micro-batches at once, of which {ready} can be prefetched: --set data.prefetch={each}"
     ),
-    "data_wait.workers": mark("{needed} instead of {now} loader workers would cure it: --set data.workers={needed}"),
+    "data_wait.workers": mark("{needed} instead of {now} loader workers would fix it: --set data.workers={needed}"),
     "data_wait.bound": mark(
-        "{needed} instead of {now} loader workers would cure it; the {bound} allow {possible}: "
-        "--set data.workers={possible}"
+        "{needed} instead of {now} loader workers would fix it; {possible} are possible (limit: {bound}): --set "
+        "data.workers={possible}"
     ),
     "data_wait.no_more": mark(
-        "{needed} instead of {now} loader workers would cure it, and the {bound} allow no more than there are: "
-        "rows that cost less to prepare, or a faster disk, would help."
+        "{needed} instead of {now} loader workers would fix it, but no more are possible (limit: {bound}): rows "
+        "that are cheaper to prepare, or a faster disk, would help."
     ),
 }
 """Likewise, what to do about it."""
@@ -195,8 +201,8 @@ def _not_a_number(loss: MetricSummary, first: str) -> Advice:
     if loss.last is not None and loss.last != loss.last:
         return _say("nan_loss.since", step=first)
     text = trn(
-        "The loss was not a number once, at step {step}.",
-        "The loss was not a number {n} times, first at step {step}.",
+        "The loss was NaN or infinite once, at step {step}.",
+        "The loss was NaN or infinite {n} times, first at step {step}.",
         loss.non_finite,
         n=f"{loss.non_finite:,}",
         step=first,
@@ -398,13 +404,13 @@ def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:
     if not idle:
         return
     message = trn(
-        "{gpus} has done nothing for {time}.",
-        "{gpus} have done nothing for {time}.",
+        "{gpus} has been idle for {time}.",
+        "{gpus} have been idle for {time}.",
         len(idle),
         gpus=_names(list(idle.values())),
         time=span_words(min(now_s - (gpu.idle_since_s or now_s) for gpu in idle.values())),
     )
-    remedy = tr("The log may say why: loading, saving, waiting for data or for another process.")
+    remedy = tr("The log may show why: loading, saving, waiting for data or for another process.")
     yield Advice("gpu_idle", "warning", message, remedy)
 
 

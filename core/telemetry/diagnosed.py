@@ -49,7 +49,7 @@ def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
     """One log, or its end. Raises UsageError with the reason where it cannot be read, or is no text."""
     facts = _read(path, last_bytes)
     if not facts.lines:
-        message = tr("{path} is empty: nothing can be said about it.", path=path)
+        message = tr("{path} is empty: there is nothing to diagnose.", path=path)
         return replace(diagnose(Evidence(log=facts)), message=message)
     return diagnose(Evidence(log=facts))
 
@@ -63,7 +63,7 @@ def diagnose_trainer(path: Path) -> Diagnosis:
     state = record.look()
     logs = find_logs(path) if path.is_dir() else []
     if state is None and not logs:
-        reason = record.problems[0] if record.problems else tr("{path} holds no record of a training.", path=path)
+        reason = record.problems[0] if record.problems else tr("{path} contains no record of a training.", path=path)
         raise usage_error("not_readable", str(path), reason)
     of_log = diagnose_logs(logs) if logs else None
     if of_log is not None and of_log.cause not in (None, "unknown"):
@@ -78,7 +78,7 @@ def _of_state(state: TrainerState) -> Diagnosis:
     if loss is not None and not math.isfinite(norm if loss == 0 and norm is not None else loss):
         said = tr("the last of {n} logged losses: {loss}", n=len(rows), loss=str(rows[-1])[:200])
         return _not_a_number(said, name, step)
-    message = tr("The record says neither that the training finished nor why it ended.")
+    message = tr("The record shows neither that the training finished nor why it ended.")
     proofs: tuple[Proof, ...] = ()
     if step is not None and state.max_steps is not None:
         said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
@@ -109,7 +109,7 @@ def diagnose_folder(path: Path) -> Diagnosis:
     logs = find_logs(path)
     if not logs:
         message = tr(
-            "{path} holds no run, no {state} and no log ({endings}); name the log file itself.",
+            "{path} contains no run, no {state} and no log ({endings}); specify the log file itself.",
             path=path,
             state=TRAINER_STATE,
             endings=", ".join(LOG_ENDINGS),
@@ -165,12 +165,14 @@ def _read(path: Path, last_bytes: int | None = None) -> LogFacts:
 
 def _unreadable(path: Path, error: OSError) -> UsageError:
     return usage_error(
-        "not_readable", str(path), tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        "not_readable", str(path), tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     )
 
 
 def _not_a_log(source: str) -> UsageError:
-    message = tr("{path} is no log: it is not text. Name the file that holds the output of the training.", path=source)
+    message = tr(
+        "{path} is not a log: it is not text. Specify the file that contains the output of the training.", path=source
+    )
     return usage_error("not_a_log", source, message)
 
 
@@ -215,7 +217,7 @@ class LogDiagnosis:
         if snapshot.step is not None:
             where = step_words(snapshot.step, snapshot.max_steps)
             said = tr("Failed after {place}: {message}", place=where, message=said)
-        remedy = tr("{what} The lines that prove it:", what=what or "").strip()
+        remedy = tr("{what} See the lines that prove it:", what=what or "").strip()
         ending = Ending(said, f"{remedy} {command}", command, found.cause)
         status = "stopped" if found.cause == "user_stop" else "failed"
         return replace(snapshot, status=status, ending=ending, eta_s=None)

@@ -54,9 +54,9 @@ def recognise(path: Path) -> Target | str:
         if path.is_file():
             return _file(path)
         if os.path.lexists(path):
-            return tr("{path} is neither a file nor a folder that can be read.", path=path)
+            return tr("{path} is neither a readable file nor a readable folder.", path=path)
     except OSError as error:
-        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     return tr("{path} does not exist.", path=path)
 
 
@@ -73,7 +73,7 @@ def _folder(path: Path) -> Target | str:
         if len(outputs) > MOST_NAMED:
             named = tr("{names} and {n} more", names=named, n=f"{len(outputs) - MOST_NAMED:,}")
         return tr(
-            "{path} holds {n} outputs of trainings; name one of them: {names}.",
+            "{path} contains the outputs of {n} trainings; specify one of them: {names}.",
             path=path,
             n=f"{len(outputs):,}",
             names=named,
@@ -89,15 +89,15 @@ def _folder(path: Path) -> Target | str:
 
 def _nothing_in(path: Path) -> str:
     if not any(path.iterdir()):
-        return tr("{path} is empty: there is nothing to watch.", path=path)
+        return tr("{path} is empty: there is nothing to monitor.", path=path)
     states = state_files(path)
     if states:
         state = read_trainer_state(states[0])
         if isinstance(state, str):
             return state
     said = tr(
-        "{path} holds nothing to watch: no run of trainwiz, no TensorBoard event files, no {state} "
-        "and no log in which a Trainer printed metrics.",
+        "{path} contains nothing to monitor: no trainwiz run, no TensorBoard event files, no {state} and no log "
+        "with metrics printed by a Trainer.",
         path=path,
         state=TRAINER_STATE,
     )
@@ -159,9 +159,10 @@ def _file(path: Path) -> Target | str:
     if prints_metrics(path):
         return Target("trainer", path, _name(path))
     if not path.stat().st_size:
-        return tr("{path} is empty: there is nothing to watch.", path=path)
+        return tr("{path} is empty: there is nothing to monitor.", path=path)
     said = tr(
-        "{path} is nothing to watch: no event file, no {state} and no log in which a Trainer printed metrics.",
+        "{path} cannot be monitored: it is not an event file, not a {state} and not a log with metrics printed by a "
+        "Trainer.",
         path=path,
         state=TRAINER_STATE,
     )
@@ -171,7 +172,7 @@ def _file(path: Path) -> Target | str:
 def _or_diagnose(said: str, path: Path) -> str:
     """A log without metrics still says why a training ended."""
     command = shlex.join(["trainwiz", "diagnose", str(path)])
-    return tr("{said} Why a training ended, its log says: {command}", said=said, command=command)
+    return tr("{said} To see why a training ended: {command}", said=said, command=command)
 
 
 def _refusal_of_scalars(path: Path) -> str | None:
@@ -185,7 +186,7 @@ def _refusal_of_scalars(path: Path) -> str | None:
     if not tail.offset and EVENT_MARK not in path.name:
         return tr("{path} is empty.", path=path)
     if tail.offset and not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
-        return tr("{path} is not a TensorBoard event file: no record in it is whole.", path=path)
+        return tr("{path} is not a TensorBoard event file: it contains no complete record.", path=path)
     return None
 
 

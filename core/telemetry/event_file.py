@@ -280,7 +280,7 @@ class EventFileTail(ScalarTail):
             )
         elif len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
             self.refusal = tr(
-                "{path} is not a TensorBoard event file: it does not begin with a record.", path=self.path
+                "{path} is not a TensorBoard event file: it does not start with a record.", path=self.path
             )
         elif len(data) < HEADER_BYTES:
             self._rest = data
@@ -372,7 +372,7 @@ class CsvTail(ScalarTail):
         *lines, self._half = (self._half + data).split(b"\n")
         if len(self._half) > LONGEST_LINE_BYTES:
             self.refusal = tr(
-                "{path} is not a table of metrics: a line has over {most} bytes.",
+                "{path} is not a metrics table: a line is longer than {most} bytes.",
                 path=self.path,
                 most=f"{LONGEST_LINE_BYTES:,}",
             )
@@ -380,7 +380,7 @@ class CsvTail(ScalarTail):
         try:
             rows = list(csv.reader(line.decode("utf-8", "replace").replace("\0", "") for line in lines))
         except csv.Error as error:
-            self.refusal = tr("{path} is not a table of metrics: {reason}.", path=self.path, reason=error)
+            self.refusal = tr("{path} is not a metrics table: {reason}.", path=self.path, reason=error)
             return []
         scalars = [scalar for row in rows if row for scalar in self._read_row(row)]
         self._note_time(scalars)

@@ -47,7 +47,7 @@ MOST_FAN_PERCENT = 200
 def _fan(handle: Any) -> int:
     percent = int(call("nvmlDeviceGetFanSpeed", handle))
     if not 0 <= percent <= MOST_FAN_PERCENT:
-        raise Unreadable(tr("the driver says {percent} %", percent=percent))
+        raise Unreadable(tr("the driver reports {percent}%", percent=percent))
     return percent
 
 

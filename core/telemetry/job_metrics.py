@@ -99,7 +99,7 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
         log_reason=log_reason,
         unreadable=None
         if seen or not pids
-        else tr("Process {pid} belongs to another user: its files cannot be seen.", pid=job.pid),
+        else tr("Process {pid} belongs to another user: its files are not visible.", pid=job.pid),
         uses_gpu=any(file.name.startswith(GRAPHICS) for files in seen.values() for file in files) if seen else None,
     )
 
@@ -114,9 +114,9 @@ def outputs_of(pid: int, table: ProcessTable) -> list[Path]:
 
 
 NO_LOG = (
-    ({"terminal"}, mark("There is no log: its output goes to a terminal, where nobody else can read it.")),
-    ({"pipe", "socket"}, mark("There is no log: its output goes to another program that keeps no file of it.")),
-    ({"null"}, mark("There is no log: its output is thrown away.")),
+    ({"terminal"}, mark("There is no log: its output goes to a terminal, which no other program can read.")),
+    ({"pipe", "socket"}, mark("There is no log: its output goes to another program that does not save it to a file.")),
+    ({"null"}, mark("There is no log: its output is discarded.")),
 )
 
 
@@ -131,7 +131,7 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
             return paths[0], None
     kinds = {end.kind for end in ends}
     reason = next((reason for of, reason in NO_LOG if kinds & of), None)
-    return None, tr(reason) if reason else tr("There is no log: where its output goes is not known.")
+    return None, tr(reason) if reason else tr("There is no log: the destination of its output is unknown.")
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> FoundMetrics | None:

@@ -46,10 +46,10 @@ FIRST_LOAD_S = 0.3
 """`read_all` waits this long between two samples: CPU load is what happened in between."""
 CPU_ENGINE = {"device": "cpu"}
 """What a snapshot's engine says of a job that has no graphics card open: the cards of the machine are not its own."""
-ENDED = mark("its processes have ended, and those of others are not shown")
+ENDED = mark("its processes have ended; processes of others are not shown")
 NOT_HERE = mark(
-    "No process of this machine is known to write to it, so nothing is known of its GPU, RAM and processes; "
-    "those of this machine are not shown."
+    "No process on this machine is known to write to it, so its GPU, RAM and processes are unknown; those of this "
+    "machine are not shown."
 )
 
 
@@ -133,8 +133,8 @@ def with_machine(
     holds_memory = any(gpu.job_memory_bytes for gpu in gpus)
     if uses_gpu and gpus and not holds_memory:
         reasons["job_gpu_memory"] = tr(
-            "The driver names no process of this job on any card (in a container it uses the host's process numbers), "
-            "so its own share of the memory is not known."
+            "The driver lists no process of this job on any GPU (in a container it uses the process IDs of the "
+            "host), so the memory used by the job is unknown."
         )
     snapshot = replace(
         snapshot,
@@ -262,7 +262,7 @@ class ProcessSource(JobSource):
         elif not snapshot.metrics:
             looked = [str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None]
             reasons["metrics"] = tr(
-                "It has not written metrics that are known here (looked in {places}).", places=", ".join(looked[:3])
+                "It has not written any known metrics (looked in {places}).", places=", ".join(looked[:3])
             )
         if not snapshot.log and clues.unreadable is None and clues.log_reason is not None:
             reasons["log"] = clues.log_reason
@@ -276,10 +276,10 @@ class ProcessSource(JobSource):
             return Ending(tr("It reached its last step; its processes had ended by {time}.", time=when))
         return Ending(
             tr(
-                "Its processes had ended by {time}; how they ended is not known, as another program started them.",
+                "Its processes had ended by {time}; how they ended is unknown because another program started them.",
                 time=when,
             ),
-            remedy=tr("Read why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
+            remedy=tr("See why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
         )
 
 
@@ -317,10 +317,10 @@ class FolderSource(JobSource):
         """Files that were written just now look alive; not where their writer is known to have ended."""
         if not self._writer_gone or snapshot.status != "running" or snapshot.behind:
             return snapshot
-        said = tr("The process that wrote it has ended; how it ended is not known.")
+        said = tr("The process that wrote it has ended; how it ended is unknown.")
         if snapshot.step is not None:
             place = step_words(snapshot.step, None)
-            said = tr("The process that wrote it has ended at {place}; how it ended is not known.", place=place)
+            said = tr("The process that wrote it has ended at {place}; how it ended is unknown.", place=place)
         return replace(snapshot, status="quiet", eta_s=None, ending=Ending(said))
 
     def _look(self, files: Iterable[Path]) -> None:

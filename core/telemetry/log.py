@@ -334,7 +334,7 @@ class LogFile:
         except FileNotFoundError:
             return LogPart((), 0, 0, 0)
         except OSError as error:
-            return LogPart((), 0, 0, 0, tr("{path} cannot be read: {reason}.", path=self.path, reason=os_reason(error)))
+            return LogPart((), 0, 0, 0, tr("Cannot read {path}: {reason}.", path=self.path, reason=os_reason(error)))
 
 
 class _Wanted:

@@ -56,13 +56,15 @@ def only_one(found: Iterable[Found]) -> Target:
     if target is not None:
         return target
     if not found:
-        raise usage_error("no_runs", str(DEFAULT_ROOT), tr("Nothing trains here now, and there are no runs yet."))
+        raise usage_error(
+            "no_runs", str(DEFAULT_ROOT), tr("Nothing is training on this machine now, and there are no runs yet.")
+        )
     running = [one.target for one in found if one.runs_now]
     if not running:
         ended = _names([one.target for one in found])
-        message = tr("Nothing is running; these runs have ended: {names}. Name one.", names=ended)
+        message = tr("Nothing is running; these runs have ended: {names}. Specify one.", names=ended)
         raise usage_error("several_targets", "monitor", message)
-    message = tr("{n} jobs are running: {names}. Name one.", n=len(running), names=_names(running))
+    message = tr("{n} jobs are running: {names}. Specify one.", n=len(running), names=_names(running))
     raise usage_error("several_targets", "monitor", message)
 
 
@@ -85,12 +87,12 @@ def of_process(pid: int) -> Target:
     table = ProcessTable()
     job = job_of(pid, table) if 0 < pid <= LARGEST_PID else None
     if job is None:
-        message = tr("There is no process {pid} that can be seen from here.", pid=pid)
+        message = tr("Process {pid} does not exist or is not visible from here.", pid=pid)
         if pid in table.members:
             message = tr("Process {pid} has ended.", pid=pid)
         raise usage_error("no_such_process", str(pid), _with_jobs(message))
     if not table.command(pid):
-        message = tr("Process {pid} has no command line: it is a part of the kernel, or about to end.", pid=pid)
+        message = tr("Process {pid} has no command line: it is part of the kernel, or about to end.", pid=pid)
         raise usage_error("no_such_process", str(pid), _with_jobs(message))
     if job.pid == pid:
         below = [one for one in (job_of(top, table) for top in trainings_if_above(pid, table)) if one is not None]
@@ -107,12 +109,12 @@ def on_gpu(card: str | None) -> Target:
     loads = read_loads()
     found = loads.gpus
     if not found:
-        reason = loads.problem or tr("no GPU was found")
-        raise usage_error("no_gpu", "gpu", tr("There is no GPU to look at: {reason}.", reason=reason))
+        reason = loads.problem or tr("no GPU found")
+        raise usage_error("no_gpu", "gpu", tr("There is no GPU to monitor: {reason}.", reason=reason))
     chosen = [one for one in found if not card or _is_called(one, card)]
     if not chosen:
         known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in found)
-        message = tr("There is no GPU {name} here; there are: {names}.", name=repr(card), names=known)
+        message = tr("There is no GPU {name} on this machine; available: {names}.", name=repr(card), names=known)
         raise usage_error("no_such_gpu", f"gpu:{card}", message)
     where = tr("GPU {number}", number=chosen[0].index) if len({one.index for one in chosen}) == 1 else tr("the GPUs")
     table = ProcessTable()
@@ -125,15 +127,15 @@ def on_gpu(card: str | None) -> Target:
     if pids:
         numbers = ", ".join(map(str, pids[:NAMES_SHOWN]))
         message = tr(
-            "Process {pids} computes on {place}, and cannot be seen from here: another container or user has it.",
+            "Process {pids} computes on {place} but is not visible from here: it belongs to another container or user.",
             pids=numbers,
             place=where,
         )
         raise usage_error("unseen_process", where, message)
     problem = next((one.unseen for one in chosen if one.unseen), None)
-    message = tr("Nothing computes on {place} now.", place=where)
+    message = tr("Nothing is computing on {place} now.", place=where)
     if problem:
-        message = tr("What computes on {place} cannot be read: {reason}.", place=where, reason=problem)
+        message = tr("The processes that compute on {place} cannot be read: {reason}.", place=where, reason=problem)
     raise usage_error("idle_gpu", where, _with_jobs(message))
 
 
@@ -177,7 +179,7 @@ def _by_part_of_a_name(text: str) -> Target:
     if matches:
         shown = ", ".join(matches[:NAMES_SHOWN]) + (", ..." if len(matches) > NAMES_SHOWN else "")
         message = tr(
-            "{text} fits {n} runs: {names}. Give more of the name.", text=repr(text), n=len(matches), names=shown
+            "{text} matches {n} runs: {names}. Type more of the name.", text=repr(text), n=len(matches), names=shown
         )
         raise usage_error("ambiguous_run", text, message)
     name = repr(plain_text(text, LONGEST_SHOWN))
@@ -187,7 +189,7 @@ def _by_part_of_a_name(text: str) -> Target:
     if plain:
         message = tr("There is no run, file or process {name}.", name=name)
     else:
-        message = tr("There is no file or folder {path}.", path=name)
+        message = tr("File or folder not found: {path}.", path=name)
     if near:
         message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
     elif plain:
@@ -205,7 +207,7 @@ def _several(where: str, jobs: list[Job]) -> UsageError:
     shown = ", ".join(f"{job.pid} ({job.name})" for job in jobs[:NAMES_SHOWN])
     place = where[:1].upper() + where[1:]
     message = tr(
-        "{place} {n} jobs are running: {names}. Give the number of one: trainwiz monitor {pid}",
+        "{place} {n} jobs are running: {names}. Specify the number of one: trainwiz monitor {pid}",
         place=place,
         n=len(jobs),
         names=shown,
@@ -218,8 +220,8 @@ def _with_jobs(message: str) -> str:
     """`message` and what does train here; `trainwiz monitor` where nothing does."""
     running = [found.target for found in list_jobs()]
     if not running:
-        return tr("{message} `trainwiz monitor` lists what can be watched.", message=message)
-    return tr("{message} What trains here: {names}.", message=message, names=_names(running))
+        return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
+    return tr("{message} Training on this machine: {names}.", message=message, names=_names(running))
 
 
 def _names(targets: list[Target]) -> str:

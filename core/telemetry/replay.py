@@ -37,7 +37,7 @@ def parse_speed(text: str) -> float:
         speed = math.nan
     if not 0 < speed <= FASTEST:
         message = tr(
-            "--replay takes a speed above 0, such as 60 or 0.5x (seconds of the run in one second), not {text}.",
+            "--replay needs a speed above 0, such as 60 or 0.5x (seconds of the run per second), not {text}.",
             text=repr(text),
         )
         raise usage_error("bad_speed", "--replay", message)
@@ -277,7 +277,7 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
     name = plain_text(folder.path.resolve().name)
     if state.is_active:
         message = tr(
-            "{name} is {status}: a replay is of a run that has ended. Watch it live without --replay.",
+            "{name} is {status}: only a run that has ended can be replayed. Monitor it live without --replay.",
             name=name,
             status=tr(state.status),
         )
@@ -285,7 +285,7 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
     seen = edge_times(folder.metrics_jsonl) + edge_times(folder.system_jsonl)
     if not seen:
         message = tr(
-            "{name} cannot be replayed: neither its metrics nor its samples of the machine carry a time.", name=name
+            "{name} cannot be replayed: neither its metrics nor its machine samples have timestamps.", name=name
         )
         raise usage_error("nothing_to_replay", "--replay", message)
     begin = min([*seen, *(attempt.started_s for attempt in state.attempts[:1])])

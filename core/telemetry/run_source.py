@@ -40,7 +40,7 @@ SYSTEM_WINDOW_BYTES = 1024 * 1024
 METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
-GONE_REMEDY = mark("What was read before is shown; `trainwiz monitor FOLDER` opens it where it is now.")
+GONE_REMEDY = mark("The data read before is shown; `trainwiz monitor FOLDER` opens the run at its new place.")
 CLOCK_SLACK_S = 5.0
 """So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
 
@@ -116,7 +116,9 @@ class RunSource(Source):
             self._gone = ""
             self._last_state = read_state(self.folder, self._clock())
             return self._last_state
-        self._gone = tr("{path} is gone: it was removed or moved, or its disk is not there now.", path=self.folder.path)
+        self._gone = tr(
+            "{path} is missing: it was removed or moved, or its disk is unavailable.", path=self.folder.path
+        )
         state = self._last_state
         if state.has_ended:
             return state
@@ -235,8 +237,8 @@ class RunSource(Source):
         garbage = self._all_metrics.tail.garbage_lines
         if garbage:
             sentence = trn(
-                "{file}: {n} line is not JSON and left out.",
-                "{file}: {n} lines are not JSON and left out.",
+                "{file}: {n} line is not JSON and was skipped.",
+                "{file}: {n} lines are not JSON and were skipped.",
                 garbage,
                 n=f"{garbage:,}",
                 file=self.folder.metrics_jsonl.name,
@@ -251,8 +253,8 @@ class RunSource(Source):
 OUTCOMES = {
     "stopped": (mark("Stopped."), mark("Stopped at {place}.")),
     "lost": (
-        mark("Lost: its processes are gone without a last word."),
-        mark("Lost at {place}: its processes are gone without a last word."),
+        mark("Lost: its processes disappeared without a final record."),
+        mark("Lost at {place}: its processes disappeared without a final record."),
     ),
 }
 
@@ -269,6 +271,6 @@ def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: i
         return Ending(" ".join([said, *result_sentences(state.outcome or {})]))
     exit_ = state.exit or RunExit(1, None, "", None)
     said, said_at = OUTCOMES.get(state.status, (mark("Failed."), mark("Failed at {place}.")))
-    read_why = None if state.status in OUTCOMES else tr("Read why in {path}.", path=folder.train_log)
+    read_why = None if state.status in OUTCOMES else tr("See why in {path}.", path=folder.train_log)
     said = tr(said) if place is None else tr(said_at, place=place)
     return Ending(exit_.message or said, exit_.remedy or read_why or resume, resume, exit_.cause)

@@ -43,7 +43,7 @@ class Source(ABC):
         if not snapshot.behind:
             return snapshot
         covered = tr(
-            "Its files are long: {percent}% of them are read so far, and figures, counts and extremes are of a part.",
+            "Its files are long: {percent}% of them are read so far; values, counts and extremes cover only that part.",
             percent=f"{snapshot.read_share * 100:.0f}",
         )
         return replace(snapshot, problems=(*snapshot.problems, covered))
@@ -180,9 +180,9 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
         said = finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None)
         return Ending(f"{said} {reading.ended_early}" if reading.ended_early else said)
     if written_s is None and place is None:
-        return Ending(tr("Nothing says when it was written."))
+        return Ending(tr("The time of the last write is unknown."))
     if written_s is None:
-        return Ending(tr("Nothing says when it was written: it stands at {place}.", place=place))
+        return Ending(tr("The time of the last write is unknown; it is at {place}.", place=place))
     words = {"place": place, "when": moment_words(written_s), "ago": rough_words(now - written_s)}
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))

@@ -254,7 +254,7 @@ class EventRuns:
         """What could not be read, one sentence each."""
         sentences = [sentence for tail in self.tails for sentence in (tail.problem, tail.refusal) if sentence]
         return sentences + [
-            tr("{path}: {count} bytes are damaged and left out.", path=tail.path, count=f"{tail.damaged_bytes:,}")
+            tr("{path}: {count} bytes are damaged and were skipped.", path=tail.path, count=f"{tail.damaged_bytes:,}")
             for tail in self.tails
             if tail.damaged_bytes and not tail.refusal
         ]
@@ -293,7 +293,7 @@ class ScalarsReader:
         )
         problems = runs.problems()
         if not runs.tails:
-            problems.append(tr("{path} holds no event files any more.", path=self._path))
+            problems.append(tr("{path} no longer contains event files.", path=self._path))
         shown = replace(
             NOTHING,
             metrics=metrics,
@@ -335,19 +335,19 @@ class ScalarsReader:
         notes = [joined_words(launches)] if launches > 1 else []
         if left_out:
             counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
-            notes.append(tr("{left_out} more metrics are left out: {shown} are shown.", **counts))
+            notes.append(tr("{left_out} more metrics are not shown: {shown} are shown.", **counts))
         others = sum((tail.others for tail in self._runs.tails), Counter())
         if others and not has_scalars:
             what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
-            notes.append(tr("The event files hold no scalars ({what}).", what=what))
+            notes.append(tr("The event files contain no scalars ({what}).", what=what))
         elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.tails):
-            notes.append(tr("The event files hold the settings of the training, and no metrics yet."))
+            notes.append(tr("The event files contain the settings of the training, but no metrics yet."))
         return tuple(notes)
 
 
 def joined_words(launches: int) -> str:
     return tr(
-        "{n} launches wrote here one after another: joined by their steps, the later one where both have a step; "
-        "time and pace are of the last.",
+        "{n} launches wrote these files one after another: they are joined by step, the later launch where both "
+        "have a step; time and speed are those of the last launch.",
         n=f"{launches:,}",
     )

@@ -134,18 +134,18 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         data = read_small(path, LARGEST_BYTES)
         written_s = path.stat().st_mtime
     except OSError as error:
-        return tr("{path} cannot be read: {reason}.", path=path, reason=os_reason(error))
+        return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     if data.startswith(LFS_MARK):
         return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if not data.strip():
-        return tr("{path} is empty: it is being written, or its writing was cut off.", path=path)
+        return tr("{path} is empty: it is being written, or the write was interrupted.", path=path)
     try:
         document = parse_json(data.decode("utf-8-sig", errors="replace"))
     except ValueError as error:
-        return tr("{path} is not whole JSON: {reason}.", path=path, reason=error)
+        return tr("{path} is not complete JSON: {reason}.", path=path, reason=error)
     rows = document.get("log_history", []) if isinstance(document, dict) else None
     if not isinstance(rows, list) or not ("global_step" in document or "log_history" in document):
-        return tr("{path} is not the state of a Trainer: it has no `global_step` and no list `log_history`.", path=path)
+        return tr("{path} is not a Trainer state: it has no `global_step` and no `log_history` list.", path=path)
     return TrainerState(
         path=path,
         step=_count(document.get("global_step"), 0),
@@ -167,7 +167,7 @@ def _stopped_early(document: Mapping[str, Any]) -> str | None:
     patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"), 0)
     if not failed or patience is None or failed < patience:
         return tr("A callback ended the training before its last step.")
-    return tr("Early stopping: no better evaluation in the last {n}.", n=f"{failed:,}")
+    return tr("Early stopping: no better result in the last {n} evaluations.", n=f"{failed:,}")
 
 
 def _within(document: Any, *keys: str) -> Any:
@@ -227,7 +227,7 @@ class NewestState:
         try:
             status = file.stat()
         except OSError as error:
-            return tr("{path} cannot be read: {reason}.", path=file, reason=os_reason(error))
+            return tr("Cannot read {path}: {reason}.", path=file, reason=os_reason(error))
         stamp = (status.st_size, status.st_mtime_ns)
         known = self._read.get(file)
         if known is not None and known[0] == stamp:

@@ -37,12 +37,13 @@ from trainwiz.core.telemetry.trainer_files import (
 from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
-COUNTED = mark("The log names no steps and shows no progress bar: its points are counted.")
+COUNTED = mark("The log contains no steps and no progress bar: its points are counted instead.")
 SEVERAL = mark(
-    "Several trainings write to this folder at the same time; shown is the one that began last. The others: {commands}"
+    "Several trainings write to this folder at the same time; the one that started last is shown. The others: "
+    "{commands}"
 )
 MOST_NAMED = 3
-NOTHING_LOGGED = mark("The job has begun and logged nothing yet.")
+NOTHING_LOGGED = mark("The job has started but logged nothing yet.")
 
 
 # TrainerScalars: what the TensorBoard callback of a Trainer wrote, over all its sessions, under the Trainer's own names.
@@ -299,7 +300,7 @@ class TrainerReader:
         problems += [self._log.problem] if self._log and self._log.problem else []
         if has_metrics or problems or self._events.tails:
             return tuple(problems)
-        return (tr("{path} holds no metrics yet: event files, states and logs have none.", path=self._path),)
+        return (tr("{path} contains no metrics yet: event files, states and logs have none.", path=self._path),)
 
 
 def _of_file(scalars: Scalars, step: int | None, epoch: float | None, path: Path, written_s: float | None) -> Reading:

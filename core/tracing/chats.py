@@ -131,7 +131,7 @@ def look_at_rows(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Chat
     Takes seconds the first time, and never raises: where nothing can be said its `problem` says why.
     """
     if tokenizer_folder(config, folder) is None:
-        return ChatLook.nothing(tr("the tokenizer is not here yet"))
+        return ChatLook.nothing(tr("the tokenizer is not on this machine yet"))
     place = _kept_at(config, folder, show)
     with contextlib.suppress(OSError, ValueError):
         return ChatLook.from_json(parse_json(read_small(place)))
@@ -162,7 +162,7 @@ def _asked(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
     except subprocess.TimeoutExpired:
         return ChatLook.nothing(tr("the chats were not read within {seconds} s", seconds=f"{LIMIT_S:.0f}"))
     except (OSError, ValueError):
-        return ChatLook.nothing(tr("the process that reads the chats ended without an answer"))
+        return ChatLook.nothing(tr("the process that reads the chats ended without a result"))
 
 
 def _kept_at(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Path:

@@ -81,10 +81,10 @@ class TracerProcess:
         except OSError:
             chunk = b""
         if not chunk:
-            raise BrokenTracerError(tr("it ended"))
+            raise BrokenTracerError(tr("it exited"))
         *lines, self._unread = (self._unread + chunk).split(b"\n")
         if len(self._unread) > LONGEST_LINE_BYTES:
-            raise BrokenTracerError(tr("it wrote a line without an end"))
+            raise BrokenTracerError(tr("it wrote an unterminated line"))
         return [_message(line) for line in lines]
 
     def kill(self) -> None:
@@ -105,7 +105,7 @@ def _message(line: bytes) -> dict[str, Any]:
     try:
         message = parse_json(line)
     except ValueError:
-        raise BrokenTracerError(tr("it wrote something that is no JSON")) from None
+        raise BrokenTracerError(tr("it wrote invalid JSON")) from None
     if not isinstance(message, dict):
         raise BrokenTracerError(tr("it wrote an invalid message"))
     return message
@@ -209,7 +209,7 @@ class TraceLine:
         try:
             act()
         except BrokenTracerError as error:
-            self._lose(tr("the tracer died: {reason}", reason=error))
+            self._lose(tr("the tracer failed: {reason}", reason=error))
 
     def _wait(self) -> None:
         """Until something happens; what the process says is heard here."""
@@ -240,7 +240,7 @@ class TraceLine:
             self._pinged_s = time.monotonic()
         elif isinstance(message.get("missing"), str):
             reason = plain_text(message["missing"], LONGEST_MESSAGE)
-            self._given_up = TraceProblem("worker_missing", tr("no trace can be made here: {reason}", reason=reason))
+            self._given_up = TraceProblem("worker_missing", tr("cannot trace on this machine: {reason}", reason=reason))
             self._lose("")
         elif "started" in message:
             asked = self._asked.get(_number(message["started"]))
@@ -257,7 +257,7 @@ class TraceLine:
                 result_of(message["result"]) if "result" in message else problem_of(message.get("problem"))
             )
         except ValueError:
-            raise BrokenTracerError(tr("it wrote something that is no trace")) from None
+            raise BrokenTracerError(tr("it wrote an invalid trace")) from None
         self._starts_left = MOST_RESTARTS
         if self._asked.pop(number, None) is not None:
             self._on_answer(number, answer)
@@ -277,14 +277,14 @@ class TraceLine:
             return
         if self.state == "starting":
             if now > self._started_s + START_LIMIT_S:
-                raise BrokenTracerError(tr("it did not get ready in {seconds} s", seconds=f"{START_LIMIT_S:.0f}"))
+                raise BrokenTracerError(tr("it was not ready within {seconds} s", seconds=f"{START_LIMIT_S:.0f}"))
             return
         for number, asked in list(self._asked.items()):
             if asked.deadline_s is not None and now > asked.deadline_s:
                 self._cancel(number)
                 self._on_answer(number, timeout_problem(asked.timeout_s))
         if self._silent_since_s is not None and now > self._silent_since_s + HANG_S:
-            raise BrokenTracerError(tr("it was silent for {seconds} s", seconds=f"{HANG_S:.0f}"))
+            raise BrokenTracerError(tr("it did not respond for {seconds} s", seconds=f"{HANG_S:.0f}"))
         if now >= self._pinged_s + PING_S:
             self._pinged_s = now
             if self._silent_since_s is None:
@@ -299,7 +299,9 @@ class TraceLine:
             self._process = TracerProcess(self._command, self._environment)
         except (OSError, ValueError) as error:
             reason = os_reason(error) if isinstance(error, OSError) else str(error)
-            self._given_up = TraceProblem("worker_missing", tr("the tracer cannot be started: {reason}", reason=reason))
+            self._given_up = TraceProblem(
+                "worker_missing", tr("the tracer could not be started: {reason}", reason=reason)
+            )
             self.state = "dead"
             return
         self.state = "starting"
@@ -308,7 +310,7 @@ class TraceLine:
     def _ask(self, number: int, message: dict[str, Any], timeout_s: float) -> None:
         self._start()
         if self._process is None:
-            often = tr("the tracer died {n} times without an answer and is not started again", n=MOST_RESTARTS + 1)
+            often = tr("the tracer failed {n} times without a result and will not be restarted", n=MOST_RESTARTS + 1)
             self._on_answer(number, self._given_up or TraceProblem("worker_died", often))
             return
         self._asked[number] = _Asked(timeout_s)
@@ -331,9 +333,7 @@ class TraceLine:
 
 
 def timeout_problem(timeout_s: float) -> TraceProblem:
-    return TraceProblem(
-        "timeout", tr("the trace took longer than {seconds} s and was stopped", seconds=f"{timeout_s:g}")
-    )
+    return TraceProblem("timeout", tr("the trace exceeded {seconds} s and was stopped", seconds=f"{timeout_s:g}"))
 
 
 def _number(value: Any) -> int:

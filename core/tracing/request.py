@@ -211,7 +211,7 @@ class TraceResult:
             tr("layers {first} and {second} of {layers}", first=first, second=second, layers=layers)
             for first, second, layers in _TRACED.findall(self.note)
         ]
-        return tr("{stacks}, extended", stacks=tr(" and ").join(stacks)) if stacks else tr(self.note)
+        return tr("extrapolated from {stacks}", stacks=tr(" and ").join(stacks)) if stacks else tr(self.note)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

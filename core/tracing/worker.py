@@ -147,7 +147,7 @@ class TraceWorker:
                     self._line = TraceLine(self._command, self._environment, self._on_answer)
                 except (OSError, RuntimeError) as error:
                     self._failure = TraceProblem(
-                        "worker_missing", tr("the tracer cannot be started: {reason}", reason=error)
+                        "worker_missing", tr("the tracer could not be started: {reason}", reason=error)
                     )
             return None if self._failure is not None else self._line
 

@@ -101,8 +101,8 @@ def best_checkpoints(
                 "error",
                 key,
                 tr(
-                    "{key} goes by the score on held-out rows, and none are held out: set data.validation_rows or "
-                    "data.validation_sources, or leave {key} off.",
+                    "{key} uses the score on held-out rows, but none are held out: set data.validation_rows or "
+                    "data.validation_sources, or turn {key} off.",
                     key=key,
                 ),
             )
@@ -113,10 +113,12 @@ def best_checkpoints(
     metric, known = ranking_metric(config), known_metrics(config)
     if metric not in known:
         message = tr(
-            "this run measures no {metric}; evaluation.metric can be {names}.", metric=metric, names=", ".join(known)
+            "this run does not measure {metric}; evaluation.metric can be {names}.",
+            metric=metric,
+            names=", ".join(known),
         )
         if metric == BLEU_METRIC:
-            message = tr("{message} eval_bleu needs evaluation.generate: true.", message=message)
+            message = tr("{message} eval_bleu requires evaluation.generate: true.", message=message)
         findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
         return None
     if not ranks_checkpoints(config):

@@ -86,7 +86,7 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     unknown = [name for name in names if name not in INTEGRATION_TO_CALLBACK]
     if unknown:
         message = tr(
-            "There is no reporter {names}; transformers reports to {known}, or none (logging.report_to).",
+            "Unknown reporter {names}; transformers can report to {known}, or none (logging.report_to).",
             names=", ".join(unknown),
             known=", ".join(sorted(INTEGRATION_TO_CALLBACK)),
         )
@@ -286,17 +286,21 @@ class LossGuard(RunCallback):
         self._in_a_row += 1
         step = f"{now.state.global_step + 1:,}"
         if not self._accelerator.optimizer_step_was_skipped:
-            raise self._failure(tr("The loss is not a number at step {step}.", step=step))
+            raise self._failure(tr("The loss is NaN or infinite at step {step}.", step=step))
         if self._in_a_row >= MOST_SKIPPED:
             raise self._failure(
-                tr("The loss was not a number in {n} steps in a row, up to step {step}.", n=self._in_a_row, step=step)
+                tr(
+                    "The loss was NaN or infinite in {n} steps in a row, up to step {step}.",
+                    n=self._in_a_row,
+                    step=step,
+                )
             )
 
     def may_save(self, model: torch.nn.Module, step: int) -> bool:
         """Whether the weights are numbers; every process must call it. Raises NonFiniteLoss where that ends the run."""
         if not any_process(self._accelerator, _any_not_finite(model, self._accelerator.device)):
             return True
-        message = tr("The weights are no numbers any more at step {step}: they are not saved.", step=f"{step:,}")
+        message = tr("The weights are NaN or infinite at step {step}: they are not saved.", step=f"{step:,}")
         if self._stops:
             raise self._failure(message)
         if self._accelerator.is_main_process:
@@ -306,13 +310,13 @@ class LossGuard(RunCallback):
     def refuse_final(self, model: Any, step: int) -> None:
         """final_model is made of numbers or not at all, whatever `on_nan` says. Raises NonFiniteLoss."""
         if not self.may_save(model, step):
-            raise self._failure(tr("The weights are no numbers at the end, so that there is no final_model."))
+            raise self._failure(tr("The weights are NaN or infinite at the end, so there is no final_model."))
 
     def _failure(self, what: str) -> NonFiniteLoss:
         """With what is still good; nothing after the last save was kept."""
         newest = newest_complete(self._folder)
         if newest is None:
-            return NonFiniteLoss(tr("{what} There is no checkpoint from before.", what=what))
+            return NonFiniteLoss(tr("{what} There is no earlier checkpoint.", what=what))
         return NonFiniteLoss(tr("{what} The last good checkpoint is {name}.", what=what, name=newest.name))
 
 

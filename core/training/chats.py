@@ -104,7 +104,7 @@ def set_template(tokenizer: PreTrainedTokenizerBase, config: RunConfig, folder: 
     text = template.get("default") if isinstance(template, dict) else template
     if not isinstance(text, str):
         message = tr(
-            "the tokenizer of {name} has no template for chats; choose one: --chat-template chatml, or a file with a "
+            "the tokenizer of {name} has no chat template; choose one: --chat-template chatml, or a file with a "
             "Jinja template.",
             name=tokenizer.name_or_path,
         )
@@ -168,7 +168,7 @@ class ChatEncoder:
             return
         turns, _ = messages_of(chat)
         begins = next((turn["content"] for turn in turns if turn["content"]), "")[:60].replace("\n", " ")
-        words = tr("the chat that begins with {begins} is left out: {reason}.", begins=repr(begins), reason=error)
+        words = tr("the chat that begins with {begins} is skipped: {reason}.", begins=repr(begins), reason=error)
         print(words, flush=True)
 
     def lengths(self, chats: list[str], targets: None = None) -> list[int]:
@@ -271,9 +271,11 @@ class ChatEncoder:
             before = self._text(turns[:place], tools, asks=True)
             through = self._text(turns[: place + 1], tools)
             if not (through.startswith(before) and text.startswith(through)):
-                message = tr("the template writes turn {place} otherwise where others follow it", place=place + 1)
+                message = tr(
+                    "the template renders turn {place} differently when other turns follow it", place=place + 1
+                )
                 if not training_templates():
-                    message += f" ({tr('TRL, which marks answers for many families, is not here: {command}', command=INSTALL)})"
+                    message += f" ({tr('TRL, which marks the answers for many model families, is not installed: {command}', command=INSTALL)})"
                 raise ChatError("template_changes", message)
             spans.append((len(before), len(through)))
         cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -294,4 +296,4 @@ class ChatEncoder:
             )
         except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:LONGEST_REASON].rstrip(".")
-            raise ChatError("template_refuses", tr("the template says: {reason}", reason=reason)) from error
+            raise ChatError("template_refuses", tr("the template reports: {reason}", reason=reason)) from error

@@ -144,8 +144,8 @@ def not_sliceable(what: object) -> Exception:
         "cannot_slice_vocabulary",
         "training.loss_chunk",
         tr(
-            "the loss of a {kind} cannot be computed in slices of the vocabulary product, since the model "
-            "changes its logits in a way that is not known here; leave training.loss_chunk out.",
+            "the loss of a {kind} cannot be computed in chunks of the logits because the model changes its logits "
+            "in an unknown way; remove training.loss_chunk.",
             kind=type(what).__name__,
         ),
     )

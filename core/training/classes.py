@@ -87,8 +87,8 @@ class TagEncoder:
         """Raises UsageError for a tokenizer that does not say of which word a token is."""
         if not tokenizer.is_fast:
             message = tr(
-                "The tokenizer of {name} does not say which tokens belong to a word (it has no tokenizer.json); choose "
-                "another with model.tokenizer.",
+                "The tokenizer of {name} does not map tokens to words (it has no tokenizer.json); choose another "
+                "one with model.tokenizer.",
                 name=tokenizer.name_or_path,
             )
             raise usage_error("slow_tokenizer", "model.tokenizer", message)

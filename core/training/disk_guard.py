@@ -160,7 +160,7 @@ class DiskGuard:
         verdict, stops = self._agree(needed_bytes, step)
         if verdict == _Verdict.GO:
             return True
-        with phases.during("paused", step, tr("waiting for room on the disk")):
+        with phases.during("paused", step, tr("waiting for disk space")):
             while verdict != _Verdict.GO:
                 if verdict == _Verdict.GIVE_UP:
                     self._clear()
@@ -169,7 +169,7 @@ class DiskGuard:
                     self._clear(f"stop at step {step} without a new checkpoint: the disk has no room for it")
                     return False
                 # Whoever filled the disk may have left no room to say that the run waits.
-                phases.tell(tr("waiting for room on the disk"))
+                phases.tell(tr("waiting for disk space"))
                 with suppress(OSError):
                     self._lines.flush()
                 time.sleep(self.poll_s)
@@ -234,10 +234,13 @@ class DiskGuard:
         advice = {
             "severity": "error",
             "text": tr(
-                "The run waits at step {step}: {shortage}.", step=f"{step:,}", shortage=self._shortage(needed_bytes)
+                "The run is waiting at step {step}: {shortage}.",
+                step=f"{step:,}",
+                shortage=self._shortage(needed_bytes),
             ),
             "remedy": tr(
-                "Free space on the disk of {path}: the run goes on by itself. It waits {minutes} minutes at most.",
+                "Free space on the disk of {path}: the run then continues automatically. It waits at most {minutes} "
+                "minutes.",
                 path=self.folder.path,
                 minutes=f"{self.wait_s / 60:,.0f}",
             ),
@@ -255,9 +258,9 @@ class DiskGuard:
     def _shortage(self, needed_bytes: int) -> str:
         room = self.room(self.folder.path)
         if not room.has_files:
-            return tr("the disk can take no more files")
+            return tr("the disk cannot hold any more files")
         if room.fits(needed_bytes):
-            return tr("the disk refused the checkpoint, for lack of room or by a quota")
+            return tr("the disk refused the checkpoint: no space left or quota exceeded")
         return tr(
             "the disk has {free} free and the checkpoint needs {needed}",
             free=_size(room.free_bytes),
@@ -277,10 +280,10 @@ def disk_full(folder: RunFolder, step: int, reason: str) -> CannotRunError:
     newest = newest_complete(folder)
     kept = tr("There is no checkpoint yet.")
     if newest is not None:
-        kept = tr("{name} is whole and the newest.", name=newest.name)
+        kept = tr("{name} is the newest complete checkpoint.", name=newest.name)
     message = tr(
-        "No checkpoint could be saved at step {step}: {reason}. {kept} "
-        "Free space on the disk of {path}, then: trainwiz runs resume {run}",
+        "No checkpoint could be saved at step {step}: {reason}. {kept} Free space on the disk of {path}, then run: "
+        "trainwiz runs resume {run}",
         step=f"{step:,}",
         reason=reason,
         kept=kept,

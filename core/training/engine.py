@@ -61,7 +61,9 @@ class KernelBaton(FileBaton):
             if self._take_over():
                 self.release()
                 folder = Path(self.lock_file_path).parent
-                raise RuntimeError(tr("The build of {path} was ended by another run; start again.", path=folder))
+                raise RuntimeError(
+                    tr("The build of {path} was interrupted by the end of another run; start again.", path=folder)
+                )
 
     def release(self) -> None:
         """Removed before another can take it over."""
@@ -238,8 +240,8 @@ def compare_weights(model: torch.nn.Module, accelerator: Accelerator) -> bool:
         print(f"the weights of all {len(digests)} processes are equal ({digests[0]})", flush=True)
     elif accelerator.is_main_process:
         message = tr(
-            "The weights of process {ranks} are not those of process 0, which are saved: the machines compute "
-            "differently. Look for other cards or other versions on one of them.",
+            "The weights of process {ranks} differ from those of process 0, which are saved: the machines compute "
+            "differently. Check whether one of them has other GPUs or other versions.",
             ranks=", ".join(apart),
         )
         print(message, flush=True)
@@ -309,8 +311,8 @@ def refuse_unshared(strategy: str | None, engine: dict[str, Any]) -> None:
     if strategy not in WORDS or actual not in UNSHARED:
         return
     message = tr(
-        "{strategy} was planned (engine.strategy), and what would train here is {actual} on the device {device}: the run "
-        "ends before its first step. Choose --strategy {word}.",
+        "{strategy} was planned (engine.strategy), but {actual} would train on the device {device}: the run ends "
+        "before its first step. Choose --strategy {word}.",
         strategy=WORDS[strategy],
         actual=tr(UNSHARED[actual]),
         device=engine["device"],

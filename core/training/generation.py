@@ -64,7 +64,7 @@ def make_bleu(cutter: str) -> BLEU:
             "missing_package",
             "evaluation.bleu_tokenizer",
             tr(
-                "BLEU with {name} needs a package that is not here: pip install '{package}', or choose another "
+                "BLEU with {name} needs a package that is not installed: pip install '{package}', or choose another "
                 "evaluation.bleu_tokenizer.",
                 name=cutter,
                 package=package,

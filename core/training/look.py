@@ -211,11 +211,11 @@ def answer(asked: dict[str, Any]) -> ChatLook:
 
     config, folder = RunConfig.model_validate(asked["config"]), Path(asked["folder"])
     if config.task != "causal-lm":
-        return ChatLook.nothing(tr("rows for {task} are not shown yet", task=config.task))
+        return ChatLook.nothing(tr("rows for {task} cannot be shown yet", task=config.task))
     try:
         tokenizer = named_tokenizer(config, folder)
         if tokenizer is None:
-            return ChatLook.nothing(tr("the tokenizer is not here yet"))
+            return ChatLook.nothing(tr("the tokenizer is not on this machine yet"))
         if not trains_on_chats(config):
             everything = config.training.train_on == "everything"
             plain = CausalEncoder(tokenizer, config.batch.sequence_length, learns_all=everything)

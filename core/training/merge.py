@@ -65,7 +65,7 @@ def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:
     target = DTYPES[order["to_dtype"]]
     single = order["parameters_bytes"] < psutil.virtual_memory().available
     summed_in = torch.float32 if single else target
-    say(piece=tr("reading the base"))
+    say(piece=tr("reading the base model"))
     apart = with_adapter(load_base(order, config, order["base"], summed_in, bits=16, device="cpu"), order)
     before = logits_of(apart, prompts)
     say(piece=tr("merging"))
@@ -82,7 +82,8 @@ def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:
     }
     if not found["merged_difference"] <= (AGREES if single else ROUNDED) * scale:
         message = tr(
-            "Merged and unmerged model differ by {difference} in a logit of up to {scale}; nothing was written.",
+            "The logits of the merged and the unmerged model differ by {difference} (largest logit {scale}); "
+            "nothing was written.",
             difference=f"{found['merged_difference']:.2g}",
             scale=f"{scale:.3g}",
         )
@@ -96,7 +97,7 @@ def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:
     del whole, apart
     gc.collect()
     if order["bits"] < 16:
-        say(piece=tr("comparing with {bits} bits", bits=order["bits"]))
+        say(piece=tr("comparing with the {bits}-bit base model", bits=order["bits"]))
         found["trained"] = against_trained(order, config, prompts, after)
     return found
 

@@ -86,7 +86,7 @@ def build_model(
     """
     if config.peft.method != "none":
         if config.row_kind == "proteins":
-            message = tr("Training of ESM-2 has no adapters; set peft.method: none.")
+            message = tr("ESM-2 training does not support LoRA; set peft.method: none.")
             raise usage_error("peft_not_supported", "peft.method", message)
         base = base_of_run(config, checkpoint, folder, lambda: _base(config, folder, tokenizer, head), head)
         _check(base, tokenizer)
@@ -140,7 +140,7 @@ def _from_scratch(
     kind = values.pop("model_type", None)
     if kind is None:
         raise usage_error(
-            "missing_model", "model.architecture", tr("run.yaml holds no model.architecture; plan the run again.")
+            "missing_model", "model.architecture", tr("run.yaml contains no model.architecture; plan the run again.")
         )
     if config.row_kind == "proteins":
         check_esm(str(kind), values)
@@ -207,7 +207,7 @@ def _adapted_base(folder: RunFolder, config: RunConfig, trained: Any) -> Any:
     own = folder.base_model
     name = str(own) if (own / "config.json").is_file() else name_of_weights(config, folder.path)
     head = {"id2label": trained.id2label, "label2id": trained.label2id} if config.task in CLASSIFIES else {}
-    base: Any = load_weights(name, config, tr("the base of the adapters"), head=head)
+    base: Any = load_weights(name, config, tr("the base model of the adapter"), head=head)
     return PeftModel.from_pretrained(base, str(folder.adapter))
 
 

@@ -106,7 +106,9 @@ def load_base(order: Json, config: RunConfig, name: str, dtype: torch.dtype, *, 
             import bitsandbytes  # noqa: F401
         except ImportError:
             message = tr(
-                "{bits} bits need bitsandbytes: pip install 'trainwiz[chat]'; or load it in 16: --bits 16.", bits=bits
+                "{bits}-bit loading needs bitsandbytes: pip install 'trainwiz[chat]'; or load it in 16 bits: --bits "
+                "16.",
+                bits=bits,
             )
             raise CannotRunError(Finding("missing_package", "error", "--bits", message)) from None
     whole = order["kind"] == "whole"
@@ -124,7 +126,7 @@ def with_adapter(base: Any, order: Json) -> Any:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = next((line for line in lines if "size mismatch" in line), lines[0] if lines else type(error).__name__)
         message = tr(
-            "The adapter in {path} does not fit the base {base}: {reason}.",
+            "The adapter in {path} does not match the base model {base}: {reason}.",
             path=path,
             base=name,
             reason=reason.rstrip("."),
@@ -133,7 +135,8 @@ def with_adapter(base: Any, order: Json) -> Any:
     apart = sorted(held ^ wanted)
     if apart:
         message = tr(
-            "The adapter in {path} does not fit the base {base}: {n} tensors are only in one of them, for example {example}.",
+            "The adapter in {path} does not match the base model {base}: {n} tensors are in only one of them, for "
+                "example {example}.",
             path=path, base=name, n=len(apart), example=apart[0],
         )  # fmt: skip
         raise usage_error("adapter_of_another_base", path, message)
@@ -158,7 +161,9 @@ def load(order: Json) -> Speaker:
     if order.get("compare") and not adapter:
         base = load_base(order, config, order["base"], dtype, bits=16, device=device)
         if base.get_input_embeddings().weight.shape[0] < len(speaker.tokenizer):
-            message = tr("The base knows fewer tokens than the tuned model's tokenizer has: they cannot be compared.")
+            message = tr(
+                "The base model has fewer tokens than the tokenizer of the fine-tuned model: they cannot be compared."
+            )
             raise usage_error("another_vocabulary", order["base"], message)
         speaker.models["base"] = base
     return speaker

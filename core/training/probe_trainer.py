@@ -367,9 +367,9 @@ class MicroBatchSearch:
         too_late = time.monotonic() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
         limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
         if micro_batch > LARGEST:
-            return tr("no more than {n} are looked for", n=LARGEST)
+            return tr("sizes above {n} are not tried", n=LARGEST)
         if any_process(self._trainer.accelerator, too_late):
-            return tr("the time was up")
+            return tr("the time limit was reached")
         if any_process(self._trainer.accelerator, not self._cuda and self._rss_of(micro_batch) > limit):
             return tr("{n} would need more RAM than is free", n=micro_batch)
         return ""

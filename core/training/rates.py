@@ -396,14 +396,14 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
             if not torch.cuda.is_available():
                 return {"problem": tr("torch cannot use the GPU")}
             if torch.cuda.mem_get_info()[0] < LEAST_FREE_BYTES:
-                return {"problem": tr("other programs have taken the GPU's memory")}
+                return {"problem": tr("other programs use the GPU's memory")}
         elif kind == "cpu":
             torch.set_num_threads(max(1, int(order["threads"])))
         return {"rates": Measuring(torch.device(kind), Path(order["folder"]), float(order["limit_s"])).rates()}
     except ModuleNotFoundError as error:
         return {"problem": tr("{name} is not installed", name=plain_text(error.name or "torch", 60))}
     except MemoryError:
-        return {"problem": tr("this machine has too little memory free")}
+        return {"problem": tr("this machine has too little free memory")}
     except Exception as error:  # noqa: BLE001 - a driver fails in any way, and a plan goes on without rates
         reason = plain_text(str(error).strip().partition("\n")[0], 200)
         return {"problem": f"{type(error).__name__}: {reason}"}

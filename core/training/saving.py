@@ -21,7 +21,8 @@ from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.events import any_process
 
 FILE_SIZE_LIMIT = mark(
-    "{name} would be larger than this process may write (ulimit -f), which is not a full disk: raise the limit, then resume."
+    "{name} would exceed the file size limit of this process (ulimit -f); the disk is not full. Raise the limit, "
+    "then resume."
 )
 SAYS_NO_ROOM = re.compile(
     r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"

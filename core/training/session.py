@@ -167,8 +167,8 @@ class TrainingSession:
     def _unsafe(self, error: Exception) -> UsageError:
         """A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours."""
         message = tr(
-            "{name} is not resumed: it holds more than tensors and values, which could run code ({reason}). Resume from another "
-            "checkpoint, or train from its weights alone: --model {path}.",
+            "{name} is not resumed: it contains more than tensors and values, which could run code ({reason}). "
+            "Resume from another checkpoint, or train from its weights only: --model {path}.",
             name=self.checkpoint.name if self.checkpoint else "",
             reason=str(error).splitlines()[0][:200].rstrip("."),
             path=shlex.quote(str(self.checkpoint)),
@@ -205,13 +205,13 @@ def read_config(folder: RunFolder) -> RunConfig:
         return with_recovery(RunConfig.model_validate(document), folder)
     except OSError as error:
         message = tr(
-            "{path} cannot be read: {reason}; give a run folder.", path=folder.run_yaml, reason=os_reason(error)
+            "{path} cannot be read: {reason}; specify a run folder.", path=folder.run_yaml, reason=os_reason(error)
         )
     except yaml.YAMLError as error:
         message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
     except KeyError as error:
         path = folder.file(RECOVERY_JSON)
-        message = tr("{path} changes a setting that there is not: {key}.", path=path, key=error.args[0])
+        message = tr("{path} changes a setting that does not exist: {key}.", path=path, key=error.args[0])
     except ValidationError as error:
         wrong = "; ".join(sentence.rstrip(".。") for _, sentence in problems_of(error))
         message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)

@@ -97,7 +97,7 @@ def prompt_tokens(speaker: Speaker, asked: Json, limit: int) -> list[int]:
     # A template raises whatever it likes.
     except Exception as error:  # noqa: BLE001
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        message = tr("The template does not take this chat: {reason}.", reason=reason)
+        message = tr("The chat template rejects this chat: {reason}.", reason=reason)
         raise usage_error("template_refuses", "chat", message) from None
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
@@ -152,7 +152,9 @@ def answer(speaker: Speaker, asked: Json, parent: Parent) -> None:
 def check_length(tokens: int, limit: int | None) -> None:
     """Raises UsageError for more than the model reads."""
     if limit is not None and tokens > limit:
-        message = tr("This is {n} tokens long, and the model reads {limit}. /new begins anew.", n=tokens, limit=limit)
+        message = tr(
+            "This is {n} tokens long, but the model reads at most {limit}. /new starts over.", n=tokens, limit=limit
+        )
         raise usage_error("chat_too_long", "chat", message)
 
 
@@ -164,7 +166,7 @@ def fill(speaker: Speaker, asked: Json, parent: Parent) -> None:
     tokens = torch.tensor([tokenizer(text, verbose=False)["input_ids"]], device=speaker.device)
     places = (tokens[0] == tokenizer.mask_token_id).nonzero()[:, 0].tolist()
     if not places:
-        message = tr("The text has no mask. Write {mask} where a token is to be filled in.", mask=mask)
+        message = tr("The text has no mask. Write {mask} where a token should be filled in.", mask=mask)
         raise usage_error("no_mask", "text", message)
     check_length(tokens.shape[1], speaker.limit)
     with speaker.model(asked["which"]) as model, torch.inference_mode():
@@ -209,12 +211,12 @@ def serve(parent: Parent) -> None:
         except TrainwizError as error:
             parent.say(failed=[finding.to_json() for finding in error.findings], exit_code=error.exit_code)
         except torch.OutOfMemoryError:
-            message = tr("The memory of the GPU does not hold it; try --cpu, or fewer bits: --bits 4.")
+            message = tr("The model does not fit in GPU memory; try --cpu, or fewer bits: --bits 4.")
             parent.say(failed=[Finding("out_of_memory", "error", "GPU", message).to_json()], exit_code=3)
         # A failure nobody foresaw is told, and the next request may go well.
         except Exception as error:  # noqa: BLE001
             reason = (str(error).strip().splitlines() or [""])[0]
-            message = tr("The model could not do it: {name}: {reason}", name=type(error).__name__, reason=reason)
+            message = tr("The model failed: {name}: {reason}", name=type(error).__name__, reason=reason)
             parent.say(failed=[Finding("model_failed", "error", "model", message).to_json()], exit_code=1)
 
 

@@ -233,7 +233,7 @@ def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     task_rows = load(config, folder, rows)
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
-        message = tr("{names} leaves no row to train on.", names=names)
+        message = tr("No rows of {names} are left to train on.", names=names)
         raise UsageError(Finding("empty_data", "error", "data.sources", message))
     return task_rows
 
@@ -403,8 +403,8 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         rows = replace(rows, targets=LastAnswers(rows.texts))
     if generates and task.encode_source is not None and rows.targets is None:
         message = tr(
-            "BLEU compares generated texts with targets, and the data has none: name their column "
-            "(data.sources.0.target_column), or leave evaluation.generate off."
+            "BLEU compares generated texts with targets, but the data has none: set their column "
+            "(data.sources.0.target_column), or turn evaluation.generate off."
         )
         findings.append(Finding("nothing_to_compare", "error", "evaluation.generate", message))
     retention = best_checkpoints(config, folder, findings, evaluates=task.evaluation is not None)

@@ -31,12 +31,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 # Languages of a multilingual tokenizer (NLLB, M2M100, mBART): a token in front of each text names its language.
 
 NEEDS_SOURCE = mark(
-    "the tokenizer of {name} is multilingual and must know the source language: "
-    "give {key} (for NLLB a code such as {example})."
+    "the tokenizer of {name} is multilingual and needs the source language: set {key} (for NLLB a code such as "
+    "{example})."
 )
 NEEDS_TARGET = mark(
-    "the tokenizer of {name} is multilingual and must know the target language: "
-    "give {key} (for NLLB a code such as {example})."
+    "the tokenizer of {name} is multilingual and needs the target language: set {key} (for NLLB a code such as "
+    "{example})."
 )
 
 
@@ -57,7 +57,7 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None
         codes = getattr(tokenizer, "lang_code_to_token", None) or getattr(tokenizer, "lang_code_to_id", None)
         if language not in (codes or tokenizer.get_vocab()):
             message = tr(
-                "the tokenizer of {name} knows no language {language} ({key}).",
+                "the tokenizer of {name} does not know the language {language} ({key}).",
                 name=tokenizer.name_or_path,
                 language=repr(language),
                 key=key,
@@ -113,8 +113,9 @@ def _trained(rows: TextRows, vocabulary: int, task: Task, model_type: str | None
             "vocabulary_too_small",
             "model.architecture_overrides.vocab_size",
             tr(
-                "a tokenizer cannot be made for a vocabulary of {n} entries: it needs {needed} (256 bytes "
-                "and {special} special tokens); raise vocab_size, or name a tokenizer (model.tokenizer).",
+                "a tokenizer cannot be trained for a vocabulary of {n} entries: it needs at least {needed} (256 "
+                "bytes and {special} special tokens); raise vocab_size, or set a tokenizer "
+                "(model.tokenizer).",
                 n=vocabulary,
                 needed=SMALLEST_VOCABULARY,
                 special=len(SPECIAL_TOKENS),
@@ -185,7 +186,7 @@ def _texts(rows: TextRows, task: Task) -> Iterator[list[str]]:
         for batch in store.batches(chosen):
             done += len(batch)
             phases.tell(
-                tr("tokenizer from {done} of {count} texts", done=f"{done:,}", count=f"{count:,}"), whoever=True
+                tr("{done} of {count} texts to train the tokenizer", done=f"{done:,}", count=f"{count:,}"), whoever=True
             )
             yield [written(text)[:LONGEST_TEXT] for text in batch]
 
@@ -293,8 +294,8 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
             "missing_package",
             key,
             tr(
-                "the tokenizer of {name} cannot be loaded: {reason}; install it with pip (pip install sentencepiece for "
-                "opus-mt), or name another tokenizer with model.tokenizer.",
+                "the tokenizer of {name} cannot be loaded: {reason}; install it with pip (pip install sentencepiece "
+                "for opus-mt), or set another tokenizer with model.tokenizer.",
                 name=name,
                 reason=needs,
             ),
@@ -306,8 +307,8 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
             "missing_tokenizer",
             key,
             tr(
-                "the tokenizer of {name} cannot be loaded: {reason}; name one that is here with model.tokenizer "
-                "(a folder, a hub id, or `train` to make one for a model from scratch).",
+                "the tokenizer of {name} cannot be loaded: {reason}; set an available one with model.tokenizer (a "
+                "folder, a Hub ID, or `train` to train one for a model from scratch).",
                 name=name,
                 reason=detail,
             ),
@@ -329,8 +330,8 @@ def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedT
             "no_end_token",
             "model.tokenizer",
             tr(
-                "the tokenizer of {name} has no end-of-text token, so the model cannot learn where a text ends; choose "
-                "another with model.tokenizer.",
+                "the tokenizer of {name} has no EOS token, so the model cannot learn where a text ends; choose "
+                "another one with model.tokenizer.",
                 name=name,
             ),
         )
@@ -339,7 +340,8 @@ def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedT
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.sep_token or tokenizer.unk_token
     if tokenizer.pad_token_id is None:
         message = tr(
-            "The tokenizer of {name} has no token that could fill up short rows; choose another with model.tokenizer.",
+            "The tokenizer of {name} has no token that can be used for padding; choose another one with "
+            "model.tokenizer.",
             name=name,
         )
         raise usage_error("no_padding_token", "model.tokenizer", message)
@@ -352,6 +354,6 @@ def _vocabulary(config: RunConfig) -> int:
     size = values.get("vocab_size")
     if not isinstance(size, int):
         raise usage_error(
-            "missing_model", "model.architecture", tr("run.yaml holds no model.architecture; plan the run again.")
+            "missing_model", "model.architecture", tr("run.yaml contains no model.architecture; plan the run again.")
         )
     return size

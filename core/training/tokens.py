@@ -62,8 +62,9 @@ def check_vocabulary(vocabulary: int, tokenizer: PreTrainedTokenizerBase) -> Non
             "tokenizer_too_large",
             "model.tokenizer",
             tr(
-                "The tokenizer has {entries} entries and the model embeds {vocabulary}; choose a tokenizer that fits "
-                "(model.tokenizer), or raise model.architecture_overrides.vocab_size for a model from scratch.",
+                "The tokenizer has {entries} entries but the model has {vocabulary} embeddings; choose a matching "
+                "tokenizer (model.tokenizer), or raise model.architecture_overrides.vocab_size for a "
+                "model from scratch.",
                 entries=f"{largest + 1:,}",
                 vocabulary=f"{vocabulary:,}",
             ),
@@ -108,7 +109,7 @@ def without_long_rows(rows: TextRows, encoder: Any, length: int) -> TextRows:
         kept = replace(rows, train=short(rows.train), held_out=short(rows.held_out))
     left_out = len(rows.train) + len(rows.held_out) - len(kept.train) - len(kept.held_out)
     words = tr(
-        "{rows} rows of more than {length} tokens are left out (data.too_long).",
+        "{rows} rows of more than {length} tokens are skipped (data.too_long).",
         rows=f"{left_out:,}",
         length=f"{length:,}",
     )
@@ -251,12 +252,12 @@ class MaskEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, whole_words: bool = False) -> None:
         """Raises UsageError for a tokenizer without a mask, or without words where they are hidden whole."""
-        problem = tr("has no mask token, so nothing can be hidden") if tokenizer.mask_token_id is None else ""
+        problem = tr("has no mask token, so nothing can be masked") if tokenizer.mask_token_id is None else ""
         if whole_words and not tokenizer.is_fast:
-            problem = tr("does not say which tokens belong to a word (training.whole_words)")
+            problem = tr("does not map tokens to words (training.whole_words)")
         if problem:
             message = tr(
-                "The tokenizer of {name} {problem}; choose another with model.tokenizer.",
+                "The tokenizer of {name} {problem}; choose another one with model.tokenizer.",
                 name=tokenizer.name_or_path, problem=problem,
             )  # fmt: skip
             raise usage_error("tokenizer_cannot_mask", "model.tokenizer", message)
@@ -321,11 +322,11 @@ def next_tokens(tokens: np.ndarray, labelled: np.ndarray) -> np.ndarray:
 KIND = np.dtype("<i4")
 """A token without a label is stored as its complement: -1 - token."""
 FULL = mark(
-    "the tokens cannot be kept in {path}: {reason}; free some space there, or hold them in memory with "
-    "data.streaming: false."
+    "the tokens cannot be stored in {path}: {reason}; free space there, or keep them in memory with data.streaming: "
+    "false."
 )
 NOT_WRITABLE = mark(
-    "the tokens cannot be kept in {path}: {reason}; make the folder writable, or hold them in memory with "
+    "the tokens cannot be stored in {path}: {reason}; make the folder writable, or keep them in memory with "
     "data.streaming: false."
 )
 

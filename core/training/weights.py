@@ -61,7 +61,8 @@ def check_esm(kind: str, values: Mapping[str, Any]) -> None:
             "model_not_supported",
             "model.name",
             tr(
-                "masked-LM training knows ESM-2 models; this one is of type {kind}. Choose an ESM-2 model (--model).",
+                "masked-LM training supports ESM-2 models; this one is of type {kind}. Choose an ESM-2 model "
+                "(--model).",
                 kind=repr(kind),
             ),
         )
@@ -72,7 +73,7 @@ def check_esm(kind: str, values: Mapping[str, Any]) -> None:
         if values.get(key) != wanted
     ]
     if wrong:
-        message = tr("the model does not use ESM-2's alphabet: {problems}.", problems="; ".join(wrong))
+        message = tr("the model does not use the ESM-2 alphabet: {problems}.", problems="; ".join(wrong))
         raise usage_error("alphabet_mismatch", "model.architecture", message)
 
 
@@ -158,7 +159,7 @@ def load_weights(
             "broken_checkpoint" if whole else "weights_of_another_model",
             str(name) if whole else "model.name",
             tr(
-                "{what} {name} lacks {n} tensors, for example {example}.",
+                "{what} {name} is missing {n} tensors, for example {example}.",
                 what=what,
                 name=name,
                 n=len(missing),
@@ -196,8 +197,8 @@ def _architecture(
 def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
     if isinstance(error, pickle.UnpicklingError):
         message = tr(
-            "{what} {name} is not loaded: its .bin weights hold more than tensors, which could run code; "
-            "convert them to safetensors.",
+            "{what} {name} is not loaded: its .bin weights contain more than tensors, which could run code; convert "
+            "them to safetensors.",
             what=what,
             name=name,
         )
@@ -246,7 +247,8 @@ def base_of_run(
                 "missing_base_model",
                 str(saved),
                 tr(
-                    "{path} is missing: the adapters of {name} sit on that model, which was made from scratch.",
+                    "{path} is missing: the adapter of {name} needs that base model, which was initialized from "
+                    "scratch.",
                     path=saved,
                     name=checkpoint.name,
                 ),
@@ -258,7 +260,7 @@ def base_of_run(
                 _save_once(base, saved)
         PartialState().wait_for_everyone()
     if checkpoint is not None or is_quantized(config):
-        what = tr("the base of the adapters")
+        what = tr("the base model of the adapter")
         base = load_weights(str(saved), config, what, whole=True, quantized=is_quantized(config), head=head)
     base.config._name_or_path = base.name_or_path = str(saved)
     return base
@@ -282,7 +284,7 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
             raise usage_error(
                 "broken_checkpoint",
                 str(checkpoint),
-                tr("The adapters of {path} cannot be loaded: {reason}.", path=checkpoint, reason=detail),
+                tr("The adapter of {path} cannot be loaded: {reason}.", path=checkpoint, reason=detail),
             ) from error
     # On "auto" each save asks the hub whether the vocabulary was changed.
     object.__setattr__(model, "save_pretrained", partial(model.save_pretrained, save_embedding_layers=False))
@@ -307,8 +309,7 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     if unknown or not targets:
         names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
         message = tr(
-            "The linear layers of the model are not known here; modules that can get an adapter are {names} "
-            "(peft.targets).",
+            "The linear layers of the model are unknown; modules that can get an adapter are {names} (peft.targets).",
             names=names,
         )
         if unknown:

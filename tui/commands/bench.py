@@ -32,7 +32,7 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
 
     def probe(plan: Plan, gathered: Gathered, waiting: Waiting) -> ProbeResult:
-        waiting.say(tr("starting the processes of the probe"))
+        waiting.say(tr("starting the probe processes"))
         with Probe(plan, gathered.data, limit_s=limit_s) as running:
             return running.run(lambda line: waiting.say(progress_words(line)))
 
@@ -48,7 +48,7 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
     for text in bench_lines(plan, result):
         say_labelled(text)
     say()
-    say(note or tr("Kept in {path}: the next plan for this machine and model uses it.", path=history_path()))
+    say(note or tr("Saved to {path}. The next plan for this machine and model uses it.", path=history_path()))
     return EXIT_FINISHED
 
 
@@ -65,7 +65,7 @@ def measured(
     choices = parse_choices(values)
     refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if refused:
-        words = tr("it plans for another machine, and a probe measures this one; leave it out")
+        words = tr("this plans for another machine, but a probe measures this one; remove it")
         raise UsageError([wrong(flag, words) for flag in refused])
     try:
         with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
@@ -74,7 +74,7 @@ def measured(
             check_probe(plan)
             return choices, plan, measure(plan, gathered, waiting)
     except KeyboardInterrupt:
-        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
+        say(tr("Stopped. Nothing was saved, and no process is left running."), sys.stderr)
         return choices, None, None
 
 
@@ -85,7 +85,7 @@ def keep(result: ProbeResult) -> str:
         append(result.measurement)
     except OSError as error:
         return tr(
-            "The measurement could not be kept in {path}: {reason}.",
+            "Could not save the measurement to {path}: {reason}.",
             path=history_path(),
             reason=os_reason(error),
         )
@@ -96,11 +96,11 @@ def progress_words(line: Mapping[str, Any]) -> str:
     """What the probe does now, after `line` of it."""
     match line.get("event"):
         case "ready":
-            return tr("the first steps, on the longest batch")
+            return tr("first steps, on the longest batch")
         case "memory" | "step":
             return tr("measuring steps")
         case "trial":
-            return tr("looking for the largest micro-batch: {size}", size=line.get("micro_batch"))
+            return tr("searching for the largest micro-batch: {size}", size=line.get("micro_batch"))
         case "end" | "largest":
             return tr("closing")
         case _:
@@ -130,23 +130,32 @@ def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
     model, device = model_text(plan), plain_text(tr(plan.memory.device))
     seconds = f"{result.seconds:.0f}"
     rows = [
-        (tr("Measured"), tr("{model} on {device}, {seconds} s in all", model=model, device=device, seconds=seconds)),
+        (tr("Measured"), tr("{model} on {device}, {seconds} s in total", model=model, device=device, seconds=seconds)),
         (tr("Batch"), batch_words(result, measured)),
     ]
     if result.planned_fits is False:
         planned, taken = count(plan.batch.micro_batch), count(measured.micro_batch)
-        rows.append(("", tr("{planned} does not fit here; measured with {taken}", planned=planned, taken=taken)))
+        rows.append(
+            (
+                "",
+                tr(
+                    "micro-batch {planned} doesn't fit on this machine; measured with {taken}",
+                    planned=planned,
+                    taken=taken,
+                ),
+            )
+        )
     rows.append((tr("Step"), step_words(measured)))
     if plan.time.step_low_s is not None:
         said = duration_range(plan.time.step_low_s, plan.time.step_high_s)
         basis = plan.time.basis_text or tr(plan.time.basis)
-        rows.append(("", tr("the plan said {time}, by {basis}", time=said, basis=basis)))
+        rows.append(("", tr("planned {time} ({basis})", time=said, basis=basis)))
     if measured.peak_allocated_bytes is not None:
         rows.append((tr("Memory"), memory_words(plan, measured)))
     if measured.host_rss_bytes is not None:
         held, processes = size(measured.host_rss_bytes), measured.world_size
-        words = trn("{size} at its most", "{size} at its most in each process", processes, size=held)
-        rows.append((tr("Host RAM"), words))
+        words = trn("peak {size}", "peak {size} in each process", processes, size=held)
+        rows.append((tr("RAM"), words))
     rows.append((tr("Largest"), largest_words(result)))
     if result.problem:
         rows.append(("", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))))
@@ -164,7 +173,7 @@ def batch_words(result: ProbeResult, measured: Measurement) -> str:
 def step_words(measured: Measurement) -> str:
     """The middle, the spread, and the pace where tokens were counted."""
     words = tr(
-        "{time} ({spread} in {count} steps)",
+        "{time} ({spread} over {count} steps)",
         time=duration(measured.step_s),
         spread=duration_range(measured.step_low_s, measured.step_high_s),
         count=count(measured.steps),
@@ -172,7 +181,7 @@ def step_words(measured: Measurement) -> str:
     if measured.tokens_per_step is None:
         return words
     pace = count(round(measured.tokens_per_step / measured.step_s))
-    return tr("{step}, {pace} tokens/s with padding", step=words, pace=pace)
+    return tr("{step}, {pace} tokens/s including padding", step=words, pace=pace)
 
 
 def memory_words(plan: Plan, measured: Measurement) -> str:
@@ -181,14 +190,14 @@ def memory_words(plan: Plan, measured: Measurement) -> str:
     if measured.device_used_bytes:
         parts.append(tr("{size} in use", size=size(measured.device_used_bytes)))
     planned = size(plan.memory.allocated_bytes)
-    return tr("{measured}; the plan said {size} allocated", measured=tr(", ").join(parts), size=planned)
+    return tr("{measured}; planned {size} allocated", measured=tr(", ").join(parts), size=planned)
 
 
 def rows_words(result: ProbeResult) -> str:
     words = {
-        "data": tr("rows of the data"),
-        "lengths": tr("generated rows with the lengths of the data"),
-        "longest": tr("generated rows of full length"),
+        "data": tr("dataset rows"),
+        "lengths": tr("synthetic rows with the lengths of the dataset"),
+        "longest": tr("synthetic rows of full length"),
     }[result.rows]
     return tr("{rows} ({note})", rows=words, note=plain_text(result.rows_note, 200)) if result.rows_note else words
 
@@ -198,14 +207,14 @@ def largest_words(result: ProbeResult) -> str:
     assert measured is not None
     if not result.searched or measured.largest_micro_batch is None:
         return tr(
-            "micro-batch {size} fits; there was no time to try larger ones (--seconds)",
+            "micro-batch {size} fits; no time to try larger ones (--seconds)",
             size=count(measured.micro_batch),
         )
     largest = count(measured.largest_micro_batch)
     if not measured.largest_note:
         return tr("micro-batch {size} fits", size=largest)
     why = plain_text(measured.largest_note)
-    return tr("micro-batch {size} fits; the search ended: {reason}", size=largest, reason=why)
+    return tr("micro-batch {size} fits; search ended: {reason}", size=largest, reason=why)
 
 
 # `trainwiz bench --choose`: the settings of a plan and their alternatives in turns; the table says what to set.
@@ -257,22 +266,22 @@ def turns_words(turns: Turns) -> str:
         form = mark("failed: {reason}") if turns.verdict == "failed" else mark("not measured: {reason}")
         return tr("{subject}: {result}", subject=subject, result=tr(form, reason=plain_text(turns.note, 200)))
     figures = tr(
-        "{gain} times the pace ({low} to {high} in {turns})",
+        "{gain}x the speed ({low}x to {high}x over {turns})",
         gain=f"{turns.gain:.2f}",
         low=f"{turns.gain_low:.2f}",
         high=f"{turns.gain_high:.2f}",
-        turns=trn("{n} turn", "{n} turns", turns.turns),
+        turns=trn("{n} round", "{n} rounds", turns.turns),
     )
     verdicts = {
         "faster": tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}"),
         "slower": tr("slower"),
         "no_difference": tr("no difference beyond the spread"),
     }
-    parts = [figures, verdicts.get(turns.verdict, tr("too few turns to tell; give it longer (--seconds)"))]
+    parts = [figures, verdicts.get(turns.verdict, tr("too few rounds to tell; allow more time (--seconds)"))]
     saved_s = (turns.step_s or 0.0) * (1 - 1 / turns.gain)
     if turns.once_s and turns.verdict == "faster" and saved_s > 0:
         steps, once = count(round(turns.once_s / saved_s) + 1), duration(turns.once_s)
-        parts.append(tr("compiling takes {time}, which {steps} steps save again", time=once, steps=steps))
+        parts.append(tr("compiling takes {time}, recovered after {steps} steps", time=once, steps=steps))
     return tr("{subject}: {result}", subject=subject, result=tr("; ").join(parts))
 
 

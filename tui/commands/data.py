@@ -37,10 +37,10 @@ def run_show(source: str, choices: Mapping[str, Any], row: int) -> int:
         raise usage_error(
             "rows_not_seen",
             "data.sources.0",
-            tr("The rows cannot be shown: {problem}.", problem=look.problem.rstrip(".")),
+            tr("Can't show the rows: {problem}.", problem=look.problem.rstrip(".")),
         )
     if not look.shown:
-        raise usage_error("no_such_row", "--row", tr("There is no row {row} among those that were read.", row=row))
+        raise usage_error("no_such_row", "--row", tr("Row {row} is not among the rows that were read.", row=row))
     doubts = [finding for finding in chat_findings(plan) if finding.code != "what_is_learnt"]
     if asked.json:
         findings = [{"code": one.code, "severity": one.severity, "message": one.message} for one in doubts]
@@ -55,19 +55,19 @@ def run_show(source: str, choices: Mapping[str, Any], row: int) -> int:
 def _say_look(look: ChatLook, row: int, source: str, learnt_words: str) -> None:
     tokens, learnt = (sum(map(sum, part)) for part in (look.lengths, look.learnt))
     figures = tr(
-        "{learnt} of {tokens} tokens of {rows} rows ({share})",
+        "{learnt} of {tokens} tokens in {rows} rows ({share})",
         learnt=f"{learnt:,}",
         tokens=f"{tokens:,}",
         rows=f"{look.rows:,}",
         share=percent(learnt / max(tokens, 1)),
     )
     say_labelled(labelled(tr("Data"), source))
-    say_labelled(labelled(tr("Learnt"), figures))
+    say_labelled(labelled(tr("Train on"), figures))
     if learnt_words:
         say_labelled(labelled("", re.sub(r"^[^:：]*[:：]\s*", "", learnt_words)))
     (shown,) = look.shown
     counts = tr(
-        "{learnt} of {tokens} tokens are learnt, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
+        "loss on {learnt} of {tokens} tokens, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
     )
     say_labelled(labelled(tr("Row {row}", row=row), f"{plain_text(shown.place)}: {counts}"))
     say()

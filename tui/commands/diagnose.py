@@ -31,7 +31,7 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
     for line in lines_of(plain_text(path, LONGEST_NAME), status, found):
         say_labelled(line)
     for number, remedy in enumerate(found.remedies):
-        say_labelled(labelled(tr("Remedies") if number == 0 else "", remedy.text))
+        say_labelled(labelled(tr("Fixes") if number == 0 else "", remedy.text))
         if remedy.command:
             # One line whatever its length: it is there to be copied.
             say(labelled("", paint(f"  {remedy.command}", "strong", sys.stdout)))
@@ -44,7 +44,7 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
 
     if what == STDIN:
         if is_terminal(sys.stdin):
-            message = tr("`trainwiz diagnose -` reads a log from a pipe, as in: cat FILE | trainwiz diagnose -")
+            message = tr("`trainwiz diagnose -` reads a log from stdin, for example: cat FILE | trainwiz diagnose -")
             raise usage_error("no_input", "-", message)
         return "log", STDIN, None, of_path.diagnose_stream(sys.stdin.buffer, "stdin")
     run = _run_at(what)
@@ -74,7 +74,7 @@ def _run_at(what: str) -> RunFolder | None:
     if not what or "\0" in what or not os.path.lexists(path):
         if path.name != what:
             raise usage_error(
-                "no_such_path", what, tr("There is no file or folder {path}.", path=repr(plain_text(what)))
+                "no_such_path", what, tr("File or folder not found: {path}.", path=repr(plain_text(what)))
             )
         return find_run(what)
     # The log of a run by its name: what else the run knows helps.
@@ -85,7 +85,7 @@ def _run_at(what: str) -> RunFolder | None:
 def lines_of(name: str, status: str | None, found: Diagnosis) -> list[str]:
     """What is said before the remedies."""
     what = name if status is None else f"{name} ({tr(status)})"
-    lines = [labelled(tr("Of"), what)]
+    lines = [labelled(tr("Source"), what)]
     if found.cause is None:
         lines.append(labelled(tr("Cause"), tr("none")))
     else:

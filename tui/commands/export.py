@@ -29,14 +29,16 @@ def run_export(
 ) -> int:
     """Print, or write to `output`, the commands for each machine or the sbatch file. Raises UsageError."""
     if script == slurm:
-        message = tr("Say what to export: --script for the command of each machine, or --slurm for an sbatch file.")
+        message = tr(
+            "Choose what to export: --script for the launch command of each node, or --slurm for an sbatch file."
+        )
         raise usage_error("bad_choice", "--script", message)
     order = {"account": account, "partition": partition, "qos": qos, "time": time}
     idle = {f"--{name}": value for name, value in order.items()} if script else {"--main": main}
     for option, value in idle.items():
         if value is not None:
             other = "--slurm" if script else "--script"
-            raise usage_error("bad_choice", option, tr("{option} goes with {other}.", option=option, other=other))
+            raise usage_error("bad_choice", option, tr("{option} only works with {other}.", option=option, other=other))
     from trainwiz.core.launch.start import changed_config
 
     folder = find_run(run)
@@ -55,13 +57,15 @@ def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
 
     nodes = config.engine.nodes
     address = parse_address(main) if main is not None else Address(PLACEHOLDER)
-    lines = [f"# {tr('Start each on its own machine, in any order; all see this folder at the same path.')}"]
+    lines = [
+        f"# {tr('Run each command on its own node, in any order. All nodes must see this folder at the same path.')}"
+    ]
     if nodes == 1:
-        lines = [f"# {tr('One machine trains this run.')}"]
+        lines = [f"# {tr('This run uses one node.')}"]
     elif main is None:
-        lines.append(f"# {tr('Put the address of the first machine in place of NODE0, or say it: --main HOST:PORT.')}")
+        lines.append(f"# {tr('Replace NODE0 with the address of the first node, or set it: --main HOST:PORT.')}")
     for node, command in enumerate(node_commands(config, folder.path.resolve(), address)):
-        lines += [f"# {tr('machine {node} of {nodes}', node=node, nodes=nodes)}", command]
+        lines += [f"# {tr('node {node} of {nodes}', node=node, nodes=nodes)}", command]
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +92,7 @@ def _number(section: object, key: str) -> float | None:
 def check_free(path: Path) -> None:
     """Raises UsageError where there is something already."""
     if os.path.lexists(path):
-        message = tr("{path} is there already; nothing is overwritten. Name another file.", path=plain_text(path))
+        message = tr("{path} already exists and is not overwritten. Choose another file name.", path=plain_text(path))
         raise usage_error("output_not_empty", str(path), message)
 
 
@@ -101,4 +105,4 @@ def write_new(path: Path, text: str) -> None:
         message = tr("{path} cannot be written: {reason}.", path=plain_text(path), reason=os_reason(error))
         raise usage_error("output_not_writable", str(path), message) from None
     lines = text.count("\n")
-    say(trn("{path} written, {n} line.", "{path} written, {n} lines.", lines, path=plain_text(path)))
+    say(trn("Wrote {path}, {n} line.", "Wrote {path}, {n} lines.", lines, path=plain_text(path)))

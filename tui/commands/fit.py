@@ -63,7 +63,7 @@ def bound_of(typed: Mapping[str, str | None], now: datetime, *, priced: bool) ->
     """`typed`: option -> its text. `priced`: electricity has a price. Raises UsageError for what cannot be."""
     given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
     if len(given) > 1:
-        raise _refused(given[-1], mark("{limits} are different limits; keep one"), limits=tr(" and ").join(given))
+        raise _refused(given[-1], mark("{limits} can't be combined; keep one"), limits=tr(" and ").join(given))
     rent, until, hours, budget = (typed.get(flag) for flag in ("--per-hour", "--until", "--hours", "--budget"))
     per_hour, currency = _amount("--per-hour", rent) if rent else (None, "")
     if until or hours:
@@ -76,12 +76,15 @@ def bound_of(typed: Mapping[str, str | None], now: datetime, *, priced: bool) ->
     cost, paid_in = _amount("--budget", budget)
     if not priced and per_hour is None:
         sentence = mark(
-            "nothing has a price yet: give that of electricity, --set {price}=0.30, or of an hour of the machine, --per-hour 0.80"
+            "no price is set: set that of electricity with --set {price}=0.30, or that of an hour of the machine "
+            "with --per-hour 0.80"
         )
         raise _refused("--budget", sentence, price=PRICE)
     if currency and paid_in and currency != paid_in:
-        raise _refused("--budget", mark("{first} and {second} are two currencies"), first=paid_in, second=currency)
-    words = tr("{amount} at most", amount=f"{cost:g} {paid_in or currency}".strip())
+        raise _refused(
+            "--budget", mark("{first} and {second} are different currencies"), first=paid_in, second=currency
+        )
+    words = tr("at most {amount}", amount=f"{cost:g} {paid_in or currency}".strip())
     return Bound(Limit(cost=cost, per_hour=per_hour), words, paid_in or currency)
 
 
@@ -98,12 +101,12 @@ def parse_until(text: str, now: datetime) -> datetime:
             return today if today > now else today + timedelta(days=1)
         end = datetime.fromisoformat(text.strip())
     except ValueError:
-        sentence = mark("{shown} is not a time, write it like 08:00 or {example}")
+        sentence = mark("{shown} is not a time; for example 08:00 or {example}")
         raise _refused("--until", sentence, shown=shown, example=f"{now:%Y-%m-%d} 23:00") from None
     end = end if end.tzinfo is None else end.astimezone().replace(tzinfo=None)
     if end > now:
         return end
-    after, sentence = parse_until(f"{end:%H:%M}", now), mark("{shown} has passed, it is {now}; the next is {next}")
+    after, sentence = parse_until(f"{end:%H:%M}", now), mark("{shown} has passed (it is {now}); the next one is {next}")
     raise _refused("--until", sentence, shown=shown, now=f"{now:{DAY}}", next=f"{after:{DAY}}")
 
 
@@ -111,7 +114,7 @@ def _hours(text: str) -> float:
     with suppress(ValueError):
         if 0 < (hours := parse_number(text)) <= MOST_HOURS:
             return hours
-    sentence = mark("{shown} is not a number of hours, write it like 6 or 0.5")
+    sentence = mark("{shown} is not a number of hours; for example 6 or 0.5")
     raise _refused("--hours", sentence, shown=repr(plain_text(text, 40)))
 
 
@@ -121,7 +124,7 @@ def _amount(flag: str, text: str) -> tuple[float, str]:
     with suppress(ValueError):
         if match is not None and not (match[1] and match[3]) and 0 < (amount := parse_number(match[2])) < math.inf:
             return amount, match[1] or match[3] or ""
-    sentence = mark("{shown} is not an amount of money, write it like 5EUR")
+    sentence = mark("{shown} is not an amount of money; for example 5EUR")
     raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
 
 
@@ -141,13 +144,13 @@ def run_fit(
     bound = bound_of(typed, now, priced=PRICE in request.overrides)
     own = request.overrides.setdefault(CURRENCY, bound.currency) if bound.currency else ""
     if bound.currency and own != bound.currency:
-        sentence = mark("{first} and {second} are two currencies")
+        sentence = mark("{first} and {second} are different currencies")
         raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
     waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
     question = Question(request, models, bound.limit, rule, 0 if everything else TRACED)
     with refining(tier) as refiner:
-        with Waiting(tr("looking for what fits")):
+        with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(request), refiner)
         if waits:
             _show(fits, bound)
@@ -182,7 +185,7 @@ def traced(refiner: Refiner, fits: Fits, tier: RefineTier) -> Fits:
             nonlocal number
             number += 1
             most = min(TRACED, len(fits.rows))
-            waiting.say(tr("tracing row {number} of {most}; Ctrl-C chooses now", number=number, most=most))
+            waiting.say(tr("tracing row {number} of {most}; press Ctrl-C to choose now", number=number, most=most))
             return refiner.improve(gathered, lambda plan: None, tier, limit_s=max(0.0, end - time.monotonic()))
 
         try:
@@ -199,7 +202,7 @@ def _ask(fits: Fits) -> int:
     """A number opens that row in the wizard."""
     while True:
         try:
-            answer = input(tr("Number to open in the wizard, Enter for the first, q to leave: ")).strip().lower()
+            answer = input(tr("Row to open in the wizard (Enter: the first, q: quit): ")).strip().lower()
         except (EOFError, KeyboardInterrupt):
             say()
             return EXIT_FINISHED
@@ -207,7 +210,13 @@ def _ask(fits: Fits) -> int:
             return EXIT_FINISHED
         if not answer or (answer.isdecimal() and 1 <= int(answer) <= len(fits.rows)):
             break
-        say(tr("{answer} is not a row: type 1 to {most}.", answer=repr(plain_text(answer, 20)), most=len(fits.rows)))
+        say(
+            tr(
+                "{answer} is not a row number. Type 1 to {most}.",
+                answer=repr(plain_text(answer, 20)),
+                most=len(fits.rows),
+            )
+        )
     from trainwiz.tui.commands.wizard import run_wizard
 
     return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
@@ -234,8 +243,9 @@ def document(fits: Fits, bound: Bound) -> dict[str, Any]:
 # What is printed.
 
 KINDS: dict[RowsKind, str] = {
-    "chats": mark("chats, for instruct models"), "texts": mark("plain texts, for language models"),
-    "pairs": mark("pairs of source and target"), "classes": mark("texts with classes"), "tags": mark("words with tags"),
+    "chats": mark("chats, for instruct models"), "texts": mark("plain text, for language models"),
+    "pairs": mark("source and target pairs"), "classes": mark("texts with class "
+        "labels"), "tags": mark("words with tags"),
     "proteins": mark("protein sequences"),
 }  # fmt: skip
 GAP = "  "
@@ -254,12 +264,12 @@ def _columns(fits: Fits) -> list[Column]:
         (mark("method"), lambda fit: tr(METHOD_NAMES[fit.way.method]), 0),
         (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
         (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
-        (mark("rows cut"), lambda fit: percent(fit.cut), 3),
+        (mark("truncated"), lambda fit: percent(fit.cut), 3),
         (mark("needs GiB"), _memory_cell, 0),
         (mark("verdict"), _verdict_cell, 0),
         (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
         (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
-        (mark("passes"), lambda fit: epochs(fit.passes), 0),
+        (mark("epochs"), lambda fit: epochs(fit.passes), 0),
         (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
         ("kWh", _energy_cell, 2),
         (currency or mark("cost"), lambda fit: "" if fit.cost is None else amount_range(fit.cost[0], fit.cost[2]), 0),
@@ -305,16 +315,16 @@ def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
         kind=tr(KINDS[fits.kind]),
     )
     if fits.told is not None:
-        what += tr(" ({why}; another task: --task)", why=plain_text(fits.told.why, 200))
+        what += tr(" ({why}; change it with --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    each = mark("each row is planned for {passes}")
+    each = mark("each row below is planned for {passes}")
     if fits.rows[0].limit_s is not None:
-        each = mark("each row is planned for {passes}, or for what is in time")
+        each = mark("each row below is planned for {passes}, or for as much as the time allows")
     yield tr("Limit"), f"{bound.words}{tr('; ')}{tr(each, passes=passes)}"
     others = tr(" or ").join(rule for rule in RULES if rule != fits.question.rule)
     best = tr(RULES[fits.question.rule], passes=passes)
-    yield tr("Best"), tr("{rule}; otherwise: --best {others}", rule=best, others=others)
+    yield tr("Best"), tr("{rule}; alternatives: --best {others}", rule=best, others=others)
 
 
 def _say_table(fits: Fits) -> None:
@@ -339,15 +349,19 @@ def _say_table(fits: Fits) -> None:
 def _notes(fits: Fits) -> Iterator[str]:
     tiers = [fit.plan.memory.tier != "analytic" for fit in fits.rows]
     yield (
-        tr("Where the verdict says traced, memory is of a trace of the step; all else is by formulas.")
+        tr(
+            "Where the verdict says traced, memory is from a trace of the step; everything else is estimated by "
+            "formula."
+        )
         if any(tiers)
         else tr(
-            "Memory and time are by formulas; --tier layers traces the memory of the first {count} rows.", count=TRACED
+            "Memory and time are formula estimates; --tier layers traces the memory of the first {count} rows.",
+            count=TRACED,
         )
     )
     gated = sorted({fit.way.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated})
     if gated:
-        yield tr("Their licence is to be accepted on the hub first: {models}.", models=", ".join(gated))
+        yield tr("Accept the license on the Hub first: {models}.", models=", ".join(gated))
     errors = [(number, finding) for number, fit in enumerate(fits.rows, start=1) for finding in _in_the_way(fit)]
     for number, finding in errors[:TRACED]:
         yield tr("{number}: {message}", number=number, message=plain_text(finding.message, 300))

@@ -40,7 +40,9 @@ def run_hardware(*, as_json: bool, measure: bool = False) -> int:
         if measure and not _measure(machine):
             return EXIT_STOPPED
     except OSError as error:
-        message = tr("The rates could not be kept in {path}: {reason}.", path=rates_path(), reason=os_reason(error))
+        message = tr(
+            "Could not save the performance data to {path}: {reason}.", path=rates_path(), reason=os_reason(error)
+        )
         raise CannotRunError(Finding("not_kept", "error", str(rates_path()), message)) from error
     kept = kept_rates(machine)
     if as_json:
@@ -61,14 +63,17 @@ def _measure(machine: Machine) -> bool:
             for gpus in measured:
                 keep_rates(measure_rates(machine, device, gpus, machine.cpu_cores))
     except KeyboardInterrupt:
-        say(tr("Stopped: nothing was kept, and nothing runs any more."), sys.stderr)
+        say(tr("Stopped. Nothing was saved, and no process is left running."), sys.stderr)
         return False
     return True
 
 
 def _rates_lines(kept: Sequence[Rates]) -> Iterable[tuple[str, str]]:
     if not kept:
-        yield tr("Rates"), tr("not measured with these libraries: trainwiz hardware --measure takes some seconds")
+        yield (
+            tr("Performance"),
+            tr("not measured with these library versions; run trainwiz hardware --measure (a few seconds)"),
+        )
     for rates in kept:
         best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
         products = (f"{format} {flops / 1e9:,.3g} GFLOP/s" for format, flops in best.items())
@@ -76,8 +81,8 @@ def _rates_lines(kept: Sequence[Rates]) -> Iterable[tuple[str, str]]:
         parts = (
             *threads,
             *products,
-            tr("memory {rate} GB/s", rate=f"{rates.bytes_per_s / 1e9:.3g}"),
-            tr("an operation {time} µs", time=f"{rates.launch_s * 1e6:.2g}"),
+            tr("memory bandwidth {rate} GB/s", rate=f"{rates.bytes_per_s / 1e9:.3g}"),
+            tr("{time} µs per operation", time=f"{rates.launch_s * 1e6:.2g}"),
             tr("AdamW {rate}G parameters/s", rate=f"{rates.adam_parameters_per_s / 1e9:.2g}"),
             *(
                 ()
@@ -85,8 +90,8 @@ def _rates_lines(kept: Sequence[Rates]) -> Iterable[tuple[str, str]]:
                 else (tr("disk {rate} GB/s", rate=f"{rates.disk_bytes_per_s / 1e9:.2g}"),)
             ),
         )
-        yield tr("Rates"), tr(", ").join((short_names((rates.device,)), *parts))
-        load = tr("; other programs had {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
+        yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *parts))
+        load = tr("; other programs used {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
         yield "", tr("measured {day}", day=rates.day) + load
 
 
@@ -116,17 +121,17 @@ def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
     for gpu in machine.gpus:
         yield from _gpu_lines(gpu)
     if not machine.gpus:
-        yield "GPU", tr("none: {reason}", reason=machine.unavailable.get("gpus") or tr("no GPU was found"))
+        yield "GPU", tr("none: {reason}", reason=machine.unavailable.get("gpus") or tr("no GPU found"))
     cores = trn("{n} usable core", "{n} usable cores", machine.cpu_cores)
-    yield "CPU", f"{machine.cpu_model or tr('unknown processor')}{tr(', ')}{cores}"
+    yield "CPU", f"{machine.cpu_model or tr('unknown CPU')}{tr(', ')}{cores}"
     free, whole = size(machine.ram_available_bytes), size(machine.ram_total_bytes)
-    yield tr("RAM"), tr("{free} available of {whole}", free=free, whole=whole)
+    yield tr("RAM"), tr("{free} of {whole} available", free=free, whole=whole)
     disk = machine.unavailable.get("disk_free_bytes") or tr("{size} free", size=size(machine.disk_free_bytes))
     yield tr("Disk"), tr("{disk} at {path}", disk=disk, path=machine.disk_path)
     if machine.shared_memory_bytes is not None:
         yield "/dev/shm", size(machine.shared_memory_bytes)
     system = f"{machine.platform} {machine.os_version or ''}".strip()
-    yield tr("System"), tr("{system}, inside Windows (WSL)", system=system) if machine.wsl else system
+    yield tr("System"), tr("{system}, on Windows (WSL)", system=system) if machine.wsl else system
     tf32, tf32_reason = choose_tf32(machine)
     choices = {
         tr("Precision"): choose_precision(machine),
@@ -156,7 +161,7 @@ def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
     facts = [tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu)]
     if gpu.memory_total_bytes is not None:
         free, whole = size(gpu.memory_free_bytes), size(gpu.memory_total_bytes)
-        facts.append(tr("{free} free of {whole}", free=free, whole=whole))
+        facts.append(tr("{free} of {whole} free", free=free, whole=whole))
     else:
         reason = gpu.unavailable.get("memory_total_bytes") or tr("not reported")
         facts.append(tr("memory unknown ({reason})", reason=reason))
@@ -172,7 +177,7 @@ def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
     if gpu.uuid is not None:
         yield "", gpu.uuid
     if gpu.links:
-        yield "", tr("links: {links}", links=", ".join(gpu.links))
+        yield "", tr("interconnect: {links}", links=", ".join(gpu.links))
 
 
 def _say_below(head: str, texts: Iterable[str], width: int) -> None:
@@ -197,10 +202,10 @@ def _say_check(check: Check) -> None:
 
 def _verdict(machine: Machine, ready: bool) -> str:
     if not ready:
-        return tr("✗ Nothing can be trained here yet: see the lines marked ✗ above.")
+        return tr("✗ This machine can't train yet. See the lines marked ✗ above.")
     if machine.accelerator == "cuda" and machine.torch_cuda is None:
-        return tr("! Training runs here on the CPU: this torch cannot use the GPU.")
+        return tr("! Training runs on the CPU: the installed PyTorch can't use the GPU.")
     return {
-        "cuda": tr("✓ Training can run here, on the GPU."),
-        "mps": tr("✓ Training can run here, on the Apple GPU."),
-    }.get(machine.accelerator, tr("✓ Training can run here, on the CPU."))
+        "cuda": tr("✓ This machine can train, on the GPU."),
+        "mps": tr("✓ This machine can train, on the Apple GPU."),
+    }.get(machine.accelerator, tr("✓ This machine can train, on the CPU."))

@@ -53,7 +53,7 @@ def imported(given: Sequence[str]) -> Imported:
     """All that was given, and what it names, as one."""
     if not given:
         message = tr(
-            "Name a file, or a launch command in quotes: trainwiz import FILE...; trainwiz import --help says more."
+            "Specify a file, or a launch command in quotes: trainwiz import FILE... See trainwiz import --help."
         )
         raise usage_error("no_input", "FILE", message)
     texts: list[Text] = []
@@ -64,7 +64,7 @@ def imported(given: Sequence[str]) -> Imported:
 
 def _stdin() -> Text:
     if is_terminal(sys.stdin):
-        message = tr("`trainwiz import -` reads from a pipe, as in: cat FILE | trainwiz import -")
+        message = tr("`trainwiz import -` reads from stdin, for example: cat FILE | trainwiz import -")
         raise usage_error("no_input", STDIN, message)
     return Text("stdin", decoded(sys.stdin.buffer.read(MOST_TEXT_BYTES + 1), "stdin"), Path())
 
@@ -106,7 +106,7 @@ def say_profile(merged: Imported, saved: SavedProfile | None) -> None:
     """Where the values are kept and what to do with them."""
     say()
     if saved is None:
-        say(tr("Nothing was written. Without --dry-run this becomes a profile."))
+        say(tr("Nothing was written. Run without --dry-run to save the profile."))
         return
-    say(tr("✓ Kept as the profile {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
-    say(tr("  See what it comes to: trainwiz plan --profile {name}", name=plain_text(saved.name)))
+    say(tr("✓ Saved as profile {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
+    say(tr("  View its plan: trainwiz plan --profile {name}", name=plain_text(saved.name)))

@@ -66,24 +66,24 @@ def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> N
         (
             model.speech is None,
             "PATH",
-            tr("{name} is a {task} model: chat, fill and translate do not take it.", **names),
+            tr("{name} is a {task} model, which chat, fill and translate don't support.", **names),
         ),
         (model.speech != word, "PATH", tr("{name} is a {task} model. Use: {command}", command=right, **names)),
-        (options.bits not in (None, 4, 8, 16), "--bits", tr("--bits takes 4, 8 or 16.")),
+        (options.bits not in (None, 4, 8, 16), "--bits", tr("--bits must be 4, 8 or 16.")),
         (
             options.bits is not None and model.kind == "whole",
             "--bits",
-            tr("--bits is for the base of an adapter; {path} is a whole model.", path=model.path),
+            tr("--bits is for the base model of an adapter; {path} is a full model.", path=model.path),
         ),
         (
             bool(options.system) and not templated,
             "--system",
-            tr("--system goes with a chat template, and nothing is asked in one here."),
+            tr("--system only works with a chat template, and none is used here."),
         ),
         (
             options.compare and model.base is None,
             "--compare",
-            tr("There is nothing to compare with: the run began from scratch, or its base is not on this machine."),
+            tr("Nothing to compare with: the run was trained from scratch, or its base model is not on this machine."),
         ),
     )
     for wrong, where, message in refusals:
@@ -111,7 +111,7 @@ class Conversation:
             return
         model, options = self._model, self._options
         bits = options.bits or model.bits
-        held = tr("{bits} bits", bits=bits) if bits < 16 else known["dtype"]
+        held = tr("{bits}-bit", bits=bits) if bits < 16 else known["dtype"]
         lines = [
             tr("{name} on {device}, {dtype}.", name=plain_text(model.name), device=known["device"].upper(), dtype=held)
         ]
@@ -122,9 +122,9 @@ class Conversation:
             lines += self._how_it_is_asked()
             lines.append(_sampling(known["sampling"], options.temperature))
         if self._word == "fill":
-            lines.append(tr("Write {mask} where a token is to be filled in.", mask=known["mask"]))
+            lines.append(tr("Write {mask} where a token should be filled in.", mask=known["mask"]))
         if self._asks:
-            lines.append(tr("ctrl-c stops an answer, ctrl-d leaves, {new} begins anew.", new=NEW))
+            lines.append(tr("ctrl-c stops an answer, ctrl-d exits, {new} starts over.", new=NEW))
         for line in lines:
             self._note(line)
 
@@ -137,11 +137,15 @@ class Conversation:
 
     def _how_it_is_asked(self) -> list[str]:
         if not self._chats:
-            why = tr("as asked for") if self._options.plain else tr("the model has no chat template")
-            return [tr("Plain completion ({why}): each line is continued, earlier ones are forgotten.", why=why)]
-        lines = [tr("Both get the template of the tuned model.")] if self._options.compare else []
+            why = tr("as requested") if self._options.plain else tr("the model has no chat template")
+            return [
+                tr("Plain completion ({why}): each line is continued on its own, without the earlier ones.", why=why)
+            ]
+        lines = [tr("Both models use the template of the tuned model.")] if self._options.compare else []
         if self._model.config is not None and not _trained_on_chats(self._model):
-            lines.append(tr("The run trained on plain texts, not on chats: --plain asks as it was trained."))
+            lines.append(
+                tr("The run was trained on plain text, not on chats. Use --plain to prompt it as it was trained.")
+            )
         return lines
 
     @property
@@ -152,7 +156,7 @@ class Conversation:
         for prompt in self._prompts():
             if prompt.strip() == NEW and self._asks:
                 self._begin()
-                say(paint(tr("A new chat."), "quiet", sys.stdout))
+                say(paint(tr("New chat."), "quiet", sys.stdout))
                 continue
             try:
                 if not self._turn(worker, prompt) and not self._asks:
@@ -226,7 +230,7 @@ class Conversation:
                 result = part
                 continue
             text += part
-            written = harmless(part) if shows else "\r" + tr("{side}: {n} letters…", side=_side(side), n=len(text))
+            written = harmless(part) if shows else "\r" + tr("{side}: {n} characters…", side=_side(side), n=len(text))
             sys.stdout.write(written if shows or counts else "")
             sys.stdout.flush()
         if counts:
@@ -244,7 +248,7 @@ class Conversation:
         """What is to be said where the model did not come to an end of its own."""
         words = {
             "stopped": tr("(stopped)"),
-            "length": tr("(cut off after {n} tokens: --max-tokens)", n=result.get("tokens")),
+            "length": tr("(truncated after {n} tokens: --max-tokens)", n=result.get("tokens")),
         }
         return words.get(str(result.get("ended")), "")
 
@@ -259,9 +263,9 @@ def _sampling(own: dict[str, Any], temperature: float | None) -> str:
     if temperature is not None:
         return tr("Sampled at temperature {t}.", t=f"{temperature:g}") if temperature > 0 else tr("Greedy.")
     if not own:
-        return tr("Greedy: the likeliest token each time (--temperature samples).")
+        return tr("Greedy decoding: the most likely token each time (--temperature enables sampling).")
     values = ", ".join(f"{name} {value:g}" for name, value in own.items() if value is not None)
-    return tr("Sampled as the model's own settings say: {values} (--temperature 0: greedy).", values=values)
+    return tr("Sampling with the model's own settings: {values} (--temperature 0: greedy).", values=values)
 
 
 def harmless(text: str) -> str:

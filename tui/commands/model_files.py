@@ -31,11 +31,11 @@ def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_jso
     """Raises UsageError; nothing is overwritten."""
     model = find_model(text, base)
     if model.kind == "whole" or model.base is None:
-        message = tr("{path} is a whole model already; there is nothing to merge.", path=model.path)
+        message = tr("{path} is already a full model; there is nothing to merge.", path=model.path)
         raise usage_error("nothing_to_merge", "PATH", message)
     own = DTYPES.get(model.dtype, "fp32")
     if dtype is not None and dtype not in BYTES:
-        raise usage_error("bad_choice", "--dtype", tr("--dtype takes bf16, fp16 or fp32."))
+        raise usage_error("bad_choice", "--dtype", tr("--dtype must be bf16, fp16 or fp32."))
     place = Path(to)
     check_free(place)
     held = sum(path.stat().st_size for pattern in ("*.safetensors", "*.bin") for path in model.base.glob(pattern))
@@ -70,7 +70,8 @@ def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
     say_labelled(labelled(tr("Base"), plain_text(model.base_name or "")))
     figures = {name: f"{found[name]:.2g}" for name in ("merged_difference", "largest_logit", "rounding_difference")}
     checked = tr(
-        "merged and unmerged logits differ by at most {merged_difference} on {n} prompts, of up to {largest_logit} (in {kind})",
+        "merged and unmerged logits differ by at most {merged_difference} on {n} prompts (largest logit "
+            "{largest_logit}, in {kind})",
         n=found["prompts"], kind=found["summed_in"], **figures,
     )  # fmt: skip
     say_labelled(labelled(tr("Checked"), checked))
@@ -78,17 +79,20 @@ def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
         words = tr("rounding to {dtype} changes them by at most {rounding_difference}", dtype=found["dtype"], **figures)
         say_labelled(labelled("", words))
     if "trained" in found:
-        say_labelled(labelled(tr("{bits} bits", bits=model.bits), _against_trained(found["trained"])))
+        say_labelled(labelled(tr("{bits}-bit", bits=model.bits), _against_trained(found["trained"])))
     say_labelled(labelled(tr("Stops at"), plain_text(" ".join(found["stops"]))))
 
 
 def _against_trained(trained: dict[str, Any] | None) -> str:
     """What the base in few bits, on which the adapter was trained, makes of the difference."""
     if trained is None:
-        return tr("the adapter was trained on such a base; the difference could not be measured here (no bitsandbytes)")
+        return tr(
+            "the adapter was trained on this quantized base; the difference can't be measured on this machine "
+            "(no bitsandbytes)"
+        )
     return tr(
-        "the adapter was trained on such a base: against that, logits differ by at most {difference}, and the likeliest "
-        "next token is the same for {share}",
+        "the adapter was trained on this quantized base: compared with it, logits differ by at most {difference}, "
+        "and the most likely next token is the same at {share} of positions",
         difference=f"{trained['difference']:.2g}",
         share=percent(trained["same_next_token"]),
     )
@@ -133,10 +137,10 @@ def run_push(text: str, repo: str, *, public: bool, yes: bool, base: str | None)
         say_labelled(labelled("", f"{plain_text(path.name)}   {size(path.stat().st_size)}"))
     for name, content in upload.written.items():
         say_labelled(
-            labelled("", tr("{name}   {size}, written for the upload", name=name, size=size(len(content.encode()))))
+            labelled("", tr("{name}   {size}, generated for the upload", name=name, size=size(len(content.encode()))))
         )
     if upload.left:
-        say_labelled(labelled(tr("Stays"), plain_text(", ".join(upload.left))))
+        say_labelled(labelled(tr("Skipped"), plain_text(", ".join(upload.left))))
     if not yes and not _agreed(upload.repo, size(upload.size)):
         say(tr("Nothing was uploaded."))
         return EXIT_FINISHED
@@ -148,7 +152,7 @@ def _agreed(repo: str, amount: str) -> bool:
     """Raises UsageError where nobody can be asked."""
     question = tr("Upload {amount} to {repo}? [y/N] ", amount=amount, repo=plain_text(repo))
     if not is_terminal(sys.stdin):
-        raise usage_error("needs_answer", "--yes", tr("Uploading needs an answer; add --yes."))
+        raise usage_error("needs_answer", "--yes", tr("Uploading needs confirmation; add --yes."))
     try:
         return input(question).strip().lower() in ("y", "yes", "是")
     except (EOFError, KeyboardInterrupt):

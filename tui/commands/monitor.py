@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker.
 
-HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("began"))
+HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("started"))
 RIGHT = (2, 3)
 WIDEST_WHAT = 60
 SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
@@ -87,7 +87,7 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
     if mig_words(gpu):
         parts.append(f"MIG {plain_text(mig_words(gpu))}")
     if gpu.utilization_percent is not None:
-        parts.append(tr("busy {share} %", share=f"{gpu.utilization_percent:.0f}"))
+        parts.append(tr("util {share}%", share=f"{gpu.utilization_percent:.0f}"))
     if gpu.memory_used_bytes is not None:
         used = tr("{amount} of {whole} GiB", amount=gib(gpu.memory_used_bytes), whole=gib(gpu.memory_total_bytes))
         parts.append(used + _memory_note(gpu, snapshot))
@@ -98,9 +98,9 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
     if gpu.clock_mhz is not None:
         parts.append(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")
     if gpu.fan_percent is not None:
-        parts.append(tr("fan {share} %", share=f"{gpu.fan_percent:.0f}"))
+        parts.append(tr("fan {share}%", share=f"{gpu.fan_percent:.0f}"))
     if slowing := real_throttling(gpu.throttle_reasons):
-        parts.append(tr("held back by {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
+        parts.append(tr("throttled: {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
     return parts
 
 
@@ -118,9 +118,9 @@ def cpu_parts(snapshot: Snapshot) -> list[str]:
     load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
     if load is None or snapshot.status in ENDED:
         return []
-    why = tr("it computes on the CPU; the machine has a GPU") if snapshot.gpus else tr("no GPU")
+    why = tr("running on the CPU; the machine has a GPU") if snapshot.gpus else tr("no GPU")
     return [
-        tr("{share} % by this run (100 is one core)", share=f"{load:.0f}"),
+        tr("{share}% by this run (100 is one core)", share=f"{load:.0f}"),
         plain_text(snapshot.unavailable.get("gpus", why)),
     ]
 
@@ -131,11 +131,11 @@ def host_parts(snapshot: Snapshot) -> list[str]:
         parts.append(tr("RAM of this run {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
     if host.ram_used_bytes is not None:
         used, whole = gib(host.ram_used_bytes), gib(host.ram_total_bytes)
-        parts.append(tr("RAM in use {amount} of {whole} GiB", amount=used, whole=whole))
+        parts.append(tr("RAM used {amount} of {whole} GiB", amount=used, whole=whole))
     if host.disk_free_bytes is not None:
         words = tr("disk {size} free", size=size(host.disk_free_bytes))
         if host.disk_lasts_s is not None:
-            words = tr("{disk}, lasts {time} at this pace", disk=words, time=duration(host.disk_lasts_s))
+            words = tr("{disk}, full in {time} at this rate", disk=words, time=duration(host.disk_lasts_s))
         parts.append(words)
     reason = snapshot.unavailable.get("host")
     return parts or ([plain_text(reason)] if reason else [])
@@ -247,7 +247,7 @@ def short_name(name: str) -> str:
 
 def shown_value(name: str, value: float) -> str:
     if math.isnan(value):
-        return tr("not a number")
+        return tr("NaN")
     return measured(name, value) if name in MEASURED else value_label(value)
 
 
@@ -379,9 +379,9 @@ def check_interval(interval_s: float | None) -> None:
     """Raises UsageError for an interval that no look can keep."""
     if interval_s is None or SHORTEST_INTERVAL_S <= interval_s <= LONGEST_INTERVAL_S:
         return
-    given = tr("not a number") if math.isnan(interval_s) else f"{interval_s:g}"
+    given = tr("NaN") if math.isnan(interval_s) else f"{interval_s:g}"
     message = tr(
-        "--every takes seconds from {least} to {most}; {given} is none.",
+        "--every must be {least} to {most} seconds; got {given}.",
         least=f"{SHORTEST_INTERVAL_S:g}",
         most=f"{LONGEST_INTERVAL_S:,.0f}",
         given=given,
@@ -405,7 +405,8 @@ def choose(text: str | None, find: Callable[[], list[Found]] | None = None) -> t
             "no_runs",
             str(DEFAULT_ROOT),
             tr(
-                "Nothing trains here now, and there are no runs in {folder}/ yet; `trainwiz --profile cpu-demo --yes` makes one, and `trainwiz monitor FOLDER` opens one that lies elsewhere.",
+                "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
+                "creates one; `trainwiz monitor FOLDER` opens one in another place.",
                 folder=DEFAULT_ROOT,
             ),
         )
@@ -418,7 +419,7 @@ def choose_ended(find: Callable[[], list[Found]] | None = None) -> tuple[Target 
 
     found = [run for run in (find or list_targets)() if run.target.kind == "run" and run.status in ENDED]
     if not found:
-        message = tr("There is no run in {folder}/ that has ended: nothing can be replayed yet.", folder=DEFAULT_ROOT)
+        message = tr("No run in {folder}/ has ended yet: nothing can be replayed.", folder=DEFAULT_ROOT)
         raise usage_error("nothing_to_replay", "--replay", message)
     return default_target(found), found
 
@@ -430,11 +431,11 @@ def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
     from trainwiz.core.telemetry.replay import parse_speed, spans_of
 
     if once:
-        message = tr("--replay goes with the screen or with --plain; --once shows how the run ended.")
+        message = tr("--replay only works in the live monitor or with --plain; --once shows how the run ended.")
         raise usage_error("replay_once", "--replay", message)
     if target.kind != "run":
         message = tr(
-            "{name} was not run by trainwiz: only its own runs keep the times that a replay needs.", name=target.name
+            "{name} is not a trainwiz run. Only trainwiz runs record the times that a replay needs.", name=target.name
         )
         raise usage_error("replay_foreign", "--replay", message)
     folder = RunFolder(target.path)

@@ -55,7 +55,7 @@ VERDICTS: dict[str, tuple[str, str, str]] = {
 TIME_WORDS: dict[str, str] = {
     "implausible": mark("! implausible"),
     "impossible": mark("✗ impossible"),
-    "idle": mark("! the GPU would mostly wait"),
+    "idle": mark("! GPU mostly idle"),
 }
 
 
@@ -83,7 +83,7 @@ def model_text(plan: Plan) -> str:
 def data_text(plan: Plan) -> str:
     """ "512 rows of sample-proteins"."""
     if any(finding.code == "no_data_named" for finding in plan.findings):
-        return tr("no data named")
+        return tr("no dataset specified")
     sources = plan.config.data.sources
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
     if len(sources) > 1:
@@ -99,8 +99,8 @@ def batch_text(plan: Plan) -> str:
     factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
     product = " × ".join(count(factor) for factor in factors)
     words = trn(
-        "{product} = {n} sequence, {tokens} tokens a step",
-        "{product} = {n} sequences, {tokens} tokens a step",
+        "{product} = {n} sequence, {tokens} tokens per step",
+        "{product} = {n} sequences, {tokens} tokens per step",
         batch.effective_samples,
         product=product,
         n=count(batch.effective_samples),
@@ -108,19 +108,19 @@ def batch_text(plan: Plan) -> str:
     )
     if not batch.deviation:
         return words
-    return tr("{batch} ({deviation} of the target)", batch=words, deviation=deviation(batch.deviation))
+    return tr("{batch} ({deviation} from the target)", batch=words, deviation=deviation(batch.deviation))
 
 
 def memory_text(plan: Plan, stream: TextIO) -> str:
     """ "0.6 of 23 GiB host RAM   ✓ fits", or "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
-        return tr("unknown (the size of the model is not known)")
+        return tr("unknown (the model size is unknown)")
     amount = gib(memory.judged_bytes)
     if memory.capacity_bytes is not None:
         amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
     if memory.device == "host RAM":
-        where = tr("{amount} GiB host RAM", amount=amount)
+        where = tr("{amount} GiB RAM", amount=amount)
     else:
         where = tr("needs {amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
     return f"{where}   {verdict(plan, stream)}".rstrip()
@@ -140,7 +140,7 @@ def disk_text(plan: Plan, stream: TextIO) -> str:
     if memory.disk_capacity_bytes is None:
         return text
     enough = memory.disk_bytes <= memory.disk_capacity_bytes
-    word = paint("✓", "good", stream) if enough else paint(tr("✗ too little"), "error", stream)
+    word = paint("✓", "good", stream) if enough else paint(tr("✗ not enough"), "error", stream)
     return f"{text}   {word}"
 
 
@@ -168,7 +168,7 @@ def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[st
         labelled(tr("Method"), method_words(plan)),
         *_under(tr("Batch"), batch_lines(plan)),
         *_under(memory_title(memory.device), memory_lines(plan)),
-        *_under(tr("Host RAM"), host_ram_lines(plan)),
+        *_under(tr("RAM"), host_ram_lines(plan)),
     ]
     if verbose and memory.host_ram_parts:
         lines.append(labelled("", parts_text(memory.host_ram_parts)))
@@ -186,7 +186,8 @@ def host_ram_lines(plan: Plan) -> Iterator[str]:
     low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
     if plan.config.engine.device == "cuda" and low is not None and high is not None:
         yield tr(
-            "between {low} and {high}, predicted: what CUDA's libraries take of it is published, not measured here",
+            "between {low} and {high}, predicted: the part used by CUDA libraries is from published figures, not "
+            "measured on this machine",
             low=gib(low),
             high=gib(high),
         )
@@ -202,12 +203,12 @@ def machine_text(plan: Plan) -> str:
     words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
     nodes = plan.config.engine.nodes
     if nodes > 1:
-        words = tr("{n} machines, each with {machine}", n=nodes, machine=words)
+        words = tr("{n} nodes, each with {machine}", n=nodes, machine=words)
     if not machine.hypothetical:
         return words
     if not any(gpu.catalogue_name for gpu in machine.gpus):
-        return tr("{machine} (as given or assumed, not this machine)", machine=words)
-    return tr("{machine} (from the catalogue, not this machine)", machine=words)
+        return tr("{machine} (as specified or assumed, not this machine)", machine=words)
+    return tr("{machine} (from the GPU catalog, not this machine)", machine=words)
 
 
 def batch_lines(plan: Plan) -> Iterator[str]:
@@ -218,10 +219,10 @@ def batch_lines(plan: Plan) -> Iterator[str]:
     if batch.real_tokens is not None and batch.effective_tokens:
         real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
         if batch.target_real_tokens is None:
-            yield tr("of them real {count} ({share})", count=real, share=share)
+            yield tr("{count} non-padding ({share})", count=real, share=share)
         else:
             aim = count(batch.target_real_tokens)
-            yield tr("of them real {count} ({share}), aimed at {aim}", count=real, share=share, aim=aim)
+            yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
     wastes = batch.padding_waste, batch.arranged_waste, batch.drawn_waste
     padding = padding_words(batch.effective_tokens, batch.padded_tokens, *wastes)
     yield tr("; ").join(padding)
@@ -242,7 +243,7 @@ def memory_lines(plan: Plan) -> Iterator[str]:
         kind = plan.config.engine.device
         yield shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind)
         if memory.evaluation_bytes is not None:
-            yield tr("while evaluating {size}", size=size(memory.evaluation_bytes))
+            yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)
 
 
@@ -255,7 +256,7 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
         yield gain_words(time.pace_gain, time.possible_pace_gain)
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
-        yield tr("of it {parts}", parts=tr(", ").join(parts))
+        yield tr("including {parts}", parts=tr(", ").join(parts))
     yield network_words(time)
     yield token_words(time.total_tokens, time.real_tokens)
     yield energy_words(
@@ -268,14 +269,14 @@ def pace_parts(plan: Plan) -> Iterator[str]:
     time = plan.time
     step = duration_range(time.step_low_s, time.step_high_s)
     if time.steps is None:
-        yield tr("a step takes {time}", time=step)
+        yield tr("{time} per step", time=step)
     else:
         yield f"{steps_words(plan)} × {step}"
     if time.fraction_of_peak is not None:
-        yield tr("{share} of the peak", share=percent(time.fraction_of_peak))
+        yield tr("{share} of peak TFLOP/s", share=percent(time.fraction_of_peak))
     yield plain_text(pace_words(time.basis, time.basis_text), 300)
     if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
-        yield tr("start and end {time} of it", time=duration_range(time.start_low_s, time.start_high_s))
+        yield tr("including {time} for startup and shutdown", time=duration_range(time.start_low_s, time.start_high_s))
 
 
 def parts_text(breakdown: Mapping[str, int]) -> str:
@@ -292,7 +293,7 @@ def parts_text(breakdown: Mapping[str, int]) -> str:
 def of_capacity(needed: int, capacity: int | None) -> str:
     if capacity is None:
         return tr("{size}, free space unknown", size=size(needed))
-    verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ too little"), "error")
+    verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ not enough"), "error")
     return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
 
 
@@ -300,7 +301,7 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": mark("detected"),
     "profile": mark("profile"),
     "you": mark("you"),
-    "solved": mark("solved"),
+    "solved": mark("chosen by trainwiz"),
 }
 WIDEST_VALUE = 24
 LIMIT_S = 120.0

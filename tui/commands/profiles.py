@@ -63,7 +63,7 @@ def say_claims(profile: Profile) -> None:
     if not profile.claims:
         return
     say()
-    say(tr("  The guide claims (the plan checks it):"))
+    say(tr("  Claims of the guide (checked by the plan):"))
     if "tokens_per_s" in profile.claims:
         low, high = profile.claims["tokens_per_s"]
         say("    " + tr("{range} tokens/s", range=span(number(low), number(high))))
@@ -86,14 +86,14 @@ def change_cells(change: dict[str, Any]) -> list[str]:
 def _hardware_value(value: Any) -> str:
     """What a machine must have; sizes are the only large numbers in it."""
     if value is None:
-        return tr("not said")
+        return tr("not specified")
     return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
 
 
 def value_words(value: Any) -> str:
     """A setting as text: numbers short and exact, data sources by name, None as what it means."""
     if value is None:
-        return tr("solved")
+        return tr("chosen by trainwiz")
     if isinstance(value, bool):
         return tr("on") if value else tr("off")
     if isinstance(value, int | float):
@@ -142,19 +142,19 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
         return EXIT_FINISHED
     shown = sorted(rows, key=lambda row: not row.fits_here)
     if shown:
-        batch = tr_as("of a step, heading", "sequences"), tr("tokens a step")
+        batch = tr_as("of a step, heading", "sequences"), tr("tokens/step")
         head = ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
         say_table([head, *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
     else:
-        say(tr("No profile has these words; trainwiz profiles list shows all."))
+        say(tr("No matching profile. trainwiz profiles list shows all."))
     if hidden:
         words_of_guides = trn(
-            "{n} guide to the letter is left out: trainwiz profiles list --guides",
-            "{n} guides to the letter are left out: trainwiz profiles list --guides",
+            "{n} exact-guide profile is hidden: trainwiz profiles list --guides",
+            "{n} exact-guide profiles are hidden: trainwiz profiles list --guides",
             len(hidden),
         )
         say(paint(f"  {words_of_guides}", "quiet", sys.stdout))
-        say(paint(tr("  Those of a card, model or task: trainwiz profiles list 4090"), "quiet", sys.stdout))
+        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet", sys.stdout))
     _say_broken()
     return EXIT_FINISHED
 
@@ -185,8 +185,8 @@ def _say_broken() -> None:
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
         words = trn(
-            "{n} profile file has mistakes: trainwiz profiles validate",
-            "{n} profile files have mistakes: trainwiz profiles validate",
+            "{n} profile file has errors: trainwiz profiles validate",
+            "{n} profile files have errors: trainwiz profiles validate",
             len(broken),
         )
         say(f"! {words}")
@@ -202,7 +202,7 @@ def run_show(name: str, *, as_json: bool) -> int:
     if profile.variants:
         say(
             tr(
-                "  stands for {variants}; here for {name}",
+                "  selects {variants}; on this machine {name}",
                 variants=tr(" or ").join(profile.variants),
                 name=load_profile(name).name,
             )
@@ -230,7 +230,7 @@ def run_current(*, as_json: bool) -> int:
     if as_json:
         say_json({"profile": name})
     elif name is None:
-        say(tr("No profile is in use here; the default is cpu-demo. Choose one: trainwiz profiles use NAME"))
+        say(tr("No profile is set in this folder; the default is cpu-demo. Choose one: trainwiz profiles use NAME"))
     else:
         say(f"{plain_text(name)}  {plain_text(tr(load_as_written(name).description))}")
     return EXIT_FINISHED
@@ -289,12 +289,12 @@ def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: b
     if as_json:
         say_json(saved.to_json())
         return EXIT_FINISHED
-    say(tr("✓ {name} is saved: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
+    say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
     if saved.extends is not None:
         say(f"  {pad(tr('extends'), 10)}{plain_text(saved.extends)}")
     rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
     rows += value_rows(saved)
     if rows:
         say_table(rows, head=False)
-    say(tr("  Use it here: trainwiz profiles use {name}", name=plain_text(saved.name)))
+    say(tr("  Use it in this folder: trainwiz profiles use {name}", name=plain_text(saved.name)))
     return EXIT_FINISHED

@@ -67,7 +67,7 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     """
     if DEFAULT_ROOT.is_dir() and not os.access(DEFAULT_ROOT, os.R_OK | os.X_OK):
         reason = tr("Permission denied")
-        message = tr("{path} cannot be read: {reason}.", path=DEFAULT_ROOT, reason=reason)
+        message = tr("Cannot read {path}: {reason}.", path=DEFAULT_ROOT, reason=reason)
         raise usage_error("not_readable", str(DEFAULT_ROOT), message)
     here = list_runs(DEFAULT_ROOT)
     elsewhere = list_runs_elsewhere(DEFAULT_ROOT) if everywhere or not (here or as_json) else []
@@ -105,11 +105,11 @@ def _fitted(rows: list[list[str]], width: int | None) -> tuple[list[list[str]], 
 def _nothing(elsewhere: int) -> str:
     if elsewhere:
         return trn(
-            "There are no runs in runs/ here; {n} run lies elsewhere: trainwiz runs list --all",
-            "There are no runs in runs/ here; {n} runs lie elsewhere: trainwiz runs list --all",
+            "No runs in runs/ of this folder; {n} run in another place: trainwiz runs list --all",
+            "No runs in runs/ of this folder; {n} runs in other places: trainwiz runs list --all",
             elsewhere,
         )
-    return tr("There are no runs in runs/ yet. `trainwiz --profile cpu-demo --yes` makes one.")
+    return tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one.")
 
 
 def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
@@ -172,9 +172,9 @@ def run_remove(run: str, *, yes: bool) -> int:
     what = _what_goes(folder)
     if not yes:
         if not is_terminal(sys.stdin):
-            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs an answer; add --yes.", what=what))
+            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs confirmation; add --yes.", what=what))
         try:
-            answer = input(tr("Remove {what} for good? [y/N] ", what=what))
+            answer = input(tr("Permanently remove {what}? [y/N] ", what=what))
         except (EOFError, KeyboardInterrupt):
             answer = ""
             say()
@@ -208,7 +208,7 @@ def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
     unknown = [part for part in parts if part not in (*PARTS, "all")]
     if unknown:
         message = tr(
-            "--accept {given}: there is no such part; it can be {parts} or all.",
+            "--accept {given}: unknown part. Choose from {parts} or all.",
             given=plain_text(", ".join(unknown), 40),
             parts=", ".join(PARTS),
         )
@@ -243,16 +243,18 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
     config = changed_config(folder)
     number, nodes = node if node is not None else _own_number(config), config.engine.nodes
     if not 0 <= number < nodes:
-        said = mark("--node is {node}; this run has {nodes} machines, numbered 0 to {last}.")
+        said = mark("--node is {node}, but this run has {nodes} nodes, numbered 0 to {last}.")
         raise usage_error("bad_choice", "--node", tr(said, node=number, nodes=nodes, last=nodes - 1))
     if main is not None:
         os.environ[MAIN_VARIABLE] = str(parse_address(main))
     elif number > 0 and not os.environ.get(MAIN_VARIABLE):
-        message = tr("Say where node 0 is: --main HOST:PORT. `trainwiz export RUN --script` has the whole command.")
+        message = tr(
+            "Set the address of node 0: --main HOST:PORT. `trainwiz export RUN --script` prints the whole command."
+        )
         raise usage_error("missing_choice", "--main", message)
     status = read_state(folder).status
     if status == "finished":
-        say(tr("{name} has finished; there is nothing to do.", name=plain_text(folder.path.name)))
+        say(tr("{name} has finished; nothing to do.", name=plain_text(folder.path.name)))
         return EXIT_FINISHED
     if number == 0:
         return _follow_in_terminal(folder, None if status == "prepared" else "auto")
@@ -265,7 +267,9 @@ def _own_number(config: RunConfig) -> int:
     """As Slurm says; a run of one machine has only the first."""
     text = "0" if config.engine.nodes == 1 else os.environ.get(SLURM_NODE, "")
     if not text.isdigit():
-        message = tr("Say which machine of the run this is: --node 0 for the one that keeps it, --node 1 for the next.")
+        message = tr(
+            "Specify which node of the run this is: --node 0 for the one with the supervisor, --node 1 for the next."
+        )
         raise usage_error("missing_choice", "--node", message)
     return int(text)
 
@@ -306,12 +310,12 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
         good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=plain_text(found.problem))
         yield tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}"
     for aside in run.set_aside:
-        later = tr("left behind when the training went on from an earlier one")
-        yield tr("Set aside"), f"{plain_text(aside.name)}   {tr('not complete') if aside.why == 'broken' else later}"
+        later = tr("left over when training resumed from an earlier one")
+        yield tr("Set aside"), f"{plain_text(aside.name)}   {tr('incomplete') if aside.why == 'broken' else later}"
     for words in run.state.notes:
         yield tr("Note"), plain_text(words)
     if folder.final_model.is_dir():
-        yield tr("Model lies"), plain_text(folder.final_model)
+        yield tr("Model path"), plain_text(folder.final_model)
     yield tr("Folder"), plain_text(folder.path)
 
 
@@ -363,7 +367,7 @@ def _setup(run: RunDescription) -> Iterator[Row]:
         yield tr("Loss"), f"{run.summary.loss:.4g}"
     measured = evaluation_parts(state.outcome or {})
     if measured:
-        yield tr("Held out"), tr(", ").join(measured)
+        yield tr("Eval"), tr(", ").join(measured)
 
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
@@ -383,7 +387,7 @@ def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
         ),
     )
     if attempt.because is not None:
-        yield "", tr("started by trainwiz itself: {cause}", cause=cause_words(attempt))
+        yield "", tr("started automatically by trainwiz: {cause}", cause=cause_words(attempt))
     yield from _below(change_words(attempt.changes, run.batch))
     yield from _below(attempt.set_aside)
     if not (is_last and state.exit is not None):
@@ -415,7 +419,7 @@ def run_stop(*runs: str, now: bool) -> int:
     except KeyboardInterrupt:
         for folder in asked:
             if read_state(folder).is_active:
-                _say_how_to_end(tr("{name} goes on stopping.", name=plain_text(folder.path.name)), folder)
+                _say_how_to_end(tr("{name} is still stopping.", name=plain_text(folder.path.name)), folder)
         code = EXIT_STOPPED
     if refused:
         raise CannotRunError([finding for error in refused for finding in error.findings])
@@ -438,7 +442,7 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
         if suspended:
             say(
                 tr(
-                    "{name}: its keeper was suspended; it is continued, so that it can end the run.",
+                    "{name}: its supervisor was suspended. It has been resumed so that it can end the run.",
                     name=plain_text(folder.path.name),
                 )
             )
@@ -455,7 +459,7 @@ def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
     requested_s = (state.stop or {}).get("requested_s")
     if isinstance(requested_s, int | float):
         ago = duration(max(0.0, time.time() - requested_s))
-        sentences = [tr("It was asked to stop {time} ago.", time=ago), *sentences]
+        sentences = [tr("A stop was requested {time} ago.", time=ago), *sentences]
     elif not is_long(cost) and cost.phase in (None, "training", "compiling"):
         return
     _say_how_to_end(f"{plain_text(folder.path.name)}: {sentence_gap().join(sentences)}", folder)
@@ -465,9 +469,9 @@ def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
     from trainwiz.core.launch.start import wait_for_end
     from trainwiz.tui.headless.waiting import Waiting
 
-    doing = tr("ending it at once") if now else tr("finishing the step and saving a checkpoint")
+    doing = tr("stopping immediately") if now else tr("finishing the step and saving a checkpoint")
     if others:
-        doing = tr("{name}: {doing}; others wait: {n}", name=plain_text(folder.path.name), doing=doing, n=others)
+        doing = tr("{name}: {doing}; {n} more waiting", name=plain_text(folder.path.name), doing=doing, n=others)
     with Waiting(doing):
         state = wait_for_end(folder, force=now)
     if not state.has_ended:
@@ -483,5 +487,5 @@ def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
 
 def _say_how_to_end(sentence: str, folder: RunFolder) -> None:
     say(sentence)
-    say("  " + tr("To end it at once, without a checkpoint:"))
+    say("  " + tr("To stop it immediately, without a checkpoint:"))
     say(f"  trainwiz runs stop {plain_text(name_for_commands(folder.path))} --now")

@@ -35,7 +35,7 @@ def _last_words(state: PlanState) -> str:
         return ""
     from trainwiz.tui.screens.plan_command import command_line
 
-    return tr("The same without a screen:  {command}", command=command_line(state.request))
+    return tr("Command-line equivalent:  {command}", command=command_line(state.request))
 
 
 def run_wizard(request: PlanRequest, *, at_review: bool | None = None, tier: str | None = None) -> int:

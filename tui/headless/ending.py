@@ -25,11 +25,11 @@ from trainwiz.tui.text import count, duration, duration_range, percent, size
 # A benchmark in words: each figure beside the one of the plan.
 
 BASES = {
-    "formula": mark("by formulas"),
-    "rates": mark("by rates of this machine"),
-    "others": mark("by other measurements here"),
-    "probe": mark("measured here"),
-    "history": mark("measured here"),
+    "formula": mark("estimated by formula"),
+    "rates": mark("estimated from the performance of this machine"),
+    "others": mark("estimated from other measurements on this machine"),
+    "probe": mark("measured on this machine"),
+    "history": mark("measured on this machine"),
 }
 """What the plan's time rested on; the records of older versions have words of their own."""
 
@@ -42,11 +42,11 @@ def benchmark_rows(measured: Benchmark | None) -> list[tuple[str, str]]:
     sizes = (
         (
             tr("Memory"),
-            mark("{size} allocated at most"),
+            mark("peak {size} allocated"),
             measured.peak_allocated_bytes,
             measured.planned_allocated_bytes,
         ),
-        (tr("Host RAM"), mark("{size} at most"), measured.host_ram_bytes, measured.planned_host_ram_bytes),
+        (tr("RAM"), mark("peak {size}"), measured.host_ram_bytes, measured.planned_host_ram_bytes),
     )
     for label, words, amount, planned in sizes:
         if amount is not None:
@@ -61,7 +61,7 @@ def step_words(measured: Benchmark) -> str:
     """ "0.52 s (0.45 to 0.61 s in 28 steps), planned 0.12 to 0.8 s (by formulas)"."""
     steps = trn("{n} step", "{n} steps", measured.steps)
     spread = duration_range(measured.step_low_s, measured.step_high_s)
-    words = tr("{median} ({range} in {steps})", median=duration(measured.step_s), range=spread, steps=steps)
+    words = tr("{median} ({range} over {steps})", median=duration(measured.step_s), range=spread, steps=steps)
     if measured.planned_step_low_s is None or measured.planned_step_high_s is None:
         return words
     planned = duration_range(measured.planned_step_low_s, measured.planned_step_high_s)
@@ -74,11 +74,11 @@ def pace_words(measured: Benchmark) -> str:
     parts = []
     if measured.tokens_per_s is not None and measured.real_tokens_per_s is not None:
         rate, real = count(measured.tokens_per_s), count(measured.real_tokens_per_s)
-        parts.append(tr("{count} tokens/s, {real} of them real", count=rate, real=real))
+        parts.append(tr("{count} tokens/s, {real} non-padding", count=rate, real=real))
         if measured.planned_tokens_per_s is not None:
             parts.append(tr("planned {count}", count=count(measured.planned_tokens_per_s)))
     if measured.data_wait_share is not None:
-        parts.append(tr("{share} of the time waits for data", share=percent(measured.data_wait_share)))
+        parts.append(tr("{share} of the time spent waiting for data", share=percent(measured.data_wait_share)))
     return tr("; ").join(parts)
 
 
@@ -192,7 +192,7 @@ def ending_rows(ending: Ending) -> list[tuple[str, str]]:
     attempts = [(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
     if ending.status == "finished":
         evaluation = tr(", ").join(evaluation_parts(ending.evaluation))
-        rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Held out"), evaluation)] if evaluation else [])]
+        rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Eval"), evaluation)] if evaluation else [])]
         problems = [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(ending.engine)]
         results = [("", sentence) for sentence in ending.results]
         results += [
@@ -202,11 +202,11 @@ def ending_rows(ending: Ending) -> list[tuple[str, str]]:
         return [*rows, *results, *benchmark_rows(ending.benchmark), *problems, *attempts]
     if ending.status == "stopped":
         return [(tr("Stopped"), stopped_text(ending, run)), *benchmark_rows(ending.benchmark), *attempts]
-    said = plain_text(ending.message or tr("The run ended without a last word."))
+    said = plain_text(ending.message or tr("The run ended without reporting a reason."))
     rows = [(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
     rows += [("", plain_text(ending.remedy))] if ending.remedy else []
     rows.append((tr("Log"), f"{run}/train.log"))
-    rows += [(tr("Kept"), f"{run}/{ending.checkpoint}")] if ending.checkpoint else []
+    rows += [(tr("Saved"), f"{run}/{ending.checkpoint}")] if ending.checkpoint else []
     return [*rows, *attempts]
 
 
@@ -229,7 +229,7 @@ def stopped_text(ending: Ending, run: str) -> str:
         kept = tr("{where}, saved as {checkpoint}.", where=where, checkpoint=ending.checkpoint)
     else:
         kept = tr("{where}; the newest checkpoint is {checkpoint}.", where=where, checkpoint=ending.checkpoint)
-    return tr("{kept} Go on: trainwiz --resume --output-dir {run}", kept=kept, run=shlex.quote(run))
+    return tr("{kept} Resume: trainwiz --resume --output-dir {run}", kept=kept, run=shlex.quote(run))
 
 
 def time_text(ending: Ending) -> str:

@@ -164,7 +164,7 @@ class ProgressReader:
             if self._loading:
                 return mark("loading libraries, model and data")
             waits = self.folder.file(MEETING_TOKEN).exists()
-            return mark("waiting for the other machines") if waits else mark("starting accelerate")
+            return mark("waiting for the other nodes") if waits else mark("starting accelerate")
         if state.status == "running":
             return mark("training") if self._pace else mark("first step")
         return state.status
@@ -240,7 +240,7 @@ class PlainReporter:
         say(plain_text(text))
 
     def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
-        say(tr("This cannot run here; nothing was written."), sys.stderr)
+        say(tr("Can't run on this machine. Nothing was written."), sys.stderr)
         say_findings(findings, sys.stderr)
         say_commands(commands)
 
@@ -299,7 +299,7 @@ Reporter = PlainReporter | JsonReporter
 
 
 def say_commands(commands: list[tuple[str, str]]) -> None:
-    say(tr("What works here:"), sys.stderr)
+    say(tr("Commands that work on this machine:"), sys.stderr)
     width = max((cells(command) for command, _ in commands), default=0)
     for command, text in commands:
         say(plain_text(f"  {pad(command, width)}   {text}"), sys.stderr)
@@ -346,7 +346,7 @@ def answer_line(row: dict[str, Any]) -> str:
     step = int(number(row.get("step")) or 0)
     when = tr("before step 1") if step == 0 else tr("at step {step}", step=f"{step:,}")
     asked, said = (plain_text(str(row.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
-    return labelled("", f"{when}   {asked} → {said or tr('(nothing)')}{'' if row.get('ended', True) else ' …'}")
+    return labelled("", f"{when}   {asked} → {said or tr('(empty)')}{'' if row.get('ended', True) else ' …'}")
 
 
 def waiting_for(progress: Progress) -> str:
@@ -357,8 +357,8 @@ def waiting_for(progress: Progress) -> str:
         return progress.doing
     if progress.phase == "training" and progress.step is not None:
         if progress.step == progress.max_steps:
-            return tr("measuring and saving the model")
-        return tr("working on the steps after {step}", step=count(progress.step))
+            return tr("evaluating and saving the model")
+        return tr("working on the steps after step {step}", step=count(progress.step))
     return tr(progress.phase)
 
 

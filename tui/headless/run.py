@@ -58,19 +58,22 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
         commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
-        what = tr("the same engine with a tiny model, here and now")
+        what = tr("the same engine with a tiny model, on this machine")
         if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
-            what = tr("a tiny model, here and now")
+            what = tr("a tiny model, on this machine")
         commands.append((f"trainwiz{named} --smoke --yes", what))
     if any(needs_another_machine(finding) for finding in plan.errors):
         commands.append(
-            (f"trainwiz {asked} --dry-run".replace("  ", " "), tr("write the folder, for the machine that can"))
+            (
+                f"trainwiz {asked} --dry-run".replace("  ", " "),
+                tr("write the run folder, for a machine that can run it"),
+            )
         )
     gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
     if gpu is not None and choices.request.gpu is None:
-        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), tr("look at the plan")))
+        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), tr("view the plan")))
     if profile != DEFAULT_PROFILE:
-        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo, which runs on any machine")))
+        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo (runs on any machine)")))
     return commands
 
 
@@ -108,8 +111,8 @@ POLL_S = 0.2
 EXIT_HUNG_UP = 129
 KEEPER_LEAVES_S = 10.0
 
-STOPPING = mark("Stopping after this step, with a checkpoint. Ctrl-C again ends it at once, without one.")
-STOPPING_NOW = mark("Ending it at once.")
+STOPPING = mark("Stopping after this step, with a checkpoint. Press Ctrl-C again to stop immediately, without one.")
+STOPPING_NOW = mark("Stopping immediately.")
 
 
 def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
@@ -154,7 +157,7 @@ def _await_keeper(state: RunState) -> None:
 
 
 def _gone(folder: RunFolder, state: RunState) -> RunState:
-    message = tr("{path} is gone: it was removed or moved, or its disk is not there now.", path=folder.path)
+    message = tr("{path} is missing: it was removed or moved, or its disk is unavailable.", path=folder.path)
     return replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
 
 
@@ -162,7 +165,7 @@ def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[st
     """Why each attempt began, where trainwiz began it by itself, and which checkpoints were renamed before it."""
     for attempt in attempts:
         if attempt.because is not None:
-            yield tr("It goes on by itself: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
+            yield tr("Continuing automatically: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
         yield from map(plain_text, attempt.set_aside)
 
 
@@ -194,7 +197,7 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     request = choices.request
     elsewhere = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
     if elsewhere and not choices.dry_run:
-        words = tr("it plans for another machine; use it with `trainwiz plan` or --dry-run")
+        words = tr("this plans for another machine; use it with `trainwiz plan` or --dry-run")
         raise UsageError([wrong(flag, words) for flag in elsewhere])
     plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
@@ -241,16 +244,20 @@ def resume(choices: Choices, reporter: Reporter) -> int:
     others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
     if others:
         raise UsageError(
-            [wrong(flag, tr("a resumed run keeps the settings of its run.yaml; leave this out")) for flag in others]
+            [wrong(flag, tr("a resumed run keeps the settings in its run.yaml; remove this")) for flag in others]
         )
     path = Path(choices.request.output_dir or ".")
     folder = RunFolder(path)
     if not folder.is_run():
-        what = tr("there is no such folder") if not path.exists() else tr("it holds no run.yaml")
+        what = tr("no such folder") if not path.exists() else tr("it contains no run.yaml")
         raise usage_error(
             "not_a_run",
             str(path),
-            tr("{path} is not a run to resume: {what}. `trainwiz runs list`.", path=path, what=what),
+            tr(
+                "{path} is not a run that can be resumed: {what}. List runs: `trainwiz runs list`.",
+                path=path,
+                what=what,
+            ),
         )
     return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
 
@@ -277,6 +284,6 @@ def start_and_follow(
         for sentence in asked_of_others(folder):
             reporter.note(sentence)
         if detach:
-            reporter.note(tr("Started. Watch it: trainwiz monitor {path}", path=name_for_commands(folder.path)))
+            reporter.note(tr("Started. Monitor it: trainwiz monitor {path}", path=name_for_commands(folder.path)))
             return EXIT_FINISHED
         return follow(folder, reporter, signals, resumed=checkpoint is not None)

@@ -103,7 +103,7 @@ def interrupted_by_signals() -> AbstractContextManager[None]:
 
 # Plans with better figures for the commands: a tracer of their own, and what the terminal says meanwhile.
 
-INTERRUPTED = mark("stopped by Ctrl-C before better figures were there")
+INTERRUPTED = mark("stopped by Ctrl-C before a better estimate was ready")
 
 
 @contextmanager

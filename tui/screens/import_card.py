@@ -111,11 +111,11 @@ class PasteBox(TextArea):
 INDENT = "  "
 GAP = "  "
 ABOUT = (
-    mark("What can be read here:"),
-    mark("an accelerate file or a DeepSpeed JSON, of any age"),
-    mark("arguments of a Trainer: Python, YAML or JSON, transformers 4.x or 5.x"),
+    mark("Supported input:"),
+    mark("an accelerate config or a DeepSpeed JSON, any version"),
+    mark("Trainer arguments: Python, YAML or JSON, transformers 4.x or 5.x"),
     mark("a launch command: accelerate launch, torchrun, deepspeed, python train.py"),
-    mark("paths of such files, each on a line of its own; a text may follow them"),
+    mark("paths of such files, one per line; text may follow them"),
     mark("Nothing is executed. You see the result before it is saved."),
 )
 BESIDE = 0.45
@@ -272,7 +272,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(Content.styled(tr(TITLE), "bold"), classes="title", markup=False)
-            yield PasteBox(tr("Paste a text, or type the path of a file."))
+            yield PasteBox(tr("Paste text, or type a file path."))
             with VerticalScroll():
                 yield ImportReport(cast("TrainwizApp", self.app).marks)
             yield KeepRow()
@@ -343,8 +343,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _warn(self) -> None:
         """What using the profile costs."""
         cost = trn(
-            "Using it discards {n} value that you chose in the wizard.",
-            "Using it discards {n} values that you chose in the wizard.",
+            "Using it discards {n} value chosen in the wizard.",
+            "Using it discards {n} values chosen in the wizard.",
             self._gives_way,
         )
         self._say(cost if self._gives_way and self._merged is not None else "", warning=True)
@@ -404,7 +404,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         except TrainwizError as error:
             self._say(" ".join(finding.message for finding in error.findings))
             return
-        words = tr("✓ Kept as the profile {name}: {file}", name=saved.name, file=saved.file)
+        words = tr("✓ Saved as profile {name}: {file}", name=saved.name, file=saved.file)
         self.app.notify(plain_text(words, LONGEST_MESSAGE), markup=False)
         # Values chosen before give way: what was imported counts.
         self.dismiss(lambda request: replace(request, profile=saved.name, overrides={}))

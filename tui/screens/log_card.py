@@ -148,7 +148,7 @@ class LogCard(ModalScreen[None]):
         wanted = tr(LEVELS[self._level][1])
         if window.at_start and window.at_end:
             return tr("No {lines} in this log.", lines=wanted)
-        return tr("Looking for {lines}.", lines=wanted)
+        return tr("Searching for {lines}.", lines=wanted)
 
     def _refresh(self) -> None:
         if self.view.following and self._window.at_end and not self._reading:
@@ -269,11 +269,11 @@ class LogCard(ModalScreen[None]):
         if found is None:
             text = plain_text(self._text, 60)
             if first:
-                said = tr("“{text}” is not found in this log.", text=text)
+                said = tr("“{text}” was not found in this log.", text=text)
             elif direction > 0:
-                said = tr("“{text}” is not found further down.", text=text)
+                said = tr("“{text}” was not found further down.", text=text)
             else:
-                said = tr("“{text}” is not found further up.", text=text)
+                said = tr("“{text}” was not found further up.", text=text)
             self.notify(said, markup=False)
             return
         self._match = found

@@ -107,7 +107,7 @@ class PanelScreen(Screen[None]):
     def action_fold(self) -> None:
         panel = self.focused_panel
         if panel is None:
-            self.notify(tr("Press tab to choose the panel that is to be folded."), markup=False)
+            self.notify(tr("Press tab to choose the panel to fold."), markup=False)
             return
         if self.alone is None:
             panel.toggle_class("-folded")
@@ -164,14 +164,14 @@ def _is_shown(widget: Widget) -> bool:
 INTERVAL_S = 1.0
 
 ABOUT = mark(
-    "The monitor reads files and watches processes, nothing else: it can be closed and opened at any time, here or in "
-    "another terminal, and the run goes on. Press tab to go from panel to panel; f1 then explains the panel, x gives "
-    "it the whole screen, f folds it to its title. The digits show one panel alone, at any size of the terminal. "
-    "A colon lists all actions by name."
+    "The monitor only reads files and watches processes. You can close it and open it again at any time, in this or "
+    "another terminal; the run continues. Press tab to move between panels; then f1 explains the panel, x "
+    "maximizes it, and f folds it to its title. A digit shows one panel alone, at any terminal size. A "
+    "colon lists all actions by name."
 )
 LOG_HELP = mark(
-    "The newest lines that the job has written; a progress bar is one line. Enter or l opens the whole log, where "
-    "it can be searched and filtered."
+    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the whole log, where you "
+    "can search and filter."
 )
 NO_LOG = mark("No log of this job was found.")
 
@@ -217,7 +217,7 @@ class MonitorScreen(PanelScreen):
         with Container(id="panels", classes=COLUMN):
             with Vertical(id="left", classes=COLUMN):
                 yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
-                yield PacePanel(tr("pace"), marks=marks).add_class(PANEL)
+                yield PacePanel(tr("speed"), marks=marks).add_class(PANEL)
                 yield AnswersPanel(marks=marks).add_class(PANEL, "-none")
             with Vertical(id="right", classes=COLUMN):
                 yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
@@ -326,7 +326,7 @@ class MonitorScreen(PanelScreen):
         taken = {key for row in own for key in row.key.split(",")}
         rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
         goes_on = now is not None and now.status in ACTIVE and now.replayed_s is None and not self.has_class("-narrow")
-        leave = mark("leave (the run goes on)") if goes_on else mark("leave")
+        leave = mark("quit (the run continues)") if goes_on else mark("exit")
         of_app = (replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app"))
         return [*rows, *own, *of_app]
 
@@ -347,7 +347,7 @@ class MonitorScreen(PanelScreen):
 
     def action_choose_metric(self) -> None:
         if self.snapshot is None or not self.snapshot.metrics:
-            self.notify(tr("No metrics yet: there is nothing to choose from."), markup=False)
+            self.notify(tr("No metrics to choose from yet."), markup=False)
             return
 
         def plot(name: str | None) -> None:
@@ -442,7 +442,7 @@ class MonitorScreen(PanelScreen):
 
         def stop(how: str | None) -> None:
             if how is not None:
-                said = tr("Asking the run to end now.") if how == "now" else tr("Asking the run to stop.")
+                said = tr("Requesting an immediate stop.") if how == "now" else tr("Requesting a stop.")
                 self.notify(said, markup=False)
                 self._act(lambda: actions.stop(self.folder, now=how == "now"))
 
@@ -453,7 +453,7 @@ class MonitorScreen(PanelScreen):
     def action_resume(self) -> None:
         def resume(answer: str | None) -> None:
             if answer is not None:
-                self.notify(tr("Starting the run again."), markup=False)
+                self.notify(tr("Resuming the run."), markup=False)
                 self._act(lambda: actions.resume(self.folder))
 
         if self._may("resume"):
@@ -469,7 +469,7 @@ class MonitorScreen(PanelScreen):
             return
         commands = list(actions.after_commands(self.folder).values())
         if not commands:
-            self.notify(tr("This run has left no model to talk to."), markup=False)
+            self.notify(tr("This run has no model to chat with."), markup=False)
             return
         words = shlex.split(commands[0])
         from trainwiz.tui.app import interrupts_for_another

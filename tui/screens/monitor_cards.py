@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # CommandCard: the commands of a run as text, and a digit copies one into the clipboard of the terminal.
 
-HINT = mark("A digit copies. Where the terminal takes no copy (OSC 52), select the line with shift and the mouse.")
+HINT = mark("Press a digit to copy. If the terminal can't copy (OSC 52), select the line with shift and the mouse.")
 
 
 class CommandCard(Window[None]):
@@ -78,16 +78,16 @@ class CommandCard(Window[None]):
 REFRESH_S = 1.0
 ALL_LINES = 99
 SENSOR_WORDS = {
-    "utilization_percent": mark("busy"),
-    "memory_used_bytes": mark("memory in use"),
+    "utilization_percent": mark("util"),
+    "memory_used_bytes": mark("memory used"),
     "memory_total_bytes": mark("memory"),
-    "temperature_c": mark("heat"),
+    "temperature_c": mark("temp"),
     "power_w": mark("power"),
     "power_limit_w": mark("power limit"),
-    "throttle_reasons": mark("what holds the clock back"),
+    "throttle_reasons": mark("throttle reasons"),
     "fan_percent": mark("fan"),
     "clock_mhz": mark("clock"),
-    "clock_limit_mhz": mark("highest clock"),
+    "clock_limit_mhz": mark("max clock"),
     "processes": mark("processes"),
 }
 
@@ -151,7 +151,7 @@ class GpuCard(Window[None]):
 def gpu_page(snapshot: Snapshot, gpu: GpuReading | None, width: int, marks: Marks) -> list[Content]:
     """All lines about a card; what has no room is scrolled to."""
     if gpu is None:
-        return [Content.styled(tr("The GPU is gone: no card is visible any more."), "$warning")]
+        return [Content.styled(tr("GPU lost: no GPU is visible any more."), "$warning")]
     facts = [(tr("name"), gpu.name), ("UUID", gpu.uuid or tr("unknown")), *([("MIG", gpu.mig)] if gpu.mig else [])]
     identity = [Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(text, 80)) for label, text in facts]
     lines = card_lines(gpu, snapshot.planned, width, ALL_LINES, marks)
@@ -165,9 +165,9 @@ def gpu_page(snapshot: Snapshot, gpu: GpuReading | None, width: int, marks: Mark
         lines.append(bar_meter(tr("fan"), gpu.fan_percent / 100, value, width, marks, None, VALUE_WIDTH))
     prefix = f"gpus.{gpu.index}."
     reason = snapshot.unavailable.get(f"{prefix}processes")
-    said = tr("Processes: {reason}", reason=plain_text(reason)) if reason else tr("No process holds memory.")
+    said = tr("Processes: {reason}", reason=plain_text(reason)) if reason else tr("No process uses memory.")
     processes = processes_lines(gpu, marks)
-    head = Content.styled(tr("Processes on this card"), "bold") if processes else Content.styled(said, "$muted")
+    head = Content.styled(tr("Processes on this GPU"), "bold") if processes else Content.styled(said, "$muted")
     unreadable = [
         tr("{sensor}: {reason}", sensor=tr(SENSOR_WORDS[sensor]), reason=plain_text(reason, 120))
         for key, reason in snapshot.unavailable.items()
@@ -217,7 +217,7 @@ class MetricCard(Window[str]):
     def compose(self) -> ComposeResult:
         with Vertical():
             count = len(self._names)
-            heading = trn("What to plot: {n} metric", "What to plot: {n} metrics", count, n=f"{count:,}")
+            heading = trn("Metric to plot: {n} available", "Metric to plot: {n} available", count, n=f"{count:,}")
             yield Static(Content.styled(heading, "bold"), markup=False)
             yield entry_field(tr("type to search"), 200)
             options: OptionList = OptionList(markup=False)
@@ -243,7 +243,7 @@ class MetricCard(Window[str]):
             has_current = not text and self._current in self._shown
             options.highlighted = self._shown.index(self._current) if has_current else 0
         else:
-            options.add_option(Option(tr("No metric has that in its name."), disabled=True))
+            options.add_option(Option(tr("No matching metric."), disabled=True))
 
     @on(Input.Submitted)
     @on(OptionList.OptionSelected)
@@ -265,7 +265,7 @@ def metric_line(name: str, summary: MetricSummary, width: int) -> Content:
     shown = Content(plain_text(name)).truncate(room, ellipsis=True)
     last = "—" if summary.last is None else value_label(summary.last)
     values = trn("{n} value", "{n} values", summary.count, n=f"{summary.count:,}")
-    bad = "  " + tr("{n} not a number", n=f"{summary.non_finite:,}") if summary.non_finite else ""
+    bad = "  " + tr("{n} NaN/inf", n=f"{summary.non_finite:,}") if summary.non_finite else ""
     parts = [(pad(last, 10, right=True), ""), ("  " + pad(values, 16, right=True), "$muted")]
     if summary.minimum is not None and summary.maximum is not None:
         between = "  " + tr("{low} to {high}", low=value_label(summary.minimum), high=value_label(summary.maximum))
@@ -296,7 +296,7 @@ class RangeDialog(Window[StepRange]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            heading = tr("Steps to show (of {first} to {last})", first=f"{self._low:,.0f}", last=f"{self._high:,.0f}")
+            heading = tr("Steps to show ({first} to {last})", first=f"{self._low:,.0f}", last=f"{self._high:,.0f}")
             yield Static(Content.styled(heading, "bold"), markup=False)
             yield entry_field("400-900", 80)
             yield Static(_hint(), id="said", markup=False)
@@ -321,13 +321,13 @@ class RangeDialog(Window[StepRange]):
 
 
 def _hint() -> str:
-    return tr(HOW_TO_TYPE) + "\n" + tr("enter take   esc close")
+    return tr(HOW_TO_TYPE) + "\n" + tr("enter apply   esc close")
 
 
 # Dialogs that ask before something is done to a run.
 
 CANCEL = "cancel"
-GOES_DETACHED = mark("It runs detached, as the run did: closing this monitor does not stop it.")
+GOES_DETACHED = mark("It runs detached, as before: closing this monitor does not stop it.")
 
 
 class AskDialog(Window[str]):
@@ -395,9 +395,9 @@ class AskDialog(Window[str]):
 def resume_dialog(find_start: Callable[[], str]) -> AskDialog:
     """Asks before a run that has ended is started again; answers "resume". `find_start` says where it goes on."""
     return AskDialog(
-        tr("Go on with this run?"),
-        (tr("Looking for its newest complete checkpoint."), tr(GOES_DETACHED)),
-        ((tr("resume"), "resume"), (tr("leave it"), CANCEL)),
+        tr("Resume this run?"),
+        (tr("Searching for its newest complete checkpoint."), tr(GOES_DETACHED)),
+        ((tr("resume"), "resume"), (tr("cancel"), CANCEL)),
         lambda: (find_start(),),
     )
 
@@ -411,8 +411,8 @@ def stop_dialog(is_stopping: bool, find_cost: Callable[[], StopCost], *, now: bo
     def sentences(cost: StopCost | None) -> tuple[str, str]:
         return with_checkpoint_words(cost, stopping=is_stopping), now_words(cost)
 
-    answers = [(tr("with a checkpoint"), "checkpoint"), (tr("let it run"), CANCEL), (tr("now"), "now")]
+    answers = [(tr("with a checkpoint"), "checkpoint"), (tr("keep running"), CANCEL), (tr("now"), "now")]
     if is_stopping:
-        answers = [(tr("wait for the checkpoint"), CANCEL), (tr("end it now"), "now")]
-    title = tr("The run is stopping already.") if is_stopping else tr("Stop this run?")
+        answers = [(tr("wait for the checkpoint"), CANCEL), (tr("stop now"), "now")]
+    title = tr("The run is already stopping.") if is_stopping else tr("Stop this run?")
     return AskDialog(title, sentences(None), answers, lambda: sentences(find_cost()), "now" if now else None)

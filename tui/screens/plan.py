@@ -385,7 +385,7 @@ class PlanScreen(Screen[None]):
 
     def action_find(self) -> None:
         """A list of all fields; the chosen one gets the focus."""
-        self._choose(tr("Find a value"), views.findable_fields(self.state), "", self._found)
+        self._choose(tr("Find a field"), views.findable_fields(self.state), "", self._found)
 
     async def _found(self, field_id: str | None) -> None:
         if field_id is None:
@@ -493,4 +493,4 @@ class PlanScreen(Screen[None]):
         from trainwiz.tui.screens.plan_command import command_line
 
         self.app.copy_to_clipboard(command_line(self.state.request))
-        self.notify(tr("The command is in the clipboard."), markup=False)
+        self.notify(tr("Command copied to the clipboard."), markup=False)

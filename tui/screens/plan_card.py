@@ -73,7 +73,7 @@ def plan_content(
     `engine` is the engine record of the run's state: planned and actual. `attempt` is the newest one.
     """
     if not plan:
-        return Content(tr("This run folder holds no plan.json: it was not made by trainwiz, or the file was removed."))
+        return Content(tr("This run folder has no plan.json: it was not created by trainwiz, or the file was removed."))
     lines = [*_figures(plan, marks, attempt), *_engine(engine or {}, marks), *_findings(plan, marks), *_choices(plan)]
     return Content("\n").join(lines)
 
@@ -89,7 +89,7 @@ def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> 
     yield _line(
         tr("Batch"),
         tr(
-            "{factors} = {sequences} sequences, {tokens} tokens a step",
+            "{factors} = {sequences} sequences, {tokens} tokens per step",
             factors=f" {marks.times} ".join(count(_number(batch, key)) for key in FACTORS),
             sequences=count(_number(batch, "effective_samples")),
             tokens=count(_number(batch, "effective_tokens")),
@@ -105,7 +105,7 @@ def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> 
     yield _line(memory_title(str(memory.get("device") or "")), f"{need}: {judged}")
     yield from _below(shown)
     yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
-    yield _line(tr("Host RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
+    yield _line(tr("RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
     yield _line(tr("Disk"), size(_number(memory, "disk_bytes")))
     yield _line(tr("Step"), duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
     if time.get("basis"):
@@ -116,7 +116,7 @@ def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> 
     yield _line(tr("Time"), duration_range(least, most) if known else duration(_number(time, "total_s")))
     spent = (_number(time, key) for key in ("total_s", "evaluation_s", "generation_s", "saving_s"))
     parts = time_part_words(*spent)
-    yield from _below(tr("of it {parts}", parts=tr(", ").join(parts)) if parts else "")
+    yield from _below(tr("including {parts}", parts=tr(", ").join(parts)) if parts else "")
     low, high, low_cost, high_cost = (
         _number(time, f"energy_{key}") for key in ("low_kwh", "high_kwh", "cost_low", "cost_high")
     )
@@ -137,7 +137,7 @@ def _engine(engine: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
             tr("Engine"), tr("{engine}, as planned", engine=actual) if planned and not problems else str(actual)
         )
     elif planned:
-        yield _line(tr("Engine"), tr("{engine} planned, not read yet", engine=planned))
+        yield _line(tr("Engine"), tr("{engine} planned, actual engine not read yet", engine=planned))
     for problem in problems:
         yield Content.assemble(" " * LABEL_WIDTH, (f"{marks.tight} {plain_text(problem)}", "$warning"))
 

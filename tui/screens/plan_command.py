@@ -101,7 +101,7 @@ class Started:
         path = shlex.quote(str(self.folder.path))
         if self.kind == "write":
             return tr("Written  {path}\nStart it with  {path}/launch.sh", path=path)
-        return tr("Started  {path}\nWatch it with  trainwiz monitor {path}", path=path)
+        return tr("Started  {path}\nMonitor it with  trainwiz monitor {path}", path=path)
 
 
 def start_plan(kind: StartKind, plan: Plan, request: PlanRequest, said: str = "") -> Started:
@@ -128,11 +128,11 @@ def _folder(request: PlanRequest, said: str) -> Path | None:
 
 OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
 STEP_HELP = (
-    mark("What this machine is, and the profile that fills in everything else."),
-    mark("What is trained. Its size decides memory and time more than anything else."),
-    mark("What it learns from: look at the rows that were found."),
-    mark("Goals first, implementation below. Every value says who chose it and why."),
-    mark("Everything that will be written, before it is. Enter on a button does what the button says."),
+    mark("This machine, and the profile that provides all other settings."),
+    mark("The model to train. Its size affects memory and time more than anything else."),
+    mark("The training data. Check the rows that were found."),
+    mark("Goals first, implementation below. Every value shows who chose it and why."),
+    mark("Review everything before it is written. Press enter on a button to activate it."),
 )
 
 
@@ -152,7 +152,7 @@ def help_parts(
     if spec is None:
         return tr(STEPS[state.step]), [(tr("This step"), tr(STEP_HELP[state.step])), *said]
     parts = [(tr("What"), tr(spec.what)), (tr("Why"), tr(spec.why)), (tr("Safe choice"), tr(spec.safe))]
-    parts += [(tr("What it costs"), tr(spec.cost))] if spec.cost else []
+    parts += [(tr("Cost"), tr(spec.cost))] if spec.cost else []
     if state.plan is not None and "." in spec.keys[0]:
         config = state.plan.config
         key = shown_key(spec, config)

@@ -35,7 +35,7 @@ GOALS: Mapping[str, tuple[str, str]] = {
     "demo": (mark("Run the demo"), mark("a minute, on any machine")),
     "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
     "pretrain": (mark("Pretrain a model"), mark("from scratch")),
-    "fit": (mark("See what fits here"), mark("models for your data, best first")),
+    "fit": (mark("See what fits"), mark("models for your data, best first")),
     "profile": (mark("Use a profile"), mark("for one kind of hardware")),
 }
 """Goal -> its label, and what it means in a few words."""
@@ -44,10 +44,10 @@ GOAL_FIELD = Setting(
     key=GOAL,
     keys=(GOAL,),
     id=GOAL,
-    what=mark("The demo, fine-tuning, pretraining, what fits here, or a profile. Arrow keys and enter choose."),
-    why=mark("Everything else has defaults that fit the goal, the model, the data and the machine."),
-    safe=mark("The demo first; then fine-tuning with data of your own."),
-    cost=mark("Nothing: the goal can be changed at any time. Back to the demo drops what you chose."),
+    what=mark("The demo, fine-tuning, pretraining, what fits, or a profile. Choose with the arrow keys and enter."),
+    why=mark("All other defaults fit the goal, the model, the data and the machine."),
+    safe=mark("The demo first, then fine-tuning on your own data."),
+    cost=mark("Nothing: the goal can be changed at any time. Going back to the demo discards your choices."),
     label=mark("Goal"),
     step=HARDWARE,
     group=mark("What do you want to do?"),
@@ -170,9 +170,9 @@ def _mapping(key: str, text: str) -> dict[str, Any]:
     try:
         pairs = [word.partition("=") for word in shlex.split(text)]
     except ValueError:
-        raise ValueError(tr("A quotation mark is open; close it.")) from None
+        raise ValueError(tr("A quotation mark is not closed.")) from None
     if not all(name and sign for name, sign, _ in pairs):
-        raise ValueError(tr("Type NAME=VALUE, with a space before the next one."))
+        raise ValueError(tr("Type NAME=VALUE, separated by spaces."))
     if key == "engine.environment":
         return {name: value for name, _, value in pairs}
     import yaml
@@ -181,7 +181,7 @@ def _mapping(key: str, text: str) -> dict[str, Any]:
     try:
         return {name: load_yaml(value) for name, _, value in pairs}
     except yaml.YAMLError:
-        raise ValueError(tr("A value cannot be read: write a number, true or false, or a text.")) from None
+        raise ValueError(tr("A value can't be parsed. Use a number, true or false, or text.")) from None
 
 
 def shown_key(spec: Setting, config: RunConfig) -> str:
@@ -215,7 +215,7 @@ def parse_field(spec: Setting, text: str, config: RunConfig | None) -> dict[str,
     """
     text = text.strip()
     if len(text) > 4096:
-        raise ValueError(tr("This is too long for a value."))
+        raise ValueError(tr("This value is too long."))
     if not text:
         return {}
     if is_of_the_machine(spec):
@@ -242,7 +242,7 @@ def _parse_with_unit(spec: Setting, text: str, config: RunConfig | None) -> dict
         if len(spec.units) < 2:
             raise
         units = ", ".join(tr(unit) for unit in spec.units)
-        raise ValueError(tr("{reason} After it may stand: {units}.", reason=error, units=units)) from None
+        raise ValueError(tr("{reason} Allowed units: {units}.", reason=error, units=units)) from None
 
 
 MEASURE_WORDS = "条个"

@@ -106,9 +106,13 @@ def gpus_unused(state: PlanState) -> str:
     taken = sum(is_asked(gpu, asked_gpus(state)) for gpu in usable_gpus(machine))
     engine = plan.config.engine
     if engine.device == "cpu":
-        return tr("None of them trains: the plan is for the CPU.") if taken else ""
+        return tr("None of them is used for training: the plan is for the CPU.") if taken else ""
     processes = engine.processes or taken
-    return trn("One of them trains.", "{n} of them train.", processes) if processes < taken else ""
+    return (
+        trn("One of them is used for training.", "{n} of them are used for training.", processes)
+        if processes < taken
+        else ""
+    )
 
 
 def _all_words(visible: Sequence[Gpu]) -> str:
@@ -185,7 +189,7 @@ def parse_machine(spec: Setting, text: str) -> dict[str, Any]:
 
         size = parse_size(text)
         if size is None:
-            raise ValueError(tr("This is not a size; write it like 64G or 512M."))
+            raise ValueError(tr("This is not a size. Example: 64G or 512M."))
         return {key: size}
     if key == "num_gpus":
         return {key: parse_whole_number(text)}
@@ -210,8 +214,8 @@ def machine_problem(state: PlanState, problem: str) -> str:
     from trainwiz.core.catalog.gpus import near_gpus
 
     name, near = plain_text(state.request.gpu, 60), near_gpus(state.request.gpu, MOST_NEAR)
-    named = mark("No single card of the catalogue is called {name}; near: {near}.")
-    other = mark("No card of the catalogue is called {name}; take another card, by its figures, from the list.")
+    named = mark("{name} does not match exactly one card in the catalog. Similar: {near}.")
+    other = mark("No card in the catalog is called {name}. Choose “another card, by its specs” from the list.")
     return tr(named if near else other, name=name, near=", ".join(near))
 
 
@@ -219,18 +223,18 @@ def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
     """(origin, reason) of one of these fields."""
     planned = state.plan.machine if state.plan is not None else None
     if is_machine_changed(state.request, spec):
-        reason = tr("The plan and its files are for that machine; a run cannot start here.")
+        reason = tr("The plan and its files are for that machine; the run can't start on this machine.")
         return "you", reason if spec.id == "machine" else ""
     if planned is None:
         return "", ""
     if spec.id == "machine":
         if planned.hypothetical:
-            return "profile", tr("The profile is made for it, and this machine has no such GPU.")
+            return "profile", tr("The profile is for it, and this machine has no such GPU.")
         return "detected", ""
     if spec.keys[0] in FIGURES:
-        return "solved", tr("as the GPU catalogue has it")
+        return "solved", tr("from the GPU catalog")
     if spec.keys[0] == "ram" and planned.notes:
-        return "default", tr("assumed, since nothing says how much it has")
+        return "default", tr("assumed, since it is not specified")
     return ("profile" if state.request.profile else "default"), ""
 
 
@@ -238,7 +242,7 @@ def _machine_words(request: PlanRequest, planned: Machine | None) -> str:
     if request.gpu is not None:
         return request.gpu
     if names_another(request, FIGURES):
-        return tr("another card, by its figures")
+        return tr("another card, by its specs")
     if planned is None:
         return ""
     if not planned.hypothetical:
@@ -287,5 +291,5 @@ def machine_offers(state: PlanState) -> tuple[Offer, ...]:
     at_home = state.plan is None or not state.plan.machine.hypothetical or names_another(state.request)
     here = tr("this machine") if at_home else tr("the profile's machine")
     note = reading.machine.description if reading.machine is not None and at_home else ""
-    by_hand = Offer(BY_HAND, tr("another card, by its figures"), tr("memory, TFLOP/s and capability"))
+    by_hand = Offer(BY_HAND, tr("another card, by its specs"), tr("memory, TFLOP/s and compute capability"))
     return (Offer(HERE, here, note), *reading.cards, by_hand)

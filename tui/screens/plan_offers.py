@@ -83,7 +83,7 @@ def browse_model(state: PlanState) -> FilePicker:
 
     model = state.reading.model
     start = model.name if model is not None and model.source in ("folder", "config") else ""
-    return ModelPicker(tr("Model: a folder with a config.json, or such a file"), start, (".json",))
+    return ModelPicker(tr("Model: a folder with a config.json, or a config.json file"), start, (".json",))
 
 
 # What the data step can be chosen from: files of the disk, and the columns of the file that was chosen.
@@ -100,7 +100,9 @@ def browse_data(state: PlanState) -> FilePicker:
     source = plan.config.data.sources[0].name if plan is not None and plan.config.data.sources else ""
     glance = state.reading.glance
     inside = glance is not None and glance.files == 1 and source and str(glance.path).endswith(source)
-    return FilePicker(tr("Data: a file, or a folder with files of one kind"), source if inside else "", file_endings())
+    return FilePicker(
+        tr("Data: a file, or a folder with files of one format"), source if inside else "", file_endings()
+    )
 
 
 def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
@@ -166,7 +168,7 @@ def profile_offers(here: Machine) -> tuple[Offer, ...]:
             return 0
         return 3 if profile.name.endswith(GUIDE_SUFFIX) else 1 if made_for(profile, here) else 2
 
-    none = Offer("", tr("none"), tr("every value follows from the model, the data and the machine"))
+    none = Offer("", tr("none"), tr("all values are derived from the model, the data and the machine"))
     return (none, *(Offer(profile.name, note=_about(profile)) for profile in sorted(list_profiles(), key=rank)))
 
 
@@ -210,7 +212,7 @@ def _model_offer(name: str, model: ModelSpec) -> Offer:
     architecture, _ = read_architecture(model.architecture)
     parameters = short_count(architecture.parameters) if architecture is not None else tr("unknown")
     is_here = model.hub_id is not None and read_model_facts(model).weights_bytes is not None
-    words = (pad(parameters, SIZE_WIDTH, right=True), model.task, tr("weights here") if is_here else "")
+    words = (pad(parameters, SIZE_WIDTH, right=True), model.task, tr("weights on disk") if is_here else "")
     note = "  ".join(part for part in (*words, tr(model.description)) if part)
     return Offer(name, note=note, weights="here" if is_here else "published" if model.hub_id is not None else "")
 

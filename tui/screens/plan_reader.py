@@ -80,7 +80,7 @@ class PlanReader:
                 yield replace(self._base, findings=error.findings)
             except OSError as error:
                 place = error.filename or tr("a file")
-                message = tr("{place} cannot be read: {reason}.", place=place, reason=error.strerror or error)
+                message = tr("Can't read {place}: {reason}.", place=place, reason=error.strerror or error)
                 yield replace(self._base, findings=(Finding("unreadable", "error", str(place), message),))
 
     def _steps(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
@@ -91,7 +91,7 @@ class PlanReader:
             yield replace(self._base, waits_for=mark("reading profile and model"))
         if lacks_model(request):
             self._offer_lists(here, request.profile)
-            message = tr("Choose a model: one of the list, a hub id, a folder or a config.json.")
+            message = tr("Choose a model: one from the list, a Hub ID, a folder or a config.json.")
             yield replace(self._base, findings=(Finding("no_model", "error", "model.name", message),))
             return
         known = edge.gather_known(request, self._profile(request, here), here)

@@ -246,7 +246,7 @@ def start_obstacle(state: PlanState, kind: str = "start") -> str:
         return state_findings(state)[0].message
     if kind != "write" and names_another(state.request):
         return tr(
-            "The plan is for another machine: write the run's folder here and start it there, or plan for this machine."
+            "This plan is for another machine: write the run folder here and start it there, or plan for this machine."
         )
     if state.plan is None or state.updating or state.reading.waits_for:
         return ""

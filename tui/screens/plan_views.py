@@ -120,11 +120,11 @@ def with_weights(models: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 TASK_NOTES = {
-    "masked-lm": mark("fill in hidden words, or letters of a protein"),
-    "causal-lm": mark("go on with a text, or answer a prompt"),
-    "seq2seq": mark("turn one text into another"),
-    "sequence-classification": mark("tell the class of a text"),
-    "token-classification": mark("tell the class of each word, such as names"),
+    "masked-lm": mark("fill in masked words, or letters of a protein"),
+    "causal-lm": mark("continue a text, or answer a prompt"),
+    "seq2seq": mark("convert one text into another"),
+    "sequence-classification": mark("classify a text"),
+    "token-classification": mark("classify each word, for example as a name"),
 }
 
 
@@ -145,13 +145,13 @@ def seen_steps(state: PlanState) -> list[Offer]:
 def ways_to_leave(state: PlanState) -> tuple[str, list[Offer]]:
     """What is asked where something would be lost, and the answers."""
     title = trn(
-        "Quit? {n} value that you chose is not saved.",
-        "Quit? {n} values that you chose are not saved.",
+        "Quit? {n} chosen value is not saved.",
+        "Quit? {n} chosen values are not saved.",
         state.changed,
     )
     return title, [
-        Offer("quit", tr("quit"), tr("the command that does the same is printed")),
-        Offer("save", tr("save"), tr("as a profile of yours, and stay")),
+        Offer("quit", tr("quit"), tr("prints the equivalent command")),
+        Offer("save", tr("save"), tr("as your profile, without quitting")),
         Offer("stay", tr("stay"), tr("nothing changes")),
     ]
 
@@ -182,13 +182,13 @@ def free_text_hint(spec: Setting) -> str:
 
 FREE_TEXT_HINTS = {
     "machine": mark("search, or type the name of a card"),
-    "model": mark("search, or type a hub id, a folder or a config.json"),
+    "model": mark("search, or type a Hub ID, a folder or a config.json"),
     "data": mark("search, or type the path of a file or folder"),
-    "column": mark("type a column's name or its position"),
-    "target_column": mark("type a column's name or its position"),
-    "tokenizer": mark("type a hub id or a folder"),
-    "metric": mark("type the name of a metric, such as eval_loss"),
-    "report_to": mark("type names with commas between them"),
+    "column": mark("type a column name or its position"),
+    "target_column": mark("type a column name or its position"),
+    "tokenizer": mark("type a Hub ID or a folder"),
+    "metric": mark("type a metric name, for example eval_loss"),
+    "report_to": mark("type names, separated by commas"),
 }
 
 

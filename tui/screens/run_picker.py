@@ -33,8 +33,9 @@ REFRESH_S = 2.0
 MOST_NAME = 48
 STATUS_WIDTH = 8
 ABOUT = mark(
-    "Runs of trainwiz, and trainings of other tools that were found on this machine. What runs comes first, then the "
-    "newest. Watching changes nothing. To watch something else, give its folder: trainwiz monitor FOLDER."
+    "Runs of trainwiz, and training by other tools that was found on this machine. Running ones come first, then "
+    "the newest. Watching changes nothing. To monitor something else, pass its folder: trainwiz monitor "
+    "FOLDER."
 )
 
 
@@ -65,7 +66,7 @@ class RunPicker(Screen[None]):
         self._looking = False
 
     def compose(self) -> ComposeResult:
-        yield Static(tr("Looking for what is running."), id="title", markup=False)
+        yield Static(tr("Searching for running training."), id="title", markup=False)
         options: OptionList = OptionList(markup=False)
         yield options
         yield KeyBar(lambda: [*keys_of("picker"), *keys_of("app")])
@@ -154,13 +155,13 @@ class RunPicker(Screen[None]):
 
     def action_help(self) -> None:
         self.app.push_screen(
-            HelpCard(tr("What can be watched"), [(tr("The list"), tr(ABOUT))], [*keys_of("picker"), *keys_of("app")])
+            HelpCard(tr("What can be monitored"), [(tr("The list"), tr(ABOUT))], [*keys_of("picker"), *keys_of("app")])
         )
 
 
 def _title(count: int, running: int) -> str:
     if not count:
-        return tr("There is nothing to watch any more.")
+        return tr("There is nothing left to monitor.")
     if not running:
         return tr("Nothing is running, {ended} ended. Which one?", ended=count)
     return tr("{running} running, {ended} ended. Which one?", running=running, ended=count - running)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LONGEST = 4000
 LABEL = 12
 """Cells of "step 10,000"."""
-NOTHING = mark("This run answers no prompts.")
-NOT_YET = mark("No answer yet: the prompts are asked before the first step and at every evaluation.")
+NOTHING = mark("This run generates no answers.")
+NOT_YET = mark("No answers yet: they are generated before the first step and at every evaluation.")
 
 
 def answer_label(answer: Answer) -> str:
@@ -30,7 +30,7 @@ def answer_label(answer: Answer) -> str:
 
 def answer_text(answer: Answer) -> str:
     """One line of it; of one that was cut off, with dots."""
-    text = plain_text(answer.text, LONGEST) or tr("(nothing)")
+    text = plain_text(answer.text, LONGEST) or tr("(empty)")
     return text if answer.ended else f"{text} …"
 
 
@@ -38,9 +38,10 @@ class AnswersPanel(MonitorPanel):
     """One prompt at a time; the arrow keys go through the steps and the prompts."""
 
     help_text = mark(
-        "What the model answers to a few prompts, always with the likeliest token. The newest answer is above the one "
-        "from before the training; left and right show other steps, up and down other prompts. Prompts are held-out rows, "
-        "or those of evaluation.prompts. Dots mean that the answer was cut off at its longest length or time."
+        "The model's answers to a few prompts, with greedy decoding. The newest answer is above the one from before "
+        "training. Left and right show other steps, up and down other prompts. The prompts are held-out "
+        "rows, or those of evaluation.prompts. An ellipsis means that the answer reached its maximum "
+        "length or time."
     )
     key_table: ClassVar[ScreenName | None] = "answers"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("answers")]

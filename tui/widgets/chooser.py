@@ -107,11 +107,11 @@ class Chooser(Window[str]):
         text = text.strip()
         self._shown = matching(self._offers, text)
         if text and self._free_text and text not in {offer.value for offer in self._shown}:
-            typed = Offer(text, tr("use “{text}”", text=plain_text(text, 60)), tr("as you typed it"))
+            typed = Offer(text, tr("use “{text}”", text=plain_text(text, 60)), tr("as typed"))
             # What names a file or folder means it, also where a longer name of the list begins with it.
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
         self._put_options(0 if self._shown else None)
-        hint = tr("enter take   ↑↓ move   esc close")
+        hint = tr("enter select   ↑↓ move   esc close")
         if text and not self._shown:
             hint = tr("No matches. Press backspace to widen the search.") + "\n" + hint
         self.query_one(".hint", Static).update(hint)
@@ -202,7 +202,7 @@ class FitChooser(Chooser):
         self._source = None if named or plan is None or not of_profile else plan.config.data.sources[0].name
         self._fits: Fits | None = None
         self._is_asking = not named and self._source is None
-        title = tr("See what fits: which data?") if self._is_asking else tr("Looking for what fits...")
+        title = tr("See what fits: which dataset?") if self._is_asking else tr("Searching for models that fit...")
         hint = tr("search, or type the path of a file or folder") if self._is_asking else ""
         super().__init__(title, data if self._is_asking else (), "", hint)
 
@@ -222,7 +222,7 @@ class FitChooser(Chooser):
             return
         self._source, self._is_asking = value, False
         self.query_one(Input).value, self.query_one(Input).placeholder = "", tr("type to search")
-        self._list(tr("Looking for what fits..."), ())
+        self._list(tr("Searching for models that fit..."), ())
         self._look()
 
     def _look(self) -> None:
@@ -250,7 +250,7 @@ class FitChooser(Chooser):
         from trainwiz.tui.plan_words import fit_words
 
         rows = enumerate(self._fits.rows)
-        return tr("What fits, the largest first"), tuple(
+        return tr("Models that fit, the largest first"), tuple(
             Offer(str(n), fit.way.model, fit_words(fit)) for n, fit in rows
         )
 
@@ -307,10 +307,10 @@ class SaveDialog(Window["SavedProfile"]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(Content.styled(tr("Save as a profile of mine"), "bold"), markup=False)
-            yield entry_field(tr("a name for it"), LONGEST_NAME)
+            yield Static(Content.styled(tr("Save as my profile"), "bold"), markup=False)
+            yield entry_field(tr("profile name"), LONGEST_NAME)
             yield Static("", id="problem", markup=False)
-            hint = tr("enter saves it; existing profiles are never overwritten   esc cancel")
+            hint = tr("enter save (existing profiles are never overwritten)   esc cancel")
             yield Static(hint, classes="hint", markup=False)
 
     @on(Input.Changed)
@@ -339,7 +339,7 @@ def ask_and_save(app: App[Any], request: PlanRequest) -> None:
 
     def say(saved: SavedProfile | None) -> None:
         if saved is not None:
-            words = tr("{name} is saved: trainwiz --profile {name}", name=saved.name)
+            words = tr("Saved {name}: trainwiz --profile {name}", name=saved.name)
             app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
 
     app.push_screen(SaveDialog(request), say)

@@ -145,9 +145,9 @@ class DataTable(StepPart, can_focus=True):
         lines = list(table_lines(glance, self._column, self._rows, width, self.marks))
         if self.has_focus:
             words = (
-                tr("←→ move   space learn it   t answer with it")
+                tr("←→ move   space use as text   t use as target")
                 if self._can_answer
-                else tr("←→ move   space learn it")
+                else tr("←→ move   space use as text")
             )
             lines.append(Content.styled(cut(" " * INDENT + words, width), "$muted"))
         return lines
@@ -239,7 +239,7 @@ def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks
             for place, wide in shown
         )
     if not glance.rows:
-        yield Content.styled("  " + tr("No row can be read."), "$muted")
+        yield Content.styled("  " + tr("No readable rows."), "$muted")
     if hidden := len(glance.columns) - len(shown):
         yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
 

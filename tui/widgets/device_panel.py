@@ -49,7 +49,7 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
     def spark_line(label: str, history: Sequence[float | None], highest: float, value: Content) -> Content:
         return spark_meter(label, history, highest, value, width, marks, value_width)
 
-    busy = spark_line(tr("busy"), gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"))
+    busy = spark_line(tr("util"), gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"))
     total = gpu.memory_total_bytes
     filled, expected = share(gpu.memory_used_bytes, total), share(planned.memory_bytes, total)
     memory = bar_meter(tr("memory"), filled, memory_words(gpu), width, marks, expected, value_width)
@@ -59,10 +59,10 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
         room = width - LABEL_WIDTH - heat.cell_length - 3
         short = Content("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
         tail = next((words for words in (watts, short) if words.cell_length <= room), Content())
-        return [busy, memory, labelled(tr("heat"), Content.assemble(heat, "   ", (tail.plain, "$muted")))]
+        return [busy, memory, labelled(tr("temp"), Content.assemble(heat, "   ", (tail.plain, "$muted")))]
     top_watts = gpu.power_limit_w or max((watt for watt in gpu.power_history if watt is not None), default=1.0)
     power = spark_line(tr("power"), gpu.power_history, top_watts, watts)
-    warmth = spark_line(tr("heat"), gpu.temperature_history, HOTTEST_C, heat)
+    warmth = spark_line(tr("temp"), gpu.temperature_history, HOTTEST_C, heat)
     # Without the room for both, who holds the memory says more than the clock.
     notes = holders_lines(gpu, planned, width)[: max(0, height - 4)]
     return [busy, memory, *notes, power, warmth, *clock_lines(gpu, width)[: max(0, height - 4 - len(notes))]]
@@ -96,7 +96,7 @@ def clock_lines(gpu: GpuReading, width: int) -> list[Content]:
         parts = [Content(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")]
     # The line of the heat tells of heat.
     held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
-    rest = [Content.styled(tr("held by {reasons}", reasons=_reasons(held)), "$warning")] if held else []
+    rest = [Content.styled(tr("throttled: {reasons}", reasons=_reasons(held)), "$warning")] if held else []
     if gpu.fan_percent is not None:
         rest.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f}%")))
     room = width - LABEL_WIDTH
@@ -199,7 +199,7 @@ def heat_words(gpu: GpuReading) -> Content:
     throttles = limited_by_heat(gpu.throttle_reasons)
     text = f"{gpu.temperature_c:.0f} °C"
     if throttles:
-        text = tr("{heat}, throttles", heat=text)
+        text = tr("{heat}, throttled", heat=text)
     return Content.styled(text, "$warning" if throttles or gpu.temperature_c >= HOT_C else "$foreground")
 
 
@@ -207,11 +207,11 @@ def held_words(gpu: GpuReading) -> str:
     """What holds the clock back, and since when, as a sentence."""
     held = real_throttling(gpu.throttle_reasons)
     if not held:
-        return tr("Nothing holds the clock back.")
+        return tr("Clock not throttled.")
     if gpu.throttled_since_s is None:
-        return tr("The clock is held back by {reasons}.", reasons=_reasons(held))
+        return tr("Clock throttled: {reasons}.", reasons=_reasons(held))
     since = moment_words(gpu.throttled_since_s, "%H:%M")
-    return tr("The clock is held back by {reasons} since {time}.", reasons=_reasons(held), time=since)
+    return tr("Clock throttled since {time}: {reasons}.", reasons=_reasons(held), time=since)
 
 
 def _reasons(held: Sequence[str]) -> str:
@@ -234,11 +234,12 @@ LEAST_WIDTH = 40
 
 class DevicePanel(MonitorPanel):
     help_text = mark(
-        "What the device does. Busy is the share of time in which the GPU computed anything at all; a low value "
-        "means that it waits for data or for other processes. The stroke in the memory bar is the planned peak; "
-        "below it, what this job, other processes and no known process (the driver) hold. Power stands against its limit, and where heat or power "
-        "hold the clock back, words say so. With several GPUs the arrow keys choose one and enter opens it. "
-        "Without a GPU the panel shows the CPU load of the job: 100 % is one core."
+        "The state of the device. util is the share of time in which the GPU computed anything at all; a low value "
+        "means that it waits for data or for other processes. The line in the memory bar is the planned "
+        "peak; below the bar: memory used by this job, by other processes, and by no known process (the "
+        "driver). Power is shown against its limit. When temperature or power throttle the clock, this is "
+        "reported in words. With several GPUs, the arrow keys choose one and enter opens it. Without a "
+        "GPU, the panel shows the CPU load of the job: 100% is one core."
     )
     key_table: ClassVar[ScreenName | None] = "cards"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("cards")]
@@ -299,7 +300,7 @@ class DevicePanel(MonitorPanel):
             parts = [f"GPU {gpus[0].index}", last, short_name(gpus[0].name), f"MIG {mig}" if mig else ""]
         else:
             shares_lines = self.content_size and len(gpus) > self.content_size.height
-            parts = [_gpus(gpus), last, tr("busy, GiB") if shares_lines else ""]
+            parts = [_gpus(gpus), last, tr("util, GiB") if shares_lines else ""]
         return f" {self.marks.dot} ".join(filter(None, parts))
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
@@ -345,19 +346,19 @@ def _held_on_cpu(snapshot: Snapshot) -> tuple[str, int | None]:
 
 def load_words(value: float | None, name: str) -> Content:
     """A load is known from the second sample on."""
-    return Content.styled(tr("not yet known"), "$muted") if value is None else unit(value, name)
+    return Content.styled(tr("not known yet"), "$muted") if value is None else unit(value, name)
 
 
 def _no_gpu_reason(snapshot: Snapshot) -> str:
     if snapshot.gpus:
         return trn(
-            "This machine has a GPU; the run computes on the CPU.",
-            "This machine has {n} GPUs; the run computes on the CPU.",
+            "This machine has a GPU, but the run uses the CPU.",
+            "This machine has {n} GPUs, but the run uses the CPU.",
             len({gpu.index for gpu in snapshot.gpus}),
         )
     about = (reason for key, reason in snapshot.unavailable.items() if "gpu" in key.lower() or "nvml" in key.lower())
     reason = next(about, "")
-    return tr("no GPU: {reason}", reason=plain_text(reason)) if reason else tr("There is no GPU here.")
+    return tr("no GPU: {reason}", reason=plain_text(reason)) if reason else tr("No GPU on this machine.")
 
 
 def device_line(snapshot: Snapshot) -> Content:

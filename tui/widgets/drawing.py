@@ -288,9 +288,9 @@ def _scale(data: PlotData, first: float, last: float) -> Scale | None:
 
 def _no_values(data: PlotData, first: float, last: float) -> str:
     if data.curve.non_finite_steps and not len(data.curve):
-        return tr("Never a number: NaN since step {step}.", step=f"{data.curve.non_finite_steps[0]:,.0f}")
+        return tr("NaN since step {step}, never a finite value.", step=f"{data.curve.non_finite_steps[0]:,.0f}")
     if data.first is not None or data.last is not None:
-        return tr("No values between the steps {first} and {last}.", first=f"{first:,.0f}", last=f"{last:,.0f}")
+        return tr("No values between steps {first} and {last}.", first=f"{first:,.0f}", last=f"{last:,.0f}")
     return data.empty_text or tr("No values yet.")
 
 

@@ -71,9 +71,9 @@ def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = Fals
         classes = [one.message for one in found if one.code == "classes_found"]
         sentences = [rows_words(data, joined=joined), *classes, place]
     elif reading.waits_for or state.updating:
-        sentences = [f"{tr('The rows are being read')} {marks.ellipsis}"]
+        sentences = [f"{tr('Reading the rows')} {marks.ellipsis}"]
     elif reading.glance is not None and reading.glance.rows:
-        sentences = [tr("The rows cannot be used yet.")]
+        sentences = [tr("The rows can't be used yet.")]
     else:
         sentences = [tr("No rows could be read.")]
     for sentence in sentences:
@@ -99,7 +99,7 @@ def chat_facts(state: PlanState, width: int, marks: Marks, is_small: bool = Fals
     most = LINES_IF_SMALL if is_small else LINES_OF_A_CHAT
     for shown in look.shown[:1]:
         yield Content()
-        words = tr("The first chat; {open} {close} is learnt", open="⟦", close="⟧")
+        words = tr("The first chat; loss on the tokens between {open} {close}", open="⟦", close="⟧")
         yield Content.styled("    " + cut(words, width - 5, marks.ellipsis), "bold $muted")
         for segments in chat_lines(shown, width - 5, most=most, split=False):
             parts = [(text, "$success" if learnt else "$foreground") for text, learnt in segments]
@@ -116,8 +116,8 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
         )  # fmt: skip
     rows, held = count(data.rows), count(data.validation_rows)
     if data.rows_exact:
-        return tr("{rows} rows to learn from, counted; {held} held out.", rows=rows, held=held)
-    return tr("About {rows} rows to learn from, estimated from a sample; {held} held out.", rows=rows, held=held)
+        return tr("{rows} training rows, counted; {held} held out.", rows=rows, held=held)
+    return tr("About {rows} training rows, estimated from a sample; {held} held out.", rows=rows, held=held)
 
 
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
@@ -160,7 +160,7 @@ def machine_facts(state: PlanState, width: int, marks: Marks, is_small: bool) ->
         yield from machine_lines(machine, width, marks, with_gpus=is_elsewhere, details=state.details)
         rates = plan.evidence.rates if plan is not None and plan.evidence is not None else None
         if rates is not None and state.details:
-            yield from hanging(tr("Rates"), tr("measured {day}", day=rates.day), width)
+            yield from hanging(tr("Performance"), tr("measured {day}", day=rates.day), width)
 
 
 def machine_lines(
@@ -213,7 +213,7 @@ def model_lines(
     planned: PlannedModel, model: ModelSpec | None, facts: ModelFacts | None, width: int, marks: Marks
 ) -> Iterator[Content]:
     yield Content()
-    yield title(tr("What it is"))
+    yield title(tr("Model details"))
     note = trained_words(planned.parameters, planned.trainable_parameters)
     yield line(tr("Parameters"), short_count(planned.parameters), note, width, marks)
     yield from hanging(tr("Method"), learnt_text(planned), width)
@@ -225,7 +225,7 @@ def model_lines(
         yield from hanging(tr("Shape"), shape, width)
     yield from hanging(tr("Size"), size_words(planned.parameters, facts), width)
     yield from hanging(tr("Weights"), weights_words(model, facts), width)
-    yield from hanging(tr("Licence"), licence_words(model, facts), width)
+    yield from hanging(tr("License"), licence_words(model, facts), width)
 
 
 def shape_words(model: ModelSpec, marks: Marks) -> str:
@@ -237,7 +237,7 @@ def shape_words(model: ModelSpec, marks: Marks) -> str:
     )
     parts = [
         None if layers is None else trn("{n} layer", "{n} layers", layers),
-        None if wide is None else tr("{n} wide", n=wide),
+        None if wide is None else tr("hidden size {n}", n=wide),
         None if heads is None else trn("{n} head", "{n} heads", heads),
     ]
     return f" {marks.dot} ".join(filter(None, parts))
@@ -263,11 +263,11 @@ def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     if facts is not None and facts.weights_folder is not None:
         return tr("on this machine: {folder}", folder=plain_text(facts.weights_folder))
     if model.hub_id is None:
-        return tr("none: this model is an architecture, and is trained from random weights")
+        return tr("none: this model is only an architecture and is trained from scratch")
     hub_id = plain_text(model.hub_id)
     if model.gated:
-        return tr("not on this machine; {hub_id} asks for its licence to be accepted first", hub_id=hub_id)
-    return tr("not on this machine; on the hub as {hub_id}", hub_id=hub_id)
+        return tr("not on this machine; accept the license of {hub_id} first", hub_id=hub_id)
+    return tr("not on this machine; on the Hub as {hub_id}", hub_id=hub_id)
 
 
 def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
@@ -278,5 +278,5 @@ def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
         is_closed = any(word in name.lower() for word in NON_COMMERCIAL)
         return tr("{name}: not for commercial use", name=shown) if is_closed else shown
     if model.hub_id is not None:
-        return tr("not known here; its page on the hub names it")
-    return tr("not stated") if model.has_weights else tr("none is needed for random weights")
+        return tr("unknown; see its page on the Hub")
+    return tr("not stated") if model.has_weights else tr("not needed for random initialization")

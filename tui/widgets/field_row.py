@@ -31,7 +31,7 @@ ORIGINS = {
     "you": mark("you"),
     "profile": mark("profile"),
     "detected": mark("detected"),
-    "solved": mark("solved"),
+    "solved": mark("chosen by trainwiz"),
     "default": mark("default"),
 }
 """Who chose a value, as the row writes it."""
@@ -325,8 +325,8 @@ class KeepRow(Horizontal):
         self._proposed = ""
 
     def compose(self) -> ComposeResult:
-        yield Static(tr("Keep as"), markup=False)
-        yield entry_field(tr("a name for it"), LONGEST_PROFILE_NAME)
+        yield Static(tr("Save as"), markup=False)
+        yield entry_field(tr("profile name"), LONGEST_PROFILE_NAME)
         yield ActionButton(tr("use it"), "use")
 
     @property

@@ -74,13 +74,14 @@ def read_folder(folder: Path, kinds: Sequence[str], is_cancelled: Callable[[], b
                     break
                 if len(entries) >= MOST_ENTRIES:
                     problem = tr(
-                        "{folder} holds more than {n} entries; these are some of them. Type the whole name of another.",
+                        "{folder} has more than {n} entries; only some are listed. For another one, type its whole "
+                            "name.",
                         folder=str(folder), n=f"{MOST_ENTRIES:,}",
                     )  # fmt: skip
                     break
                 entries.append(_entry(item, endings, with_size=len(entries) < MOST_SIZES))
     except OSError as error:
-        problem = tr("{folder} cannot be read: {reason}.", folder=str(folder), reason=error.strerror or str(error))
+        problem = tr("Can't read {folder}: {reason}.", folder=str(folder), reason=error.strerror or str(error))
     entries.sort(key=lambda entry: (not entry.is_folder, not entry.is_wanted, entry.folded))
     return Listing(folder, tuple(entries), problem, sum(entry.is_wanted for entry in entries))
 
@@ -158,10 +159,10 @@ class FolderView:
         entry = self.shown[place]
         if entry is THIS_FOLDER:
             wanted = self.listing.wanted if self.listing is not None else 0
-            note = trn("{n} file that fits", "{n} files that fit", wanted, n=f"{wanted:,}") if self._with_kinds else ""
+            note = trn("{n} matching file", "{n} matching files", wanted, n=f"{wanted:,}") if self._with_kinds else ""
             return EntryLine(tr("this folder"), note, quiet=not wanted)
         if entry is ABOVE:
-            return EntryLine("..", tr("folder above"), quiet=True)
+            return EntryLine("..", tr("parent folder"), quiet=True)
         if entry.is_folder:
             return EntryLine(f"{entry.name}/")
         note = "" if entry.bytes is None else size(entry.bytes)
@@ -207,9 +208,9 @@ def unusable_name(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        return tr("The name of this file is not UTF-8; rename it first.")
+        return tr("The file name is not UTF-8. Rename it first.")
     if name != name.strip() or not name.isprintable():
-        return tr("The name begins or ends with a blank, or holds letters that cannot be seen; rename it first.")
+        return tr("The name starts or ends with a space, or contains invisible characters. Rename it first.")
     return ""
 
 
@@ -289,13 +290,13 @@ class FilePicker(Window[str]):
         with Vertical():
             yield Static(Content.styled(self._title, "bold"), classes="title", markup=False)
             yield Static("", classes="folder", markup=False)
-            entry = PathInput(placeholder=tr("type to search, or a path"), max_length=4096, compact=True)
+            entry = PathInput(placeholder=tr("type to search, or enter a path"), max_length=4096, compact=True)
             entry.cursor_blink = False
             yield entry
             yield EntryList(self._marks.here)
             yield Static("", classes="problem", markup=False)
             yield Static(
-                tr("enter open or take   ↑↓ move   backspace folder above   esc close"), classes="hint", markup=False
+                tr("enter open or select   ↑↓ move   backspace folder above   esc close"), classes="hint", markup=False
             )
 
     def on_mount(self) -> None:
@@ -339,7 +340,7 @@ class FilePicker(Window[str]):
             return
         has_some = view.narrow(self._text)
         self.query_one(EntryList).show(len(view.shown), view.line, self._place())
-        nothing = tr("Nothing here is called so; backspace shows all.") if self._text and not has_some else ""
+        nothing = tr("No matches. Press backspace to show all.") if self._text and not has_some else ""
         self._say(view.listing.problem or self._notice or nothing)
         self._show_folder()
 
@@ -394,7 +395,7 @@ class FilePicker(Window[str]):
             return
         typed = self.query_one(PathInput).value.strip()
         if typed and not self._view.shown:
-            self._say(tr("There is no {name}.", name=plain_text(typed, 200)))
+            self._say(tr("{name} does not exist.", name=plain_text(typed, 200)))
             return
         if not self._view.shown:
             return
@@ -420,7 +421,9 @@ class FilePicker(Window[str]):
         """Close with a path, or say why it cannot be taken."""
         problem = unusable_name(path.name) or unusable_name(str(path))
         if not problem and not path.exists():
-            self._open(self._folder, tr("{name} is gone; the folder is read again.", name=plain_text(path.name, 200)))
+            self._open(
+                self._folder, tr("{name} no longer exists; the folder was read again.", name=plain_text(path.name, 200))
+            )
         elif problem:
             self._say(problem)
         else:

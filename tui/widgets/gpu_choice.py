@@ -84,7 +84,7 @@ def notes_below(machine: Machine, loads: GpuLoads | None, refused: str) -> list[
     """What there is to say of all of them."""
     notes = [refused] if refused else []
     if loads is not None and loads.problem:
-        notes.append(tr("What the GPUs do now cannot be read: {reason}.", reason=plain_text(loads.problem)))
+        notes.append(tr("Can't read the current state of the GPUs: {reason}.", reason=plain_text(loads.problem)))
     if machine.cuda_visible_devices is None:
         # What CUDA would take by itself: a run names its GPUs by UUID.
         return notes
@@ -100,16 +100,16 @@ def _problem(view: RowView) -> str:
     """Why the card cannot be used; empty where it can."""
     gpu, load = view.gpu, view.load
     if view.is_gone:
-        return tr("This GPU is gone: the driver does not name it any more. The plan goes on without it.")
+        return tr("This GPU is gone: the driver no longer lists it. The plan continues without it.")
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
     if reason:
-        by_hand = mark("This GPU cannot be used: {reason}. Space takes it out.")
-        by_itself = mark("This GPU cannot be used: {reason}. The plan goes on without it.")
+        by_hand = mark("This GPU can't be used: {reason}. Press space to deselect it.")
+        by_itself = mark("This GPU can't be used: {reason}. The plan continues without it.")
         return tr(by_hand if view.is_chosen else by_itself, reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
         return ""
     if gpu.mig == "enabled" and gpu.parent_uuid is None:
-        return tr("Cut into MIG slices; a run uses a slice.")
+        return tr("Split into MIG slices; a run uses one slice.")
     return tr("Not visible to this process (CUDA_VISIBLE_DEVICES={value}).", value=plain_text(view.hidden_by, 60))
 
 
@@ -134,7 +134,7 @@ def _holders_words(load: GpuLoad | None) -> str:
         return ""
     names = [_holder_words(holder) for holder in load.holders[:MOST_HOLDERS]]
     rest, listed = len(load.holders) - len(names), ", ".join(names)
-    words = mark("held by {processes} and {n} more") if rest else mark("held by {processes}")
+    words = mark("used by {processes} and {n} more") if rest else mark("used by {processes}")
     return tr(words, processes=listed, n=rest)
 
 
@@ -380,7 +380,7 @@ class GpuChoice(StepPart):
         def change(request: PlanRequest) -> PlanRequest:
             # From the request as it is by then: fast keys come before what is drawn.
             names = toggled(machine, replace(plan_state, request=request), event.gpu)
-            self._refused = tr("One GPU at least trains; take another one first.") if names == [] else ""
+            self._refused = tr("Training needs at least one GPU. Select another one first.") if names == [] else ""
             return request if names == [] else with_gpus(request, names)
 
         self.post_message(self.Changed(change))

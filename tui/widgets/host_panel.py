@@ -46,8 +46,8 @@ DISK_WORTH_SAYING_S = 30 * 86400.0
 
 class HostPanel(MonitorPanel):
     help_text = mark(
-        "Memory of the processes of this run by what they do: trainers compute, workers read data, the supervisor "
-        "keeps the run. Below it the whole machine, and the free disk; where the disk shrinks, how long it lasts."
+        "RAM of the processes of this run, by role: trainers compute, workers load data, the supervisor looks after "
+        "the run. Below: the whole machine, and the free disk space; if it shrinks, how long it will last."
     )
 
     def title_of(self, snapshot: Snapshot) -> str:
@@ -126,7 +126,7 @@ def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
     amount = host.disk_free_bytes / GIB
     free = tr("{amount} GiB free", amount=f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}")
     if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
-        lasts = tr("{time} at this pace", time=duration(host.disk_lasts_s))
+        lasts = tr("full in {time} at this rate", time=duration(host.disk_lasts_s))
         both = quiet(tr("disk"), tr("{free}, {lasts}", free=free, lasts=lasts))
         return both if both.cell_length <= width else quiet(tr("disk"), lasts)
     return quiet(tr("disk"), free)
@@ -134,9 +134,13 @@ def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
 
 def host_line(snapshot: Snapshot) -> Content:
     if not snapshot.host.sample:
-        return Content.styled(f"{tr('RAM and disk')}  {tr('not known')}", "$muted")
+        return Content.styled(f"{tr('RAM and disk')}  {tr('unknown')}", "$muted")
     job, used = snapshot.job_rss_bytes, part_of(snapshot.host.ram_used_bytes, snapshot.host.ram_total_bytes)
-    words = tr("all {used} GiB", used=used) if job is None else tr("run {job}, all {used} GiB", job=gib(job), used=used)
+    words = (
+        tr("machine {used} GiB", used=used)
+        if job is None
+        else tr("run {job}, machine {used} GiB", job=gib(job), used=used)
+    )
     label = tr("RAM") if snapshot.ending is None else tr("RAM at the end")
     return Content.assemble(quiet(f"{label} ", words), "   ", disk_content(snapshot))
 
@@ -150,9 +154,9 @@ FAR_S = 5 * 365.25 * 86400.0
 
 class PacePanel(MonitorPanel):
     help_text = mark(
-        "How fast the run goes. Real tokens carry text; padded ones count the filling of short rows too. Data wait "
-        "is the share of a step in which the device waits for the next batch. Then the planned range of a step and "
-        "the planned memory stand against what was measured, and what one step trains on."
+        "The speed of the run. Non-padding tokens carry text; padded also counts the padding of short rows. Data "
+        "wait is the share of a step in which the device waits for the next batch. Below: planned and "
+        "measured step time, planned and measured memory, and the size of a step."
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
@@ -167,7 +171,7 @@ class PacePanel(MonitorPanel):
 
 def token_parts(snapshot: Snapshot) -> list[Content]:
     pace = snapshot.pace
-    rates = [(tr("real"), pace.real_tokens_per_s), (tr("padded"), pace.tokens_per_s)]
+    rates = [(tr("non-pad"), pace.real_tokens_per_s), (tr("padded"), pace.tokens_per_s)]
     parts: list[Content] = []
     for label, rate in rates:
         if rate is not None:
@@ -188,10 +192,10 @@ def step_parts(snapshot: Snapshot, marks: Marks, *, short: bool = False) -> list
     if short and measured is not None:
         parts.append(quiet(tr_as("what it takes", "step"), tr("{amount} s", amount=step_seconds(measured))))
     if planned is not None:
-        parts.append(quiet(tr("planned"), planned if short else tr("{seconds} s a step", seconds=planned)))
+        parts.append(quiet(tr("planned"), planned if short else tr("{seconds} s/step", seconds=planned)))
     if not short and measured is not None:
         seconds = step_seconds(measured)
-        parts.append(quiet(tr("measured"), seconds if parts else tr("{seconds} s a step", seconds=seconds)))
+        parts.append(quiet(tr("measured"), seconds if parts else tr("{seconds} s/step", seconds=seconds)))
     if measured is not None and low is not None and high is not None:
         if measured > high * 1.1:
             parts.append(Content.styled(f"{marks.tight} {tr('slower')}", "$warning"))
@@ -221,7 +225,7 @@ def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
 
 def batch_parts(snapshot: Snapshot) -> list[Content]:
     samples, tokens = snapshot.planned.effective_samples, snapshot.planned.effective_tokens
-    parts = [quiet(tr("a step"), trn("{n} sequence", "{n} sequences", samples, n=f"{samples:,}"))] if samples else []
+    parts = [quiet(tr("per step"), trn("{n} sequence", "{n} sequences", samples, n=f"{samples:,}"))] if samples else []
     return [*parts, Content(tr("{n} tokens", n=f"{tokens:,}"))] if tokens else parts
 
 
@@ -229,17 +233,17 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
     """When it began and, where that is known, when it is over."""
     lines = []
     if snapshot.started_s is not None:
-        lines.append(labelled(tr("began"), moment_words(snapshot.started_s)))
+        lines.append(labelled(tr("started"), moment_words(snapshot.started_s)))
     if snapshot.ended_s is not None and snapshot.ending is not None:
         lines.append(labelled(tr("ended"), moment_words(snapshot.ended_s)))
     elif snapshot.status == "quiet" and snapshot.written_s is not None:
         ago = rough_words(snapshot.time_s - snapshot.written_s)
-        lines.append(labelled(tr("written"), tr("{time} ago", time=ago)))
+        lines.append(labelled(tr("updated"), tr("{time} ago", time=ago)))
     elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
         lines.append(labelled(tr("finishes"), moment_words(snapshot.time_s + snapshot.eta_s)))
     if snapshot.pace.wall_step_s is not None:
-        words = tr("{seconds} s a step with evaluations and saving", seconds=step_seconds(snapshot.pace.wall_step_s))
-        lines.append(labelled(tr("by clock"), words))
+        words = tr("{seconds} s/step including evaluation and saving", seconds=step_seconds(snapshot.pace.wall_step_s))
+        lines.append(labelled(tr("wall"), words))
     return lines
 
 

@@ -65,7 +65,7 @@ def values_at(step: float, curve: Curve, points: Curve, points_word: str) -> lis
 
 
 def _words(reading: Reading) -> str:
-    return tr("not a number") if reading.value != reading.value else value_label(reading.value)
+    return tr("NaN") if reading.value != reading.value else value_label(reading.value)
 
 
 def _at_step(label: str, value: str, step: float) -> Content:
@@ -74,11 +74,11 @@ def _at_step(label: str, value: str, step: float) -> Content:
 
 LONGEST_NAME = 60
 
-NO_VALUES = mark("No values were found.")
+NO_VALUES = mark("No values found.")
 EMPTY_TEXTS = {
-    "prepared": mark("This run was not started yet: bash launch.sh in its folder starts it."),
-    "starting": mark("The run is starting; values come with the first logged step."),
-    "running": mark("No values yet; they come with the first logged step."),
+    "prepared": mark("This run has not been started: start it with bash launch.sh in its folder."),
+    "starting": mark("The run is starting; values appear after the first logged step."),
+    "running": mark("No values yet; they appear after the first logged step."),
     "stopping": mark("The run is stopping; it has logged no values."),
     "failed": mark("The run ended before its first logged step."),
     "stopped": mark("The run was stopped before its first logged step."),
@@ -88,11 +88,12 @@ EMPTY_TEXTS = {
 
 class MetricPanel(MonitorPanel):
     help_text = mark(
-        "Dots are the logged values, the line is their running mean over the steps around. Marks are the same metric "
-        "on held-out rows. A step whose value is not a number leaves a gap with its number beside it. m chooses the "
-        "metric, . and , go to the next and the one before. z shows the last steps only, e switches the logarithmic "
-        "scale. Left and right read the value of a step. + and - show fewer or more steps, < and > move along, g takes "
-        "typed steps, 0 shows all. With a mouse: click to read, drag over steps to show only those, wheel to zoom."
+        "Dots are the logged values, the line is their moving average over neighboring steps. Marks are the same "
+        "metric on held-out rows. A NaN or infinite value leaves a gap, labeled with its step. m chooses "
+        "the metric, . and , go to the next and the previous one. z shows only the last steps, e toggles "
+        "the logarithmic scale. Left and right read the value of a step. + and - show fewer or more "
+        "steps, < and > scroll, g lets you type a range of steps, 0 shows all. With a mouse: click to "
+        "read a value, drag to zoom into those steps, use the wheel to zoom."
     )
     key_table: ClassVar[ScreenName | None] = "metric"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("metric")]
@@ -230,7 +231,7 @@ class MetricPanel(MonitorPanel):
         from trainwiz.tui.screens.monitor_cards import RangeDialog
 
         if (whole := self._data.whole_range) is None:
-            self.notify(tr("There are no steps yet."), markup=False)
+            self.notify(tr("No steps yet."), markup=False)
         else:
             self.app.push_screen(RangeDialog(*whole), self.show_range)
 

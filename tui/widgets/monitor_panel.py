@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 # What a panel says where nothing is known: the reason that the source gives, else what is to be expected.
 
-NO_SAMPLE = mark("No sample of the machine yet; they come while the run lives.")
-NOT_HERE = mark("The files do not say which machine trains, and no process of the job was found on this one.")
-NO_PACE = mark("No pace yet: it comes with the first logged step.")
-SHORT = mark("Nothing is known of its processes, RAM and disk.")
+NO_SAMPLE = mark("No samples of the machine yet; they are taken while the run is active.")
+NOT_HERE = mark("The files do not show which machine is training, and no process of the job was found on this one.")
+NO_PACE = mark("No pace yet: it appears after the first logged step.")
+SHORT = mark("Its processes, RAM and disk are unknown.")
 """Where the panel of the device beside it has the reason already."""
 
 
@@ -38,7 +38,7 @@ def pace_reason(snapshot: Snapshot) -> str:
         return plain_text(snapshot.unavailable["pace"], 300)
     if snapshot.source == "run":
         return tr(NO_PACE) if snapshot.ending is None else tr("No tokens/s were logged.")
-    return tr("No tokens/s: this job logs none.")
+    return tr("No tokens/s: this job does not log it.")
 
 
 # Meters: lines of a panel made of a label, a small chart and a right-aligned value.
@@ -232,8 +232,8 @@ STYLES = {"error": "$error", "warning": "$warning", "note": "$muted", "ok": "$su
 
 class AdvicePanel(MonitorPanel):
     help_text = mark(
-        "What stands out: heat, memory against the plan, waiting for data, a disk that fills up, a loss that is not "
-        "a number. Marks: ✗ needs you now, ! is worth a look, ✓ is as it should be."
+        "What needs attention: temperature, memory against the plan, data wait, a disk that fills up, a NaN or "
+        "infinite loss. Marks: ✗ act now, ! worth a look, ✓ as expected."
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
@@ -245,14 +245,19 @@ class AdvicePanel(MonitorPanel):
         if hidden > 1 and height > 1:
             if self.has_class("-alone"):
                 more = trn(
-                    "{n} more line: a larger terminal shows it.",
-                    "{n} more lines: a larger terminal shows them.",
+                    "{n} more line: enlarge the terminal to see it.",
+                    "{n} more lines: enlarge the terminal to see them.",
                     hidden,
                 )
             else:
-                more = trn("{n} more line: {key} shows it.", "{n} more lines: {key} shows them.", hidden, key=PANEL_KEY)
+                more = trn(
+                    "{n} more line: press {key} to see it.",
+                    "{n} more lines: press {key} to see them.",
+                    hidden,
+                    key=PANEL_KEY,
+                )
             lines = [*lines[: height - 1], Content.styled(more, "$muted")]
-        return lines or [Content.styled(tr("Nothing to say yet."), "$muted")]
+        return lines or [Content.styled(tr("Nothing to report yet."), "$muted")]
 
     def _advice_lines(self, snapshot: Snapshot, width: int, *, remedies: bool) -> list[Content]:
         room = max(10, width - 2)

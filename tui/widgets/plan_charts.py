@@ -125,22 +125,22 @@ def rate_lines(
 def rate_words(plan: Plan, schedule: RateSchedule | None) -> str:
     """What the rate does, in one sentence; a second one where a DeepSpeed file could change it."""
     if schedule is None:
-        return tr("The number of steps is not known yet, and with it the curve of the learning rate.")
+        return tr("The number of steps is not known yet, so there is no learning rate curve.")
     # Without a fixed number the Trainer counts the steps of its epochs itself.
     steps = count(schedule.steps)
     words = _shape_words(schedule, steps if plan.config.training.max_steps is not None else tr("about {n}", n=steps))
     if plan.config.engine.deepspeed_file is None:
         return words
-    return f"{words} {tr('A scheduler in your DeepSpeed file takes its place.')}"
+    return f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
 
 
 SHAPES = {
-    ("constant", True): mark("Up to {peak} in {warmup} steps, and so to step {steps}."),
-    ("constant", False): mark("{peak} from the first step to step {steps}."),
-    ("cosine", True): mark("Up to {peak} in {warmup} steps, then down to {last} at step {steps} in half a wave."),
-    ("cosine", False): mark("From {peak} down to {last} at step {steps} in half a wave."),
-    ("linear", True): mark("Up to {peak} in {warmup} steps, then straight down to {last} at step {steps}."),
-    ("linear", False): mark("From {peak} straight down to {last} at step {steps}."),
+    ("constant", True): mark("Warmup to {peak} over {warmup} steps, then constant to step {steps}."),
+    ("constant", False): mark("Constant {peak} from the first step to step {steps}."),
+    ("cosine", True): mark("Warmup to {peak} over {warmup} steps, then cosine decay to {last} at step {steps}."),
+    ("cosine", False): mark("Cosine decay from {peak} to {last} at step {steps}."),
+    ("linear", True): mark("Warmup to {peak} over {warmup} steps, then linear decay to {last} at step {steps}."),
+    ("linear", False): mark("Linear decay from {peak} to {last} at step {steps}."),
 }
 """What a schedule does, with and without a warm-up; all others are drawn straight."""
 
@@ -149,7 +149,7 @@ def _shape_words(schedule: RateSchedule, steps: str) -> str:
     warms_up = schedule.warmup_steps > 0 and schedule.kind != "constant"
     if warms_up and schedule.warmup_steps >= schedule.steps:
         highest = number(float(f"{schedule.highest:.4g}"))
-        return tr("The warm-up is the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
+        return tr("Warmup lasts the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
     kind = next((kind for kind in ("constant", "cosine") if schedule.kind.startswith(kind)), "linear")
     peak, warmup, last = number(schedule.peak), count(schedule.warmup_steps), number(schedule.last)
     return tr(SHAPES[kind, warms_up], peak=peak, warmup=warmup, last=last, steps=steps)
@@ -222,7 +222,7 @@ def input_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) ->
     limit, batch = plan.batch.sequence_length, plan.batch
     if joins_texts(plan.config):
         sentence = tr(
-            "Texts are joined into sequences of {length} tokens: nothing is cut, nothing is padded.",
+            "Texts are packed into sequences of {length} tokens, without truncation or padding.",
             length=count(limit),
         )
         yield from indented(sentence, width)
@@ -231,11 +231,11 @@ def input_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) ->
     waste = batch.padding_waste
     if not data.lengths or is_small or waste is None:
         return
-    text = mark("{share} of what is computed is padding.")
+    text = mark("{share} of the processed tokens are padding.")
     if batch.arranged_waste is not None and waste - batch.arranged_waste > WORTH_SAYING:
-        text = mark("{share} of what is computed is padding; {arranged} where rows of like length go together.")
+        text = mark("{share} of the processed tokens are padding; {arranged} if rows of similar length are grouped.")
     elif batch.drawn_waste is not None and batch.drawn_waste - waste > WORTH_SAYING:
-        text = mark("{share} of what is computed is padding; {drawn} if rows of like length did not go together.")
+        text = mark("{share} of the processed tokens are padding; {drawn} if rows of similar length were not grouped.")
     arranged, drawn = percent(batch.arranged_waste), percent(batch.drawn_waste)
     yield from indented(tr(text, share=percent(waste), arranged=arranged, drawn=drawn), width)
 
@@ -267,12 +267,12 @@ def _usual(lengths: Lengths, *, estimated: bool) -> str:
     )
     if estimated:
         return tr(
-            "Half of the rows have up to about {middle} tokens, 95 % up to {most}, the longest {longest}; "
-            "estimated from bytes.",
+            "Median about {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}; estimated "
+                "from bytes.",
             middle=middle, most=most, longest=longest,
         )  # fmt: skip
     return tr(
-        "Half of the rows have up to {middle} tokens, 95 % up to {most}, the longest {longest}.",
+        "Median {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}.",
         middle=middle, most=most, longest=longest,
     )  # fmt: skip
 
@@ -280,11 +280,11 @@ def _usual(lengths: Lengths, *, estimated: bool) -> str:
 def _cut(lengths: Lengths, limit: int) -> str:
     share = lengths.share_above(limit)
     if share <= 0:
-        return tr("No row is cut at {limit} tokens.", limit=count(limit))
+        return tr("No row exceeds {limit} tokens, so none is truncated.", limit=count(limit))
     whole = lengths.mean_up_to(lengths.longest)
     lost = 1 - lengths.mean_up_to(limit) / whole if whole else 0.0
     return tr(
-        "{share} of the rows are cut at {limit} tokens; {lost} of all tokens are never seen.",
+        "{share} of the rows exceed {limit} tokens and are truncated; {lost} of all tokens are dropped.",
         share=percent(share), limit=count(limit), lost=percent(lost),
     )  # fmt: skip
 
@@ -308,13 +308,13 @@ def axis_text(bars: Bars, limit: int) -> str:
     columns = len(bars.counts)
     end = count(bars.top) + ("+" if bars.has_longer else "")
     if bars.limit_column >= columns:
-        here = tr("cut at {n} →", n=count(limit))
+        here = tr("max {n} →", n=count(limit))
         start = max(0, columns - cells(here))
     elif bars.limit_column < columns // 2:
-        here = tr("▲ cut at {n}", n=count(limit))
+        here = tr("▲ max {n}", n=count(limit))
         start = max(0, min(bars.limit_column, columns - cells(here)))
     else:
-        here = tr("cut at {n} ▲", n=count(limit))
+        here = tr("max {n} ▲", n=count(limit))
         start = max(0, bars.limit_column + 1 - cells(here))
     line = ("0" + " " * (start - 1) if start > 1 else " " * start) + here
     free = columns - cells(line) - cells(end)

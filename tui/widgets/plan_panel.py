@@ -110,7 +110,7 @@ def _filled(words: list[str], width: int) -> list[Content]:
 
 INDENT = "  "
 LONGEST_TEXT = 300
-UNKNOWN_SIZE = mark("unknown: the size of the model is not known")
+UNKNOWN_SIZE = mark("unknown: the model size is unknown")
 WORTH_SAYING = 0.01
 """How far the batch is off its target before the short form says it."""
 TOO_LONG = "takes_"
@@ -118,7 +118,7 @@ TOO_LONG = "takes_"
 TIME_VERDICTS = {
     "implausible": mark("{time}, implausible"),
     "impossible": mark("{time}, impossible"),
-    "idle": mark("{time}, mostly waiting"),
+    "idle": mark("{time}, mostly idle"),
 }
 
 
@@ -145,10 +145,10 @@ def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     batch, memory, time = plan.batch, plan.memory, plan.time
     yield _heading(tr("Batch"))
     sequences = trn("{n} sequence", "{n} sequences", batch.effective_samples, n=count(batch.effective_samples))
-    tokens = tr("{count} tokens a step", count=count(batch.effective_tokens))
+    tokens = tr("{count} tokens per step", count=count(batch.effective_tokens))
     off = deviation(batch.deviation, marks.minus)
     is_off = abs(batch.deviation or 0) > WORTH_SAYING
-    target = tr("{deviation} of target", deviation=off) if is_off else ""
+    target = tr("{deviation} from target", deviation=off) if is_off else ""
     yield Content.assemble(f"{INDENT}{sequences}, {tokens}", (f"   {target}", "$muted"))
     yield Content()
     yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}")
@@ -161,7 +161,7 @@ def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         yield Content(INDENT + (amounts or _need(plan)))
         yield from _muted(memory.waiting)
     for label, needed, capacity in (
-        (tr("Host RAM"), memory.host_ram_bytes, memory.host_ram_capacity_bytes),
+        (tr("RAM"), memory.host_ram_bytes, memory.host_ram_capacity_bytes),
         (tr("Disk"), memory.disk_bytes, memory.disk_capacity_bytes),
     ):
         if capacity is not None and needed > capacity:
@@ -198,13 +198,13 @@ def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
     yield _heading(tr("Batch"))
     yield Content(INDENT + batch_product(plan, marks))
     off = deviation(batch.deviation, marks.minus)
-    target = tr("{deviation} of target", deviation=off) if batch.deviation else off
-    tokens = tr("{count} tokens a step", count=count(batch.effective_tokens))
+    target = tr("{deviation} from target", deviation=off) if batch.deviation else off
+    tokens = tr("{count} tokens per step", count=count(batch.effective_tokens))
     yield Content.assemble(f"{INDENT}{tokens}", (f"   {target}", "$muted"))
     yield from _muted(length_words(plan.task, batch.sequence_length, plan.config.batch.target_length))
     if batch.real_tokens is not None and batch.effective_tokens:
         share = percent(batch.real_tokens / batch.effective_tokens)
-        yield from _muted(tr("of them real {count}   {share}", count=count(batch.real_tokens), share=share))
+        yield from _muted(tr("{count} non-padding   {share}", count=count(batch.real_tokens), share=share))
     yield from _muted(
         *padding_words(
             batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste, batch.drawn_waste
@@ -235,9 +235,9 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
     kind = plan.config.engine.device
     yield from _muted(shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind))
     if memory.evaluation_bytes is not None:
-        yield from _muted(tr("{size} while evaluating", size=size(memory.evaluation_bytes)))
+        yield from _muted(tr("{size} during evaluation", size=size(memory.evaluation_bytes)))
     yield Content()
-    labels = tr("Host RAM"), tr("Disk")
+    labels = tr("RAM"), tr("Disk")
     left = max(map(cells, labels)) + 1
     yield _capacity_line(pad(labels[0], left), memory.host_ram_bytes, memory.host_ram_capacity_bytes, marks)
     if kind == "cuda" and memory.host_ram_low_bytes is not None and memory.host_ram_high_bytes is not None:
@@ -259,7 +259,7 @@ def _capacity_line(label: str, needed: int, capacity: int | None, marks: Marks) 
         unknown = tr("free space unknown")
         return Content.assemble((label, "bold"), f"{gib(needed):>7} GiB", (f"   {unknown}", "$muted"))
     fits = needed <= capacity
-    verdict = (f"{marks.ok} {tr('fits')}", "$success") if fits else (f"{marks.bad} {tr('too little')}", "$error")
+    verdict = (f"{marks.ok} {tr('fits')}", "$success") if fits else (f"{marks.bad} {tr('not enough')}", "$error")
     amount = tr("{needed} of {capacity} GiB", needed=f"{gib(needed):>7}", capacity=f"{gib(capacity):>7}")
     return Content.assemble((label, "bold"), f"{amount}   ", verdict)
 
@@ -281,7 +281,7 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
         unknown = unknown_time_words(time.steps, time.step_s)
         yield from _muted(tr(UNKNOWN_SIZE) if plan.model.parameters is None else unknown)
         if time.step_s is not None:
-            yield from _muted(tr("a step takes {time}", time=step), network_words(time))
+            yield from _muted(tr("{time} per step", time=step), network_words(time))
         yield Content()
         return
     done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
@@ -289,11 +289,11 @@ def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
     yield from _muted(done, f"{steps_words(plan)} {marks.times} {step}")
     pace = pace_words(time.basis, time.basis_text)
     if time.fraction_of_peak is not None:
-        pace = tr("{share} of the device's peak, {pace}", share=percent(time.fraction_of_peak), pace=pace)
+        pace = tr("{share} of peak TFLOP/s, {pace}", share=percent(time.fraction_of_peak), pace=pace)
     yield from _muted(pace, gain_words(time.pace_gain, time.possible_pace_gain))
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     if parts:
-        yield from _muted(tr("of it {parts}", parts=tr(", ").join(parts)))
+        yield from _muted(tr("including {parts}", parts=tr(", ").join(parts)))
     yield from _muted(network_words(time))
     costs = energy_words(
         time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
@@ -357,7 +357,7 @@ class PlanPanel(VerticalScroll, can_focus=False):
 
 def _placeholder(text: str) -> list[Content]:
     lines: list[Content] = []
-    for heading in (tr("Batch"), tr("Memory"), tr("Host RAM"), tr("Disk"), tr("Time")):
+    for heading in (tr("Batch"), tr("Memory"), tr("RAM"), tr("Disk"), tr("Time")):
         lines += [Content.styled(heading, "bold"), Content.styled(f"  {text}", "$muted"), Content()]
     return lines
 
@@ -387,7 +387,7 @@ def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
     if old != new:
         parts.append(Content.styled(f"{old} {ARROW} {new}", "$muted"))
     if not parts:
-        return Content.styled(tr("memory and time stay as they are"), "$muted")
+        return Content.styled(tr("memory and time unchanged"), "$muted")
     return Content.styled(f" {marks.dot} ", "$muted").join(parts)
 
 

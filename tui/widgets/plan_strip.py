@@ -70,7 +70,7 @@ def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
         return [batch, *(Content.assemble((label, "bold"), (tr(UNKNOWN_SIZE), "$muted")) for label in labels)]
     memory, time = plan.memory, Content.assemble((_label(tr("Time")), "bold"), time_line(plan))
     ram = memory.host_ram_bytes, memory.host_ram_capacity_bytes
-    extras = [tr("host RAM {used} of {total} GiB", used=gib(ram[0]), total=gib(ram[1]))] if ram[1] else []
+    extras = [tr("RAM {used} of {total} GiB", used=gib(ram[0]), total=gib(ram[1]))] if ram[1] else []
     extras = [steps_words(plan), *extras, tr("disk {amount} GiB", amount=gib(memory.disk_bytes))]
     return [batch, _memory_line(plan, width, marks), _with_extras(time, extras, width, 3)]
 

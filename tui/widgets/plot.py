@@ -24,7 +24,7 @@ from trainwiz.tui.widgets.lists import LineKey, refresh_lines
 ZOOM_SHARES = (1.0, 0.2, 0.04)
 NARROWEST = 1e-6
 """Share of all steps below which a range is not narrowed further."""
-HOW_TO_TYPE = mark("Type two steps as 400-900, or 400- for the rest, or last 500, or all.")
+HOW_TO_TYPE = mark("Type a range like 400-900, or 400- for the rest, last 500, or all.")
 
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _NUMBER = r"(\d[\d,_']*(?:\.\d+)?)\s*([kmg]?)"
@@ -61,7 +61,7 @@ class StepRange:
         if self.length is not None:
             return tr("last {n} steps", n=f"{self.length:,.0f}")
         if self.share == 0.2:
-            return tr("last fifth")
+            return tr("last 20%")
         return "" if self.share == 1 else tr("last {share}", share=f"{self.share * 100:g}%")
 
     def next_zoom(self) -> StepRange:
@@ -112,7 +112,7 @@ def parse_range(text: str, low: float, high: float) -> StepRange:
         number, size, percent = found.groups()
         value = _value(number, size)
         if value <= 0:
-            raise ValueError(tr("A range holds at least one step."))
+            raise ValueError(tr("A range must contain at least one step."))
         return StepRange(share=min(1.0, value / 100)) if percent else StepRange(length=value)
     if not (found := _SPAN.match(typed)):
         raise ValueError(tr(HOW_TO_TYPE))
@@ -120,16 +120,16 @@ def parse_range(text: str, low: float, high: float) -> StepRange:
     first = None if start is None else _value(start, start_size)
     last = None if end is None else _value(end, end_size)
     if first is not None and last is not None and first >= last:
-        raise ValueError(tr("The first step of a range lies before its last one."))
+        raise ValueError(tr("The first step of a range must be before the last."))
     if first is not None and last is None and first >= high:
         known = {"low": f"{low:,.0f}", "high": f"{high:,.0f}"}
         raise ValueError(
-            tr("The first step of a range lies before its last one; the run has steps {low} to {high}.", **known)
+            tr("The first step of a range must be before the last; the run has steps {low} to {high}.", **known)
         )
     if first is not None and first > high:
-        raise ValueError(tr("There is nothing after step {step} yet.", step=f"{high:,.0f}"))
+        raise ValueError(tr("Nothing after step {step} yet.", step=f"{high:,.0f}"))
     if last is not None and last <= low:
-        raise ValueError(tr("There is nothing before step {step}.", step=f"{low:,.0f}"))
+        raise ValueError(tr("Nothing before step {step}.", step=f"{low:,.0f}"))
     return StepRange(first, last)
 
 

@@ -136,7 +136,7 @@ class FileList(CursorList):
         if name not in self._theirs:
             return tr("new")
         count = count_changes(self._theirs[name], self._files[name])
-        return trn("{n} line differs", "{n} lines differ", count, n=f"{count:,}") if count else ""
+        return trn("{n} line changed", "{n} lines changed", count, n=f"{count:,}") if count else ""
 
     def render(self) -> RenderResult:
         if not self._files:
@@ -230,7 +230,7 @@ def difference_lines(differences: tuple[ConfigDifference, ...], width: int, mark
     lines = []
     for index, one in enumerate(differences):
         mine = one.chosen_by.origin == "you"
-        origin = tr("you") if mine else tr("follows")
+        origin = tr("you") if mine else tr("derived")
         room = max(4, width - key_width - 7 - cells(origin))
         text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), arrow, room, marks)
         lines.append(
@@ -318,9 +318,9 @@ class Review(StepPart):
         yield Static("", id="differences-title", classes="heading", markup=False)
         yield Static("", id="differences-note", classes="text", markup=False)
         yield DifferenceList(self.marks)
-        yield Static(tr("The same without a screen (c copies it)"), classes="heading", markup=False)
+        yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
         yield Static("", id="command", classes="text", markup=False)
-        yield Static(tr("What will be written"), classes="heading", markup=False)
+        yield Static(tr("Files to write"), classes="heading", markup=False)
         yield FileList(self.marks)
         yield FileText(id="preview")
 
@@ -345,14 +345,14 @@ class Review(StepPart):
         if state.problem and state.problem != start_obstacle(state):
             return Content.styled(f"{self.marks.bad} {plain_text(state.problem)}", "$error")
         if state.wanted_start and not state.busy:
-            return Content.styled(tr("starts as soon as the plan is ready; esc cancels"), "$accent")
+            return Content.styled(tr("starts when the plan is ready; esc cancels"), "$accent")
         if not is_ready(state):
             if _is_without_plan(state):
                 # Nothing is on its way: the button says why.
                 return Content("")
             waits_for = tr(state.reading.waits_for) if state.reading.waits_for else tr("updating the plan")
             return Content.styled(f"{waits_for} {self.marks.ellipsis}", "$muted")
-        where = tr("Goes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
+        where = tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
         return Content.styled(where, "$muted")
 
     # What differs from the profile.
@@ -394,7 +394,7 @@ class Review(StepPart):
         title = (
             tr("Changes from {profile}", profile=plain_text(state.request.profile or ""))
             if state.request.profile
-            else tr("What is not as trainwiz would choose it")
+            else tr("Changes from the choices of trainwiz")
         )
         heading = self.query_one("#differences-title", Static)
         heading.update(Content(title))
@@ -418,12 +418,12 @@ class Review(StepPart):
         if differs:
             return ""
         if not state.request.overrides:
-            return tr("Nothing: every value is the profile's, or follows from it.")
+            return tr("None: every value is from the profile or derived from it.")
         if baseline is None:
             return tr("comparing with the profile") + f" {self.marks.ellipsis}"
         if baseline.problem:
-            return tr("The profile alone cannot be planned: {reason}", reason=plain_text(baseline.problem))
-        return tr("Nothing: your values are the ones that it has anyway.")
+            return tr("Can't plan the profile alone: {reason}", reason=plain_text(baseline.problem))
+        return tr("None: your values are the same as the ones it already has.")
 
     @on(CursorList.Moved)
     def _show_file(self) -> None:

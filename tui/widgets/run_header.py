@@ -28,7 +28,7 @@ ROOMY = 96
 SOON_S = 20 * 3600.0
 MOST_WORK_LINES = 2
 SOURCE_WORDS = {
-    "trainer": mark("output of a Trainer"),
+    "trainer": mark("Trainer output"),
     "tensorboard": mark("TensorBoard events"),
     "process": mark("process"),
 }
@@ -117,7 +117,7 @@ class RunHeader(SnapshotView):
         if snapshot.step is not None and snapshot.max_steps:
             words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f}%")
         if snapshot.pace.step_s is not None:
-            words.append(tr("{seconds} s a step", seconds=step_seconds(snapshot.pace.step_s)))
+            words.append(tr("{seconds} s/step", seconds=step_seconds(snapshot.pace.step_s)))
         if snapshot.behind:
             words.insert(0, tr("reading: {percent}%", percent=f"{snapshot.read_share * 100:.0f}"))
         if not is_paused(snapshot) and (phase := phase_part(snapshot)):
@@ -210,7 +210,7 @@ def origin_words(snapshot: Snapshot, marks: Marks) -> str:
     words = []
     if snapshot.replayed_s is not None:
         speed = snapshot.replay_speed
-        pace = tr("paused") if speed == 0 else tr("{n} times as fast", n=f"{speed:g}") if speed else ""
+        pace = tr("paused") if speed == 0 else tr("{n}x speed", n=f"{speed:g}") if speed else ""
         at = moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S")
         words += [tr("replay of {time}", time=at), pace]
     if snapshot.source in SOURCE_WORDS:

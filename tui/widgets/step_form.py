@@ -110,7 +110,7 @@ class MoreRow(PartRow):
 
     def render(self) -> RenderResult:
         hidden = self._hidden
-        text = tr("fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
+        text = tr("show fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
         return Content(f"\n  {self._marks.menu if self._open else self._marks.more} {text}")
 
     def press(self) -> None:

@@ -76,7 +76,7 @@ class StepPart(Widget):
 
 def unforeseen_words(error: BaseException) -> str:
     """What is said of a failure that is a mistake of trainwiz's own."""
-    return tr("trainwiz failed where it should not: {kind}: {reason}.", kind=type(error).__name__, reason=error)
+    return tr("Internal error in trainwiz: {kind}: {reason}.", kind=type(error).__name__, reason=error)
 
 
 class LinesPart(StepPart):

@@ -57,7 +57,9 @@ def build_traced_model(request: TraceRequest) -> Any:
         if request.checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     except ImportError as error:
-        raise CannotTrace("unsupported", tr("A library is missing here: {reason}.", reason=said_by(error))) from error
+        raise CannotTrace(
+            "unsupported", tr("A library is missing on this machine: {reason}.", reason=said_by(error))
+        ) from error
     except UsageError as error:
         raise CannotTrace("unsupported", error.findings[0].message) from error
     except Exception as error:
@@ -115,19 +117,19 @@ def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) ->
     kind, said = repr(architecture.model_type), said_by(error)
     if "does not support an attention implementation" in said or "does not support Flash" in said:
         message = tr(
-            "A model of type {kind} has no {attention} attention in transformers; choose another one (engine.attention).",
+            "transformers has no {attention} attention for {kind} models; choose another (engine.attention).",
             kind=kind,
             attention=request.attention,
         )
     elif "does not support activation checkpointing" in said:
         message = tr(
-            "A model of type {kind} has no checkpointing in transformers; switch it off (engine.checkpointing).",
+            "transformers has no gradient checkpointing for {kind} models; turn it off (engine.checkpointing).",
             kind=kind,
         )
     elif "Unrecognized configuration class" in said:
-        message = tr("A model of type {kind} has no head for {task} in transformers.", kind=kind, task=request.task)
+        message = tr("transformers has no {task} head for {kind} models.", kind=kind, task=request.task)
     else:
-        message = tr("A model of type {kind} cannot be built from this config: {reason}.", kind=kind, reason=said)
+        message = tr("A {kind} model cannot be built from this config: {reason}.", kind=kind, reason=said)
         return CannotTrace("invalid_config", message)
     return CannotTrace("unsupported", message)
 
@@ -175,11 +177,11 @@ def _values(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError as error:
-        message = tr("The model's config is not whole JSON: {reason}.", reason=said_by(error))
+        message = tr("The model config is not complete JSON: {reason}.", reason=said_by(error))
         raise CannotTrace("invalid_config", message) from error
     if not isinstance(values, dict):
         raise CannotTrace(
-            "invalid_config", tr("The model's config is not a JSON object, so no model can be built from it.")
+            "invalid_config", tr("The model config is not a JSON object, so no model can be built from it.")
         )
     return values
 
@@ -187,22 +189,20 @@ def _values(text: str) -> dict[str, Any]:
 def _architecture(values: dict[str, Any]) -> Any:
     kind = values.pop("model_type", None)
     if not isinstance(kind, str) or not kind:
-        raise CannotTrace("invalid_config", tr("The config names no model_type, so no model can be built from it."))
+        raise CannotTrace("invalid_config", tr("The model config has no model_type, so no model can be built from it."))
     if kind not in CONFIG_MAPPING:
         if values.get("auto_map"):
-            text = tr(
-                "A model of type {kind} comes with code of its own, which is not run for a preview.", kind=repr(kind)
-            )
+            text = tr("Models of type {kind} include custom code, which is not run for a preview.", kind=repr(kind))
             raise CannotTrace("remote_code", text)
         raise CannotTrace(
-            "unknown_model", tr("A model of type {kind} is none that transformers knows.", kind=repr(kind))
+            "unknown_model", tr("transformers does not recognize the model type {kind}.", kind=repr(kind))
         )
     for key in ("auto_map", "quantization_config", "_name_or_path"):
         values.pop(key, None)
     try:
         return AutoConfig.for_model(kind, **values)
     except Exception as error:
-        message = tr("The config of type {kind} is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
+        message = tr("The {kind} config is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
         raise CannotTrace("invalid_config", message) from error
 
 

@@ -240,7 +240,7 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
         moved_bytes=number("moved_bytes"),
         kernels=round(number("kernels")),
         seconds=time.perf_counter() - started,
-        note=mark("{stacks}, extended").format(stacks=versions.words),
+        note=mark("extrapolated from {stacks}").format(stacks=versions.words),
     )
 
 

@@ -21,7 +21,7 @@ FORWARD_END = mark("the end of the forward pass")
 LOSS = mark("the loss")
 LOSS_BACKWARD = mark("the start of the backward pass")
 BACKWARD_END = mark("the end of the backward pass")
-CLIPPING = mark("clipping the gradients")
+CLIPPING = mark("gradient clipping")
 STEP = mark("the optimizer step")
 
 BACKWARD = {

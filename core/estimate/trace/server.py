@@ -39,12 +39,12 @@ def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[st
     except CannotTrace as error:
         return problem(error.code, error.message)
     except MemoryError:
-        return problem("worker_died", tr("the trace needs more memory than this machine has free"))
+        return problem("worker_died", tr("the trace needs more RAM than this machine has free"))
     except RecursionError:
         return problem("invalid_config", tr("the model config is nested too deeply to be traced"))
     except ModuleNotFoundError as error:
         code: ProblemCode = "worker_missing" if error.name in NEEDED else "unsupported"
-        return problem(code, tr("no trace can be made here: {name} is not installed", name=error.name))
+        return problem(code, tr("cannot trace on this machine: {name} is not installed", name=error.name))
     except Exception as error:  # noqa: BLE001 - a model of any kind fails in any way
         reason = plain_text(str(error).strip().partition("\n")[0], LONGEST_REASON) or tr("no reason given")
         said = f"{type(error).__name__}: {reason}"
@@ -102,9 +102,9 @@ class RunningTrace:
 def _end(status: int) -> str:
     """`status` as subprocess counts: below 0 the signal that ended it."""
     if status == -signal.SIGKILL:
-        return tr("the trace was killed, perhaps because memory ran out")
-    how = tr("signal {number}", number=-status) if status < 0 else tr("exit status {number}", number=status)
-    return tr("the trace ended without an answer ({reason})", reason=how)
+        return tr("the trace was killed, possibly out of memory")
+    how = tr("signal {number}", number=-status) if status < 0 else tr("exit code {number}", number=status)
+    return tr("the trace ended without a result ({reason})", reason=how)
 
 
 def forked_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
@@ -325,7 +325,7 @@ class Server:
         for request, _ in self._running():
             if now >= request.deadline_s:
                 self._drop(request)
-                text = tr("the trace took longer than {seconds} s and was stopped", seconds=f"{request.limit_s:g}")
+                text = tr("the trace exceeded {seconds} s and was stopped", seconds=f"{request.limit_s:g}")
                 self._say(answer=request.number, **problem("timeout", text))
 
     def _start_what_may_run(self) -> None:
@@ -341,7 +341,7 @@ class Server:
                 request.trace = self._start(request.tier, request.values, own)
             except OSError as error:
                 self._requests.remove(request)
-                text = tr("no trace can be started: {reason}", reason=os_reason(error))
+                text = tr("cannot start a trace: {reason}", reason=os_reason(error))
                 self._say(answer=request.number, **problem("worker_died", text))
                 continue
             request.deadline_s = time.monotonic() + request.limit_s

@@ -122,7 +122,7 @@ def give_gradients(model: Any, tracker: Tracker) -> None:
 
 EVALUATION = mark("an evaluation")
 EVALUATION_END = mark("the logits of an evaluation")
-PROMPTS = mark("reading the prompts in an evaluation")
+PROMPTS = mark("processing the prompts in an evaluation")
 GENERATION = mark("generating text in an evaluation")
 POSITIONS = 2
 """Generated for a trace: the second one already copies a cache that grew."""

@@ -320,7 +320,13 @@ def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:
         largest = int(shadow.max())
     if largest >= table.shape[0]:
         rows, row = f"{table.shape[0]:,}", f"{largest:,}"
-        raise IndexError(tr("a table of {rows} rows is asked for row {row}; use a shorter length", rows=rows, row=row))
+        raise IndexError(
+            tr(
+                "index {row} is out of range for an embedding table of {rows} rows; use a shorter length",
+                rows=rows,
+                row=row,
+            )
+        )
 
 
 def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
