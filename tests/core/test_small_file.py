@@ -43,7 +43,7 @@ def endless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-REASON = "it is no regular file|it has more than"
+REASON = "it is not a regular file|it has more than"
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_folder_is_called_one(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_has() -> None:
-    with pytest.raises(OSError, match="it is no regular file"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         read_small(Path("a\0b"))
 
 

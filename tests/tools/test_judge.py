@@ -27,7 +27,7 @@ from tools.faults.scenario import STEPS
 from tools.faults.tensors import compare
 
 KILLED = Fault(1, "signal", "esm", "rank0", "SIGKILL", Moment("step", 7.0))
-FAILED = End("failed", "unknown", "A training process was ended from outside by SIGKILL.", last_step=7)
+FAILED = End("failed", "unknown", "A training process was terminated by an external SIGKILL.", last_step=7)
 
 
 def good() -> Observation:

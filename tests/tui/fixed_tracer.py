@@ -13,7 +13,7 @@ from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.request import TraceResult
 
-PEAK = "the backward pass, as a test has it"
+PEAK = "the backward pass, as set in a test"
 
 
 def fixed(tier: str, values: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -28,8 +28,7 @@ OUT_OF_MEMORY = {
 }
 NOT_EVEN_ONE_ROW = {
     **OUT_OF_MEMORY,
-    "remedy": "Train on shorter inputs: 256 tokens. trainwiz --profile 2080super --set batch.micro_batch_size=1 "
-    "--set batch.gradient_accumulation_steps=3906 --length 256 --yes",
+    "remedy": "Reduce the max length to 256 tokens. trainwiz --profile 2080super --set batch.micro_batch_size=1 --set batch.gradient_accumulation_steps=3906 --length 256 --yes",
 }
 STOPPED = {"code": 130, "cause": "stopped", "message": "Stopped after step 1,600; checkpoint-1600 is complete."}
 
@@ -47,15 +46,15 @@ GIVEN_UP = {
     "changes": {"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 3906},
     "ended_s": NOW_S,
     "status": "failed",
-    "not_retried": "The micro-batch is one row already: it cannot be made smaller, and the effective batch is not changed.",
+    "not_retried": "The micro-batch is already one row: it cannot be reduced, and the effective batch is not changed.",
 }
 FULL = {
     "phase": "paused",
     "since_s": NOW_S - 400,
     "step": 1600,
-    "detail": "waiting for room on the disk",
+    "detail": "waiting for disk space",
 }
-TOKENISING = {"phase": "tokenising", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
+TOKENISING = {"phase": "tokenizing", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
 
 RUN_STATES: dict[str, dict[str, Any]] = {
     "running": {"throttled": True},
@@ -72,7 +71,7 @@ RUN_STATES: dict[str, dict[str, Any]] = {
         "phase": {"phase": "evaluating", "since_s": NOW_S - 75, "step": 1600},
     },
     "paused": {"phase": FULL, "attempts": [{"number": 1, "started_s": NOW_S - 9_000}]},
-    "tokenising": {
+    "tokenizing": {
         "status": "starting",
         "steps": 0,
         "gpus": 0,

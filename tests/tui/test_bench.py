@@ -30,7 +30,10 @@ ALTERNATIVES = tuple(Alternative("engine.attention", value, "sdpa") for value in
 EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
 PLAIN = ProbeResult(
     measurement=measurement(
-        tokens_per_step=1000.0, host_rss_bytes=3 * GIB, largest_micro_batch=64, largest_note="the time was up"
+        tokens_per_step=1000.0,
+        host_rss_bytes=3 * GIB,
+        largest_micro_batch=64,
+        largest_note="the time limit was reached",
     ),
     rows="data",
     rows_note="",
@@ -57,12 +60,12 @@ def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said()
             {},
             (
                 "on host RAM, 31 s in all",
-                "8 × 2 sequences of at most 64 tokens; rows of the data",
-                "in 20 steps), 1,000 tokens/s with padding",
-                "the plan said ",
-                "a guess at this processor",
-                "3.0 GiB at its most",
-                "micro-batch 64 fits; the search ended: the time was up",
+                "at most 8 × 2 sequences of 64 tokens; dataset rows",
+                "in 20 steps), 1,000 tokens/s including padding",
+                "planned",
+                "a rough estimate for this processor",
+                "peak 3.0 GiB",
+                "micro-batch 64 fits; search ended: the time limit was reached",
             ),
         ),
         (
@@ -71,13 +74,13 @@ def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said()
         ),
         (
             {"planned_fits": False, "measurement": measurement(micro_batch=4), "rows": "longest"},
-            ("8 does not fit here; measured with 4", "generated rows of full length"),
+            ("micro-batch 8 doesn't fit on this machine; measured with 4", "synthetic rows of full length"),
         ),
         (
             {"rows": "lengths", "rows_note": "no \x1b[31mtokenizer", "searched": False, "problem": "out of memory"},
             (
-                "generated rows with the lengths of the data (no ",
-                "there was no time to try larger ones",
+                "synthetic rows with the lengths of the dataset (no ",
+                "fits; no time to try larger ones",
                 "the probe ended early: out of memory",
             ),
         ),
@@ -91,19 +94,19 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
     assert keep(PLAIN) == "" and len(load(HERE)) == 1
     (tmp_path / "trainwiz").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert keep(PLAIN).startswith(f"The measurement could not be kept in {history_path()}: ")
+    assert keep(PLAIN).startswith(f"Could not save the measurement to{history_path()}: ")
 
 
 @each(
     ("arguments", "said"),
     [
-        (["--gpu", "RTX 3090"], "it plans for another machine, and a probe measures this one"),
+        (["--gpu", "RTX 3090"], "this plans for another machine, but a probe measures this one; remove"),
         (["--choose", "--gpu", "RTX 3090"], "it plans for another machine"),
         (["--profile", "a100-opus"], "A probe measures this machine"),
         (["--profile", "cpu-demo", "--nodes", "2"], "the plan has 2"),
-        (["--model", "nowhere/nothing"], "What the model nowhere/nothing is made of is not known"),
+        (["--model", "nowhere/nothing"], "What the model nowhere/nothing is made of is unknown"),
         (["--model", "esm2-8m", "--seconds", "1"], "--seconds"),
-        (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be above 0"),
+        (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be greater than 0"),
         (["--profile", "cpu-demo", "--dataset", "sample-proteins", "--task", "sequence-classification"], ""),
     ],
 )
@@ -129,12 +132,12 @@ def test_signals_end_it_as_ctrl_c_does_and_nohup_is_respected() -> None:
 @each(
     ("pairs", "words"),
     [
-        ([(2.0, 1.0)] * 7 + [(2.2, 1.0)], "2.00 times the pace (2.00 to 2.20 in 8 turns); faster: --set engine.attention=eager"),
-        ([(1.4, 1.0)] * 19 + [(0.1, 1.0)], "1.40 times the pace (1.40 to 1.40 in 20 turns); faster"),
+        ([(2.0, 1.0)] * 7 + [(2.2, 1.0)], "2.00x the speed (2.00x to 2.20x over 8 turns); faster: --set engine.attention=eager"),
+        ([(1.4, 1.0)] * 19 + [(0.1, 1.0)], "1.40x the speed (1.40x to 1.40x over 20 turns); faster"),
         ([(1.0, 2.0)] * 8, "slower"),
         ([(1.0, 0.5), (0.5, 1.0)] * 4, "no difference beyond the spread"),
         ([(1.01, 1.0)] * 8, "no difference beyond the spread"),
-        ([(2.0, 1.0)] * 4, "too few turns to tell"),
+        ([(2.0, 1.0)] * 4, "too few rounds to tell; allow"),
     ],
 )  # fmt: skip
 def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float, float]], words: str) -> None:
@@ -225,13 +228,13 @@ BENCHMARK = Benchmark(
 
 def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:
     assert benchmark_rows(BENCHMARK) == [
-        ("Step", "0.4 s (0.37 to 0.42 s in 8 steps); planned 0.12 to 0.8 s (by formulas)"),
-        ("Pace", "10,261 tokens/s, 8,130 of them real; planned 13,452; 3 % of the time waits for data"),
-        ("Memory", "3.0 GiB allocated at most, planned 2.0 GiB"),
-        ("Host RAM", "1.0 GiB at most, planned 1.0 GiB"),
+        ("Step", "0.4 s (0.37 to 0.42 s over 8 steps); planned 0.12 to 0.8 s (estimated by formula)"),
+        ("Pace", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3 % of the time spent waiting for data"),
+        ("Memory", "at most 3.0 GiB allocated, planned 2.0 GiB"),
+        ("RAM", "at most 1.0 GiB, planned 1.0 GiB"),
     ]
     on_cpu = replace(BENCHMARK, peak_allocated_bytes=None, planned_host_ram_bytes=None, data_wait_share=None)
-    assert benchmark_rows(on_cpu)[-1] == ("Host RAM", "1.0 GiB at most")
+    assert benchmark_rows(on_cpu)[-1] == ("RAM", "at most 1.0 GiB")
     bare = replace(on_cpu, host_ram_bytes=None, planned_step_low_s=None, tokens_per_s=None)
     assert len(benchmark_rows(bare)) == 1 and "planned" not in benchmark_rows(bare)[0][1]
     assert benchmark_rows(None) == []

@@ -35,7 +35,7 @@ def test_help_without_and_with_typer_is_the_same(capsys: pytest.CaptureFixture[s
     quick = run(capsys, "--help")
     assert quick[0] == 0 and quick == run(capsys, "--yes", "--help")
     assert not [option.flag for option in OPTIONS if option.flag not in quick[1] or option.help not in quick[1]]
-    titles = ["What is trained:", "How it is computed:", "Where it runs:", "The run:", "Modes:"]
+    titles = ["Model, data and training:", "Computation:", "Machine and GPUs:", "The run:", "Modes:"]
     places = [quick[1].index(title) for title in titles]
     assert places == sorted(places)
     assert set(COMMANDS) == set(get_command(app).commands)  # type: ignore[attr-defined]
@@ -76,37 +76,37 @@ def test_help_of_commands(
         (("monitor", "--every", "soon"), "--every"),
         (("--micro-batch", "3", "runs", "list"), "Write --micro-batch after the command"),
         (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
-        (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be above 0."),
-        (("--epochs", "-1", "--yes"), "--epochs: -1 must be above 0."),
+        (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be greater than 0."),
+        (("--epochs", "-1", "--yes"), "--epochs: -1 must be greater than 0."),
         *((("--learning-rate", text, "--yes"), "--learning-rate") for text in ("nan", "inf", "1e400", "four")),
         (("--target-tokens", "2.5", "--yes"), "is not a whole number"),
-        (("--precision", "fp8", "--yes"), "there is no 'fp8', choose auto or fp32 or tf32 or fp16"),
+        (("--precision", "fp8", "--yes"), "'fp8' is not a valid choice; use auto or fp32 or tf32 or fp16"),
         (("--precision", "bf_16", "--yes"), "did you mean bf16?"),
         (("plan", "--tier", "ful"), "did you mean full?"),
         (("--strategy", "zero9", "--yes"), "--strategy: there is no 'zero9'"),
         (("--task", "masked", "--yes"), "did you mean masked-lm?"),
-        (("--ram", "lots", "--yes"), "--ram: 'lots' is not a size, write it like 64G or 512M."),
-        (("--set", "training.seed", "--yes"), "has no key=value"),
+        (("--ram", "lots", "--yes"), "--ram: 'lots' is not a size; examples: 64G, 512M."),
+        (("--set", "training.seed", "--yes"), "is not key=value; example"),
         (("--seed", "3"), "There is no option --seed"),
         (("--model", "", "--yes"), "--model: give a value"),
         (("--smoke", "--dev-run", "--yes"), "--smoke and --dev-run are different modes"),
         (
             ("--target-tokens", "2M", "--target-samples", "64", "--yes"),
-            "--target-tokens and --target-samples are different targets; keep one.",
+            "--target-tokens and --target-samples are different targets; use only one.",
         ),
         (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
         (("--gpu", "H100", "--gpus", "0", "--yes"), "keep one"),
-        (("--resume", "--yes"), "name the run folder"),
+        (("--resume", "--yes"), "specify the run folder to"),
         (("--resume", "--dry-run", "--output-dir", "x"), "keep one"),
         (("--detach", "--dry-run"), "starts nothing"),
         (("--lang", "de", "--yes"), "there is no 'de'"),
         (("\x1b[31mred",), "red"),
-        (("--\x1b[2Jx",), "There is no option"),
+        (("--\x1b[2Jx",), "has no option"),
         (("--precision", "\x1b[31mfp8", "--yes"), "there is no 'fp8'"),
         (("--json",), "add --yes"),
         (
             ("--profile", "2080super"),
-            "The wizard needs a terminal; without one run: trainwiz --profile 2080super --yes",
+            "The wizard needs a terminal. Without one, run: trainwiz --profile 2080super --yes",
         ),
         (("--detach",), "add --yes"),
     ],
@@ -181,7 +181,7 @@ def test_unforeseen_failure_is_one_sentence(
     code, _, err = run(capsys, "--yes")
     assert code == 1
     assert err.strip() == (
-        "✗ RuntimeError: the [bold]sky fell on us. Run the same command with --debug to see where it happened."
+        "✗ RuntimeError: the [bold]sky fell on us. Run the command again with --debug for the traceback."
     )
     code, _, err = run(capsys, "--yes", "--debug")
     assert code == 1
@@ -233,7 +233,7 @@ def test_a_working_folder_that_was_deleted_is_a_sentence(tmp_path: Path) -> None
     script = 'cd "$0" && rmdir "$0" && exec "$@"'
     done = subprocess.run(["sh", "-c", script, str(gone), *command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is gone; go to another one" in done.stderr
+    assert "Change to another one and run the" in done.stderr
 
 
 # Choices -> PlanRequest.

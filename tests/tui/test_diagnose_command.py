@@ -76,7 +76,7 @@ def test_the_newest_attempt_counts_and_what_the_keeper_saw_of_the_kernel_stands(
     found = look(run.path.name)[3]
     assert (found.cause, found.evidence[0].line) == ("python_error", 6)
     run.train_log.write_text("  exitcode  : -9 (pid: 7)\n", encoding="utf-8")
-    ending = RunExit(1, "host_oom", "The machine ran out of RAM.", None, ("the kernel killed 1 process(es)",))
+    ending = RunExit(1, "host_oom", "The node ran out of RAM.", None, ("the kernel killed 1 process(es)",))
     put(run, "failed", ending)
     found = look(run.path.name)[3]
     assert (found.cause, found.evidence[0].source) == ("host_oom", "state.json")
@@ -110,7 +110,7 @@ def test_a_lost_run_is_lost_and_nothing_is_invented(run: RunFolder) -> None:
     os.utime(run.state_json, (1000.0, 1000.0))
     _, _, status, found = look(run.path.name)
     assert (status, found.cause, found.confidence) == ("lost", "unknown", "low")
-    assert "gone without a last word" in found.message and "restarted" in found.message
+    assert "disappeared without a final record" in found.message and "restarted" in found.message
     assert any("runs resume" in (remedy.command or "") for remedy in found.remedies)
 
 

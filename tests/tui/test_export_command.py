@@ -33,7 +33,7 @@ def test_the_script_names_every_machine_or_says_what_to_put_in(
     assert lines == [f"{folder.path}/launch.sh --node {node} --main 10.0.0.1:29500" for node in (0, 1)]
     assert run_export("run", script=True, slurm=False) == 0
     out = capsys.readouterr().out
-    assert "in place of NODE0" in out and "--main NODE0:29500" in out
+    assert "of the first node, or" in out and "--main NODE0:29500" in out
 
 
 def test_the_sbatch_file_is_written_and_never_over_another(
@@ -51,12 +51,12 @@ def test_the_sbatch_file_is_written_and_never_over_another(
 @each(
     ("options", "said"),
     [
-        ({"script": False, "slurm": False}, "Say what to export"),
-        ({"script": True, "slurm": True}, "Say what to export"),
+        ({"script": False, "slurm": False}, "Choose what to export: --script"),
+        ({"script": True, "slurm": True}, "Choose what to export: --script"),
         ({"script": True, "slurm": False, "account": "bio"}, "--account goes with --slurm"),
         ({"script": False, "slurm": True, "main": "a"}, "--main goes with --script"),
-        ({"script": True, "slurm": False, "main": "a b"}, "no address of node 0"),
-        ({"script": False, "slurm": True, "time": "soon"}, "is no time"),
+        ({"script": True, "slurm": False, "main": "a b"}, "is not an address of node"),
+        ({"script": False, "slurm": True, "time": "soon"}, "is not a time"),
         ({"script": False, "slurm": True, "output": "no/such/folder/job"}, "cannot be written"),
     ],
 )
@@ -68,11 +68,11 @@ def test_what_is_asked_wrongly(folder: RunFolder, options: dict[str, Any], said:
 @each(
     ("node", "main", "said"),
     [
-        (None, None, "Say which machine"),
-        (1, None, "Say where node 0 is"),
+        (None, None, "Specify which node of"),
+        (1, None, "Set the address of node 0"),
         (2, "a", "numbered 0 to 1"),
         (-1, "a", "numbered 0 to 1"),
-        (1, "a:b", "no address"),
+        (1, "a:b", "not an address"),
     ],
 )
 def test_a_machine_that_cannot_take_part(folder: RunFolder, node: int | None, main: str | None, said: str) -> None:

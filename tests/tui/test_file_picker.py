@@ -203,9 +203,9 @@ async def test_what_is_not_there_is_a_sentence_and_escape_changes_nothing(world:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot)
         await shown.type(pilot, "zzz")
-        assert shown.said == "Nothing here is called so; backspace shows all."
+        assert shown.said == "No matches. Press backspace to show all."
         await pilot.press("enter")
-        assert shown.said == "There is no zzz."
+        assert shown.said == "zzz does not exist."
         await shown.type(pilot, "/")
         assert "cannot be read: No such file or directory." in shown.said
         await pilot.press("escape")
@@ -221,14 +221,14 @@ async def test_a_folder_and_a_file_that_vanish_are_sentences(world: Path):
         (world / "b.jsonl").unlink()
         await pilot.press("down", "enter")
         await shown.settled(pilot)
-        assert (shown.answer, shown.said) == ("none yet", "b.jsonl is gone; the folder is read again.")
+        assert (shown.answer, shown.said) == ("none yet", "b.jsonl no longer exists; the folder was read again.")
         assert "b.jsonl" not in shown.names and "sub" not in shown.names
         (world / "later").mkdir()
         await shown.type(pilot, "later/")
         (world / "later").rmdir()
         await pilot.press("enter")
         await shown.settled(pilot)
-        assert "later cannot be read: No such file or directory." in shown.said
+        assert "Cannot read later: No such file or directory." in shown.said
         assert shown.answer == "none yet"
 
 
@@ -242,7 +242,7 @@ async def test_a_name_with_escape_codes_is_text_and_is_not_taken(world: Path):
         text = text_of(shown.app)
         assert "z[bold].csv" in text and "\x1b" not in text
         await pilot.press("enter")
-        assert "rename it first" in shown.said
+        assert "Rename it first" in shown.said
     assert shown.answer == "none yet"
 
 

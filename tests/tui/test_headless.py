@@ -67,7 +67,7 @@ def test_phases_before_the_first_step(folder: RunFolder) -> None:
     reader = alive(folder, "starting")
     assert reader.read().phase == "starting accelerate"
     folder.file(MEETING_TOKEN).write_text("x")
-    assert reader.read().phase == "waiting for the other machines"
+    assert reader.read().phase == "waiting for the other nodes"
     alive(folder, "starting", workers=[this_process()])
     assert reader.read().phase == "loading libraries, model and data"
     alive(folder)
@@ -100,8 +100,8 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
 @each(
     ("status", "phase", "detail", "since_s", "said"),
     [
-        ("running", "tokenising", "12,000 of 80,000 rows", BEGAN_S, "tokenising 12,000 of 80,000 rows"),
-        ("running", "paused", "waiting for room on the disk", BEGAN_S, "paused: waiting for room on the disk"),
+        ("running", "tokenizing", "12,000 of 80,000 rows", BEGAN_S, "tokenizing 12,000 of 80,000 rows"),
+        ("running", "paused", "waiting for disk space", BEGAN_S, "paused: waiting for disk space"),
         ("stopping", "saving", "", BEGAN_S, "stopping: saving"),
         # What an earlier attempt did is over.
         ("running", "evaluating", "", BEGAN_S - 50, "first step"),
@@ -116,7 +116,7 @@ def test_a_silent_moment_is_told_in_the_words_of_the_training(
     assert waiting_for(reader.read()) == said
 
 
-@each(("step", "words"), [(119, "working on the steps after 119"), (120, "measuring and saving the model")])
+@each(("step", "words"), [(119, "working on the steps after step 119"), (120, "evaluating and saving the model")])
 def test_after_the_last_step_there_is_no_next_one(step: int, words: str) -> None:
     progress = Progress(RunState(status="running"), "training", 30.0, step, 120, 2.0, 1000.0, 2**30, 0.0)
     assert waiting_for(progress) == words
@@ -171,7 +171,7 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     # Killed, it has no outcome: the last step is the last that was logged.
     assert last("stopped")[1] == ["Stopped   at step 9, no checkpoint yet."]
     write_checkpoint(folder.path, 8)
-    said = "Stopped   at step 9; the newest checkpoint is checkpoint-8. Go on: trainwiz --resume --output-dir runs/one"
+    said = "Stopped   at step 9; the newest checkpoint is checkpoint-8. Resume: trainwiz --resume --output-dir runs/one"
     assert last("stopped")[1] == [said]
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
@@ -183,7 +183,7 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     os.utime(folder.state_json, (1.0, 1.0))
     ending = ending_of(folder, ProgressReader(folder).read().state)
     assert (ending.status, ending.exit_code) == ("lost", 1)
-    assert "gone without a last word" in ending_lines(ending)[0]
+    assert "disappeared without a final record" in ending_lines(ending)[0]
 
 
 class Said(PlainReporter):

@@ -99,14 +99,14 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
     assert not processes_of(run)
 
     resumed = start("--resume", "--output-dir", "run", "--plain")
-    wait_for(lambda: last_metrics(run / "metrics.jsonl").get("step", 0) > step, "a step after the resume", resumed)
+    wait_for(lambda: last_metrics(run / "metrics.jsonl").get("step", 0) > step, "a next step the resume", resumed)
     resumed.send_signal(signal.SIGINT)
     resumed.send_signal(signal.SIGINT)
     time.sleep(0.5)
     resumed.send_signal(signal.SIGINT)
     out, err = resumed.communicate(timeout=PATIENCE_S)
     assert (resumed.returncode, err) == (130, "")
-    assert "Ending it at once." in out
+    assert "Stopping immediately." in out
     assert f"step {step + 1}/5,000" in out
     assert f"step {step}/5,000" not in out
     assert not processes_of(run)
@@ -147,20 +147,20 @@ def test_missing_hardware_is_refused_with_what_works(tmp_path: Path, capsys: pyt
 
 def test_dry_run_writes_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", "2080super", "--dry-run", "--output-dir", "run"]) == 0
-    assert "1,999,872 tokens a step" in capsys.readouterr().out
+    assert "1,999,872 tokens/step" in capsys.readouterr().out
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     assert {"run.yaml", "plan.json", "accelerate.yaml", "launch.sh", "state.json", "deepspeed.json"} <= set(before)
     assert read_state(RunFolder(tmp_path / "run")).status == "prepared"
     assert main(["--profile", "cpu-demo", "--dry-run", "--output-dir", "run"]) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already contains a run" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 @each(
     ("arguments", "words"),
     [
-        (("--resume", "--output-dir", "nothing"), "there is no such folder"),
-        (("--resume", "--output-dir", "."), "it holds no run.yaml"),
+        (("--resume", "--output-dir", "nothing"), "no such folder"),
+        (("--resume", "--output-dir", "."), "it contains no run.yaml"),
         (("--resume", "--output-dir", ".", "--micro-batch", "4"), "--micro-batch: a resumed run keeps"),
         (("--yes", "--profile", "2080supr"), "Did you mean 2080super"),
         (("--yes", "--set", "batch.micro_batch=4"), "batch.micro_batch_size"),

@@ -62,7 +62,7 @@ def test_a_long_tail_is_in_the_last_bar():
     assert bars.has_longer and bars.counts[-1] == 1 and bars.top < 1000
     assert axis_text(count_bars((50,) * 1000 + (90_000,), 20, 40), 20).endswith("+")
     bars = count_bars((3,) * 999 + (1000,), 512, 40)
-    assert bars.limit_column == 40 and axis_text(bars, 512).endswith("cut at 512 →"), "no mark among the rows"
+    assert bars.limit_column == 40 and axis_text(bars, 512).endswith("max 512 →"), "no mark among the rows"
 
 
 def test_the_column_of_the_limit_is_the_one_that_holds_it():
@@ -74,9 +74,9 @@ def test_the_column_of_the_limit_is_the_one_that_holds_it():
 
 def test_the_words_are_the_share_of_the_rows():
     text = words(state_of((100,) * 90 + (1000,) * 10, batch__sequence_length=500))
-    assert "10 % of the rows are cut at 500 tokens; 26 % of all tokens are never seen." in text
+    assert "10 % of the rows exceed 500 tokens and are truncated; 26 % of all tokens are dropped." in text
     assert "up to 100 tokens, 95 % up to 1,000, the longest 1,000." in text
-    assert "22 % of what is computed is padding; 4 % where rows of like length go together." in text
+    assert "22 % of the processed tokens are padding; 4 % if rows of similar length are grouped." in text
 
 
 def test_targets_are_cut_at_their_own_length():

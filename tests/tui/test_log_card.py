@@ -125,7 +125,7 @@ async def test_search_goes_up_and_down_through_what_is_not_laid_out(tmp_path: Pa
         await pilot.press("escape")
         assert pilot.app.screen is card and view.has_focus
         await pilot.press("slash", *"[red]", "enter")
-        await until(pilot, lambda: "“[red]” is not found in this log." in notices(pilot))
+        await until(pilot, lambda: "“[red]” was not found in this log." in notices(pilot))
         await pilot.press("l")
         assert pilot.app.screen is not card
 

@@ -51,7 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_there_is_said_in_one_order() -> None:
     assert evaluation_parts(EVALUATION) == WORDS
     assert evaluation_parts({"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}) == [
-        "loss not a number",
+        "loss NaN",
         "perplexity 2,192",
     ]
 
@@ -71,7 +71,7 @@ def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> Non
         ({"planned": "ddp", "actual": "ddp", "findings": []}, []),
         (OTHER_ENGINE, ["The engine is single."]),
         ({"planned": "ddp", "actual": "single", "findings": ["x", {"message": 3}]},
-         ["The engine is single and was planned as ddp."]),
+         ["The engine is single, but ddp was planned."]),
     ],
 )  # fmt: skip
 def test_an_engine_that_was_not_planned_is_always_said(engine: dict[str, Any], said: list[str]) -> None:
@@ -99,10 +99,10 @@ def test_the_plan_card_names_the_engine() -> None:
         "model": {"name": "m", "parameters": 7_600_000_000, "trainable_parameters": 40_400_000},
     }
     text = plan_content(plan, UNICODE_MARKS, {"planned": "ddp", "actual": "ddp"}).plain
-    assert "7,600,000,000 parameters, 40.4M of them trained, 0.53 %" in text
+    assert "7,600,000,000 parameters, 40.4M trainable, 0.53 %" in text
     assert "Engine    ddp, as planned" in text
     assert "! The engine is single." in plan_content(plan, UNICODE_MARKS, OTHER_ENGINE).plain
-    assert "ddp planned, not read yet" in plan_content(plan, UNICODE_MARKS, {"planned": "ddp"}).plain
+    assert "ddp planned, actual engine not read yet" in plan_content(plan, UNICODE_MARKS, {"planned": "ddp"}).plain
 
 
 def test_the_plan_of_a_run_that_recovery_changed_says_so() -> None:
@@ -111,5 +111,5 @@ def test_the_plan_of_a_run_that_recovery_changed_says_so() -> None:
     attempt = Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=changes)
     text = plan_content(plan, UNICODE_MARKS, {}, attempt).plain
     assert "6 × 8 × 1 = 48 sequences" in text
-    assert "attempt 2, as GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8" in text
+    assert "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8" in text
     assert "instead of" not in plan_content(plan, UNICODE_MARKS, {}, Attempt(2, 0.0)).plain

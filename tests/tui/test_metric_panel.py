@@ -56,7 +56,7 @@ async def test_the_cursor_reads_steps(tmp_path: Path) -> None:
         await pilot.press("0")
         assert panel.cursor is None and below(panel) == newest
         panel._put_cursor(812.0)
-        assert "step 812   not a number" in below(panel)
+        assert "step 812   NaN" in below(panel)
         # Without a frame the name stands below.
         await pilot.resize_terminal(60, 20)
         await pilot.press("0")
@@ -83,7 +83,7 @@ async def test_ranges_by_keys_and_typed(tmp_path: Path) -> None:
         dialog = pilot.app.screen
         assert isinstance(dialog, RangeDialog) and panel.title_text == "loss"
         said = str(dialog.query_one("#said", Static).render())
-        assert "! The first step of a range lies before its last one." in said
+        assert "! The first step of a range must be before the last." in said
         dialog.query_one(Input).value = ""
         await pilot.press(*"400-900", "enter")
         assert pilot.app.screen is screen
@@ -181,4 +181,4 @@ def test_the_list_is_narrowed_by_words_and_its_lines_fit() -> None:
     for width in (30, 50, 90):
         line = metric_line("a/very/" + "long/" * 30 + "name", summary, width)
         assert line.cell_length <= width and "1.0e-4" in line.plain
-    assert "12,000 values  -1 to 2.500  3 not a number" in metric_line("x", summary, 120).plain
+    assert "12,000 values  -1 to 2.500  3 NaN" in metric_line("x", summary, 120).plain

@@ -63,17 +63,17 @@ def test_what_a_model_writes_is_harmless() -> None:
     ("words", "said"),
     [
         (("fill", "tuned"), "Use: trainwiz model chat tuned"),
-        (("chat", "empty"), "holds no model"),
+        (("chat", "empty"), "contains no model"),
         (("chat", "nobody"), "There is no run"),
         (("chat", "base-32", "--bits", "4"), "is a whole model"),
-        (("chat", "base-32", "--compare"), "nothing to compare with"),
-        (("chat", "tuned", "--plain", "--system", "a"), "goes with a chat template"),
-        (("chat", "tuned", "--base", "empty"), "not a folder with a model"),
+        (("chat", "base-32", "--compare"), "to compare with: the run"),
+        (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat"),
+        (("chat", "tuned", "--base", "empty"), "not a folder that contains a model"),
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
         (("merge", "tuned", "--to", "empty"), "nothing is overwritten"),
         (("export", "tuned"), "one of --ollama"),
         (("push", "tuned", "name"), "OWNER/NAME"),
-        (("push", "tuned", "me/tuned"), "folder of this machine"),
+        (("push", "tuned", "me/tuned"), "a folder on this machine"),
         (("push", "base-32", "me/tuned"), "HF_HUB_OFFLINE"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_push_is_one_commit_of_what_a_model_is(
 @each(
     ("path", "status", "said"),
     [
-        ("/whoami", 401, "does not accept your token"),
+        ("/whoami", 401, "The Hub rejected your token"),
         ("/repos/create", 403, "may not write there"),
         ("/commit", 500, "refused it (500)"),
     ],
@@ -216,7 +216,7 @@ def test_without_network_account_or_answer_nothing_is_asked(
 ) -> None:
     assert "add --yes" in failed(capsys, "push", "base-32", "me/tuned")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot be reached" in failed(capsys, "push", "base-32", "me/tuned", "--yes")
+    assert "is unreachable" in failed(capsys, "push", "base-32", "me/tuned", "--yes")
     monkeypatch.delenv("HF_TOKEN")
     assert "hf auth login" in failed(capsys, "push", "base-32", "me/tuned", "--yes")
     assert hub["files"] == {}

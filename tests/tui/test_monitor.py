@@ -88,7 +88,7 @@ async def test_metric_zoom_and_scale_plan_and_help(tmp_path: Path) -> None:
         panel = screen.query_one(MetricPanel)
         whole = plot_text(screen)
         await pilot.press("z")
-        assert panel.title_text == "loss · last fifth"
+        assert panel.title_text == "loss · last 20%"
         assert plot_text(screen) != whole
         assert plot_text(screen).splitlines()[-1].split() == ["1,281", "1,400", "1,600"]
         await pilot.press("z", "z", "e")
@@ -106,7 +106,9 @@ async def test_metric_zoom_and_scale_plan_and_help(tmp_path: Path) -> None:
         await pilot.press("f1")
         assert "planned peak" in " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
         await pilot.press("escape", "ctrl+c")
-        assert [note.message for note in app._notifications] == ["ctrl+q leaves; a run that was started goes on."]
+        assert [note.message for note in app._notifications] == [
+            "Press ctrl+q to quit. A run that was started continues."
+        ]
         await pilot.press("q")
     # Watching and leaving changed nothing.
     assert app.return_value == 0
@@ -128,7 +130,7 @@ async def test_a_run_on_another_machine_cannot_be_stopped_and_says_so(tmp_path: 
 
 async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_it(tmp_path: Path) -> None:
     command = "trainwiz --profile cpu-demo --learning-rate 0.0002 --yes"
-    message = "The loss is not a number at step 40. It was 2.7 at the step before. The last good one is checkpoint-30."
+    message = "The loss is NaN at step 40. It was 2.7 at the step before. The last good one is checkpoint-30."
     remedy = f"Start again with a lower learning rate: 0.0002 instead of 0.001. {command}"
     exit_ = {"code": 1, "cause": "nan_loss", "message": message, "remedy": remedy}
     app = monitor_app(write_run(tmp_path / "runs" / "one", status="failed", exit_=exit_))
@@ -146,8 +148,8 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
             await pilot.pause(0.1)
             header = screen.query_one(RunHeader)
             shown = header_text(screen, header.content_size.width).splitlines()[: header.size.height]
-            assert "not a number at step 40" in shown[2]
-            assert "Start again with a lower learning rate" in shown[-2]
+            assert "NaN at step 40" in shown[2]
+            assert "Train again with a lower learning rate" in shown[-2]
             assert shown[-1].strip() == (command if fits else "trainwiz diagnose one")
 
 

@@ -77,7 +77,7 @@ def test_without_a_name_the_one_that_runs_or_a_list(runs: Path) -> None:
 def test_the_list_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     say_targets(here(), as_json=False, now_s=NOW_S)
     heading, *rows = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["name", "status", "step", "loss", "what", "began"]
+    assert heading.split() == ["name", "status", "step", "loss", "what", "started"]
     assert rows[0].split()[0] in ("2026-11-20_1000-first", "2026-11-21_1000-second")
     assert {row.split()[1] for row in rows} == {"✓", "■"}
     assert all("20 of 500,000" in row and row.endswith("ago") for row in rows)
@@ -104,10 +104,10 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in out
     for part in (
         "step 1,600 of 500,000",
-        "planned 460 to 1,150 s a step   measured 742",
+        "planned 460 to 1,150 s/step   measured 742",
         "GPU 0",
         "79 °C",
-        "warning: The loss was not a number once, at step 812.",
+        "warning: The loss was NaN once, at step 812.",
         "workers 12 × 0.70   supervisor 0.04 GiB",
     ):
         assert part in out
@@ -154,8 +154,8 @@ def test_a_replay_of_a_minute_ends_with_the_run(runs: Path, capsys: pytest.Captu
     ("target", "speed", "once", "words"),
     [
         ("live", "60", False, "without --replay"),
-        ("first", "0", False, "--replay takes a speed"),
-        ("first", "soon", False, "--replay takes a speed"),
+        ("first", "0", False, "--replay needs a speed above"),
+        ("first", "soon", False, "--replay needs a speed above"),
         ("first", "60", True, "--once"),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_replay_without_a_name_is_of_what_has_ended(runs: Path) -> None:
 
 @each("interval_s", [0.0, -1.0, float("nan"), float("inf"), 1e9])
 def test_an_interval_that_cannot_be_is_one_sentence(runs: Path, interval_s: float) -> None:
-    with pytest.raises(UsageError, match="--every takes seconds"):
+    with pytest.raises(UsageError, match="--every must be"):
         run_monitor("first", once=True, as_json=False, plain=False, readonly=False, interval_s=interval_s)
 
 
@@ -230,28 +230,28 @@ def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
     assert [shown_value("grad_norm", value) for value in (math.inf, -math.inf, math.nan)] == [
         "infinite",
         "−infinite",
-        "not a number",
+        "NaN",
     ]
     card = GpuReading(0, "NVIDIA A100", "GPU-0", *[None] * 6, (), None, None, mig="disabled")
     on_cpu = Snapshot(
         "process", "x", "x", "running", NOW_S, gpus=(card,), engine={"device": "cpu"}, job_cpu_history=(90.0,)
     )
     lines = "\n".join(summary_lines(on_cpu))
-    assert "90 % by this run (100 is one core)   it computes on the CPU" in lines and "no GPU" not in lines
+    assert "90% by this run (100 is one core)   it computes on the CPU" in lines and "no GPU" not in lines
     assert "MIG" not in "\n".join(summary_lines(dataclasses.replace(on_cpu, engine={})))
 
 
 def test_what_recovery_did_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(runs / "again", **RUN_STATES["recovered"])
     assert look("again") == 0
-    attempt = "attempt 2, as GPU memory ran out; from step 1,200: 3 × 1,302 instead of 6 × 651"
+    attempt = "attempt 2, because GPU memory ran out; from step 1,200: 3 × 1,302 instead of 6 × 651"
     out = capsys.readouterr().out
     assert attempt in out
     write_run(runs / "over", **RUN_STATES["given-up"])
     assert look("over") == 0
     ended = capsys.readouterr().out
-    assert "attempt 3, as GPU memory ran out; from step 1,200: 1 × 3,906 instead of 6 × 651" in ended
-    assert "The micro-batch is one row already" in ended
+    assert "attempt 3, because GPU memory ran out; from step 1,200: 1 × 3,906 instead of 6 × 651" in ended
+    assert "The micro-batch is already one row: it" in ended
     assert look("again", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["number"] for one in document["attempts"]] == [1, 2]

@@ -73,7 +73,7 @@ async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> N
         await pilot.pause()
         assert screen.focused is pace
         assert (plot.region.height, pace.region.height) == (heights[0] + heights[1] - 1, 1)
-        assert "pace" in text_of(pilot) and "tokens/s" not in text_of(pilot)
+        assert "speed" in text_of(pilot) and "tokens/s" not in text_of(pilot)
         await pilot.press("f")
         await pilot.pause()
         assert (plot.region.height, pace.region.height) == heights
@@ -92,7 +92,7 @@ async def test_the_focus_is_told_without_a_colour_and_resizing_keeps_it(tmp_path
         screen = await looked(pilot)
         host = screen.query_one(HostPanel)
         assert "▸" not in text_of(pilot)
-        titles = ("loss", "pace", "GPU 0", "RAM and disk", "advice", "log")
+        titles = ("loss", "speed", "GPU 0", "RAM and disk", "advice", "log")
         for panel, title in zip(screen.panels[:-1], titles, strict=True):
             await pilot.press("tab")
             await pilot.pause()
@@ -132,7 +132,7 @@ async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> 
         assert "GPU 2 · RTX 2080 SUPER" in text_of(pilot) and "UUID     GPU-2" in text_of(pilot)
         await pilot.press("left")
         # A key with a negative number in its action is no markup.
-        place = str(pilot.app.screen.query_one(KeyBar).render()).index("GPU before") + 1
+        place = str(pilot.app.screen.query_one(KeyBar).render()).index("previous GPU") + 1
         await pilot.click(KeyBar, offset=(place, 0))
         await pilot.pause(0.2)
         assert "UUID     GPU-0" in text_of(pilot)

@@ -74,15 +74,15 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     header = header_of(snapshot)
     assert "uniref-650m-0412" in header
     assert "● running · step 1,600 of 500,000 · epoch 0.4 · finishes in 12 years" in header
-    assert "0.3 % · 742 s a step" in header
+    assert "0.3 % · 742 s/step" in header
     device, pace = text_of(DevicePanel, snapshot), text_of(PacePanel, snapshot)
-    assert "5.3 of 7.8 GiB" in device and "planned 5.4 GiB" in device and "79 °C, throttles" in device
+    assert "5.3 of 7.8 GiB" in device and "planned 5.4 GiB" in device and "79 °C, throttled" in device
     assert "trainer 9.8  workers 12 × 0.70  supervisor 0.04" in text_of(HostPanel, snapshot)
     assert "real 1,523 tokens/s   padded 2,695   data wait 2 %" in pace
-    assert "planned 460 to 1,150 s a step   measured 742   ✓" in pace
+    assert "planned 460 to 1,150 s/step   measured 742   ✓" in pace
     assert "memory planned 5.4 GiB   measured 5.3   ✓" in pace
     assert "a step 3,906 sequences   1,999,872 tokens" in pace
-    assert "! Heat limits the clock of GPU 0" in text_of(AdvicePanel, snapshot)
+    assert "! Heat throttles GPU 0" in text_of(AdvicePanel, snapshot)
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER"
     alone = text_of(HostPanel, snapshot, 118, 30)
     assert "200  trainer         9.8   180 %" in alone and alone.count("worker ") == 12
@@ -102,7 +102,7 @@ def test_a_run_on_the_cpu_is_not_measured_by_the_gpu_beside_it(tmp_path: Path) -
     assert "420 % CPU" in text_of(DevicePanel, snapshot)
     # 18 GiB of processes against a plan of 5.4; the card holds 5.3, as planned.
     codes = {item.code for item in snapshot.advice}
-    assert "heat" not in codes and "memory_above_plan" in codes
+    assert "temp" not in codes and "memory_above_plan" in codes
     # All training processes stand against the plan.
     processes = tuple(ProcessReading(pid, role, GIB, 0.0) for pid, role in enumerate(("trainer", "trainer", "worker")))
     planned = replace(snapshot, processes=processes, planned=Planned(memory_bytes=2 * GIB))
@@ -145,10 +145,10 @@ def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
     snapshot = look_at(folder)
     text = text_of(DevicePanel, snapshot)
     assert "this job 3.0   others 2.0" in text
-    assert "clock    1,815 MHz   held by power limit   fan 62 %" in text
+    assert "clock    1,815 MHz   throttled: power limit   fan 62 %" in text
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER · MIG 1g.10gb"
     page = [line.plain for line in gpu_page(snapshot, snapshot.gpus[0], 100, UNICODE_MARKS)]
-    assert "The clock is held back by power limit" in "\n".join(page)
+    assert "The clock is throttled: power limit" in "\n".join(page)
     mine, other = (line for line in page if " GiB  " in line and ("python" in line or "game" in line))
     assert "200" in mine and "3.0 GiB" in mine and "this job" in mine
     assert "777" in other and "2.0 GiB" in other and "other" in other and "[bold]game" in other
@@ -250,15 +250,15 @@ def test_an_old_output_folder_of_a_trainer(tmp_path: Path) -> None:
     snapshot = look_at(find_target(str(folder)))
     text = header_of(snapshot)
     assert "◌ quiet · step 30 of 100 · epoch 0.6" in text
-    assert "output of a Trainer · read from checkpoint-30/trainer_state.json" in text
+    assert "Trainer output · read from checkpoint-30/trainer_state.json" in text
     assert "Quiet at step 30 of 100: " in text and " 2023-11-1" in text
     assert snapshot.metrics["loss"].count == 30
     # Nothing of this machine is shown for a job that is not seen on it.
     assert title_of(DevicePanel, snapshot) == "device"
     assert snapshot.unavailable["machine"] in text_of(DevicePanel, snapshot).replace("\n", " ")
-    assert "Nothing is known" in text_of(HostPanel, snapshot, 56, 3)
+    assert "Its processes, RAM and" in text_of(HostPanel, snapshot, 56, 3)
     assert "No tokens/s" in text_of(PacePanel, snapshot)
-    assert "not known" in summary_of(snapshot)[1]
+    assert "unknown" in summary_of(snapshot)[1]
     for width in (18, 58, 78):
         assert all(len(line) <= width for line in header_of(snapshot, width).splitlines())
 

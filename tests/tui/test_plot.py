@@ -77,10 +77,10 @@ def test_nan_is_a_gap_with_its_step_beside_it() -> None:
 
 def test_where_nothing_can_be_drawn_it_says_why() -> None:
     for data, height, words in (
-        (PlotData(curve_of([math.nan, math.nan])), 5, "Never a number: NaN since step 0."),
+        (PlotData(curve_of([math.nan, math.nan])), 5, "NaN since step 0, never a finite value."),
         (PlotData(EMPTY_CURVE, empty_text="Come back later."), 5, "Come back later."),
         (PlotData(curve_of([3.0, 2.0, 1.0]), empty_text="No values."), 2, "no room"),
-        (PlotData(curve_of([1.0] * 100), first=1000.0, last=2000.0), 5, "No values between the steps 1,000 and 2,000."),
+        (PlotData(curve_of([1.0] * 100), first=1000.0, last=2000.0), 5, "No values between steps 1,000 and 2,000."),
     ):
         assert words in " ".join(text_of(rows_of(data, 60 if height == 5 else 30, height, BRAILLE)))
 
@@ -212,7 +212,7 @@ def test_what_a_user_types(text: str, expected: StepRange) -> None:
     [
         ("900-400", "before its last"),
         ("20000-", "before its last one; the run has steps 10 to 1,000"),
-        ("4e", "Type two steps as 400-900"),
+        ("4e", "Type a range like 400-900, or"),
         ("last 0", "at least one step"),
         ("-5", "nothing before step 10"),
     ],
@@ -251,8 +251,8 @@ def test_zoom_goes_round() -> None:
     shown = [StepRange()]
     for _ in range(3):
         shown.append(shown[-1].next_zoom())
-    assert [item.words() for item in shown] == ["", "last fifth", "last 4 %", ""]
-    assert StepRange(100, 200).next_zoom().words() == "last fifth"
+    assert [item.words() for item in shown] == ["", "last 20%", "last 4 %", ""]
+    assert StepRange(100, 200).next_zoom().words() == "last 20%"
 
 
 def test_the_cursor_reads_what_was_logged_and_never_stands_still() -> None:

@@ -68,7 +68,7 @@ async def test_differences_are_those_of_the_resolved_run_and_marked_in_the_files
         assert "seed: 7" in text and theirs is not None and "seed: 42" in theirs
         screen = shown(app)
         assert "Changes from cpu-demo" in screen and "32 → 16" in screen and "● you" in screen
-        assert "2 → 4" in screen and "follows" in screen and "lines differ" in screen
+        assert "2 → 4" in screen and "derived" in screen and "lines changed" in screen
         # Figures are not compared: they change with every trace.
         plan_line = next(line for line in screen.splitlines() if "plan.json" in line)
         assert "differ" not in plan_line
@@ -85,7 +85,7 @@ async def test_space_on_a_difference_goes_to_its_field_and_r_gives_it_back():
         app.screen.query_one(DifferenceList).focus()
         await go(pilot, "r")
         assert app.screen.state.request.overrides == {}
-        assert not found.display and "Nothing: every value is the profile's" in shown(app)
+        assert not found.display and "None: every value is from the profile" in shown(app)
 
 
 async def test_one_comparison_at_a_time_and_the_last_one_always():
@@ -125,7 +125,7 @@ async def test_a_comparison_that_breaks_off_is_a_sentence_and_the_start_stays_po
         await settled(pilot)
         note = app.screen.query_one("#differences-note", Static)
         await until(pilot, lambda: "ZeroDivisionError" in str(note.render()))
-        said = "The profile alone cannot be planned: trainwiz failed where it should not: ZeroDivisionError: "
+        said = "Can't plan the profile alone: trainwiz failed where it should not: ZeroDivisionError: "
         assert str(note.render()).startswith(f"{said}[b]nobody[/b] foresaw it")
         assert "Cannot start" not in shown(app)
 
@@ -162,7 +162,7 @@ async def test_a_start_that_waits_for_its_plan_says_so_and_can_be_called_off(mon
         await pilot.pause()
         assert app.screen.state.wanted_start == "start"
         verdict = app.screen.query_one("#verdict", Static)
-        assert str(verdict.render()) == "starts as soon as the plan is ready; esc cancels"
+        assert str(verdict.render()) == "starts when the plan is ready; esc cancels"
         await pilot.press("escape")
         assert app.screen.state.wanted_start == "" and app.screen.state.step == REVIEW
         Waiting.may_go_on.set()
@@ -186,7 +186,7 @@ async def test_saving_asks_until_the_name_can_be_taken(monkeypatch, tmp_path):
         refused = {
             "": "Type a name.",
             "cpu-demo": "built-in profile",
-            "taken": "There is a profile",
+            "taken": "You already have a profile",
             "[b]": "cannot be",
         }
         for name, words in refused.items():
@@ -225,7 +225,7 @@ def test_a_difference_knows_its_field(key, field):
 
 
 def test_differences_keep_to_their_width_whatever_stands_in_them():
-    mine, other = Origin(origin="you"), Origin(origin="solved", reason="x")
+    mine, other = Origin(origin="you"), Origin(origin="chosen by trainwiz", reason="x")
     rows = (
         ConfigDifference("data.sources.0.name", "蛋白质数据" * 9, "a\x1b[31m[b]" * 20, mine),
         ConfigDifference("engine.environment." + "N" * 80, None, {"a": 1}, other),
@@ -242,7 +242,7 @@ async def test_a_profile_that_is_not_there_leaves_nothing_that_is_not_true():
     async with app.run_test(size=(120, 60)) as pilot:
         await until(pilot, lambda: "There is no profile 'nosuch'" in shown(app) and "Cannot start" in shown(app))
         text = shown(app)
-        assert "updating the plan" not in text and "every value is the profile's" not in text
+        assert "updating the plan" not in text and "every value is from the profile" not in text
 
 
 async def test_a_plan_that_comes_while_the_review_is_made_waits_for_it():

@@ -75,7 +75,7 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
         await pilot.press("enter")
-        assert "Asking the run to stop." in said(pilot.app)
+        assert "Requesting a stop." in said(pilot.app)
 
 
 def cost(
@@ -90,12 +90,12 @@ def cost(
     [
         (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "not ended after 83 min is ended by force"]),
         (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "The save takes about 30 s"]),
-        (cost(phase="paused"), ["waits for room on the disk"]),
-        (cost(phase="tokenising"), ["has not begun"]),
-        (cost(phase="evaluating"), ["left without a result", "may take 70 s"]),
-        (cost(waits_to_start=True), ["waits before it starts again"]),
+        (cost(phase="paused"), ["save is waiting for disk space: without"]),
+        (cost(phase="tokenizing"), ["has not started: there"]),
+        (cost(phase="evaluating"), ["is canceled without a result", "may take 70 s"]),
+        (cost(waits_to_start=True), ["is waiting to restart after a"]),
         (cost(0.3, 0.4), ["within 1 s"]),
-        (cost(None, None, lost_steps=None, lost_s=None), ["goes on from there."]),
+        (cost(None, None, lost_steps=None, lost_s=None), ["continues from there"]),
     ],
 )
 def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) -> None:
@@ -107,10 +107,10 @@ def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) ->
 @each(
     ("cost", "words"),
     [
-        (cost(lost_s=7200.0), "3 steps, about 2 h of work (all so far: there is no checkpoint yet)"),
+        (cost(lost_s=7200.0), "3 steps, about 2 h of work (everything so far: no checkpoint yet)"),
         (cost(checkpoint="checkpoint-9", lost_steps=1, lost_s=None), "1 step (since checkpoint-9)"),
         (cost(checkpoint="checkpoint-9", lost_steps=0), "loses nothing (since checkpoint-9)"),
-        (cost(lost_steps=None), "No step was logged yet"),
+        (cost(lost_steps=None), "No step has been logged yet"),
     ],
 )
 def test_what_a_stop_at_once_loses_in_words(cost: StopCost, words: str) -> None:
@@ -128,7 +128,7 @@ async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pyte
         await pilot.press("2")
         assert pilot.app.clipboard == f"cd {folder} && accelerate launch -m x ."
         await pilot.press("9")
-        assert words_of(pilot, "#copied") == "Copied 2: what that runs."
+        assert words_of(pilot, "#copied") == "Copied 2: the command this runs."
         text = " ".join(str(widget.render()) for widget in pilot.app.screen.query(Static))
         assert f"trainwiz runs resume {folder}" in text
 

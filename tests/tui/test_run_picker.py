@@ -88,7 +88,7 @@ async def test_it_follows_what_happens_and_keeps_the_mark(tmp_path: Path, monkey
         assert pilot.app.screen.query_one(OptionList).highlighted == 2
         there.clear()
         await listed(pilot, 0)
-        assert title(pilot) == "There is nothing to watch any more."
+        assert title(pilot) == "There is nothing left to monitor."
         await pilot.press("enter")
         assert isinstance(pilot.app.screen, RunPicker)
         fails.append(True)

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     run = prepare_run(small_plan(name="demo"))
     state = read_state(run)
     state.status, state.started_s, state.ended_s = "failed", 1000.0, 1060.0
-    state.attempts = [Attempt(1, 1000.0, 1060.0, status="failed", set_aside=["checkpoint-9 is not complete."])]
+    state.attempts = [Attempt(1, 1000.0, 1060.0, status="failed", set_aside=["checkpoint-9 is incomplete."])]
     state.exit = RunExit(1, "cuda_oom", f"The GPU ran out of memory {HOSTILE}.", "do this", (f"line {HOSTILE}",))
     write_state(run, state)
     run.metrics_jsonl.write_text(json.dumps({"step": 7, "loss": 2.5}) + "\n")
@@ -81,8 +81,8 @@ def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x07" not in out and "[bold]" in out
     assert "checkpoint-5   complete" in out
-    assert "checkpoint-6   broken: optimizer.pt is cut off" in out
-    assert "checkpoint-9 is not complete." in out
+    assert "checkpoint-6   broken: optimizer.pt is truncated" in out
+    assert "checkpoint-9 is incomplete." in out
     assert run_show("demo", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["state"]["exit"]["cause"] == "cuda_oom"
@@ -107,7 +107,7 @@ def recovered(folder: RunFolder) -> RunFolder:
     state.status, state.exit, state.ended_s = "running", None, None
     state.supervisor, state.machine, state.heartbeat_s = this_process(), machine_identity(), time.time()
     write_state(folder, state)
-    write_phase(folder, "tokenising", 5, "12 of 80 rows")
+    write_phase(folder, "tokenizing", 5, "12 of 80 rows")
     (folder.path / "broken-checkpoint-9").mkdir()
     (folder.path / "later-checkpoint-7-2").mkdir()
     lines = [
@@ -128,11 +128,11 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     assert "9 s: lost" in attempts[1]
     assert "checkpoint-5" in attempts[2]
     for words in (
-        "tokenising 12 of 80 rows, for",
+        "tokenizing 12 of 80 rows, for",
         "The GPU ran out of memory.",
-        "started by trainwiz itself: GPU memory ran out",
+        "started automatically by trainwiz: GPU memory ran out",
         "1 × 6 instead of 2 × 3",
-        "broken-checkpoint-9   not complete",
+        "broken-checkpoint-9   incomplete",
         "later-checkpoint-7-2   left behind",
         "No step for long.",
     ):
@@ -142,7 +142,7 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     document = json.loads(capsys.readouterr().out)
     last = document["state"]["attempts"][-1]
     assert (last["because"], last["changes"]["batch.micro_batch_size"]) == ("cuda_oom", 1)
-    assert document["phase"]["phase"] == "tokenising"
+    assert document["phase"]["phase"] == "tokenizing"
     assert [advice["code"] for advice in document["advice"]] == ["stalled"]
     assert [(found["name"], found["why"], found["step"]) for found in document["set_aside"]] == [
         ("later-checkpoint-7-2", "later", 7),
@@ -159,7 +159,7 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     out = capsys.readouterr().out
     assert out.count("3 times without a new checkpoint") == 1
     # What a training did last is no news of a run that has ended.
-    assert "tokenising" not in out
+    assert "tokenizing" not in out
 
 
 def test_list_tells_of_runs_elsewhere(
@@ -238,13 +238,13 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD_SIZE=2)
     assert run_show("long", as_json=False) == 0
     shown = capsys.readouterr().out
-    assert "To stop it  The step under way may take 40 min; it is finished before the save." in shown
+    assert "To stop it  The current step may take 40 min; it is finished before the save." in shown
     assert run_stop("short", "long", "short", now=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("long: The step under way may take 40 min; it is finished before the save. ")
+    assert lines[0].startswith("long: The current step may take 40 min; it is finished before the save. ")
     assert "after 51 min is ended by force" in lines[0]
     assert lines[2].strip() == "trainwiz runs stop long --now"
-    assert sum("No process of the run is left." in line for line in lines) == 2
+    assert sum("All processes of the run have ended." in line for line in lines) == 2
     for one in (short, long):
         assert one.state().status == "stopped"
         assert wait_until_gone(one.mark, 5.0) == []

@@ -55,7 +55,7 @@ def test_a_file_in_a_folder_is_no_data_set_of_the_hub_and_its_rows_are_not_denie
     state = state_of(PlanReader(MACHINE), asked("mine/a.jsonl"))
     assert state.plan is not None and state.reading.data is None
     assert not applies(FIELD_BY_ID["split"], state.plan) and not applies(FIELD_BY_ID["subset"], state.plan)
-    assert "No rows" not in said(state) and "The rows cannot be used yet." in said(state)
+    assert "No rows" not in said(state) and "The rows can't be used yet." in said(state)
     hub = state_of(PlanReader(MACHINE), asked("someone/a-set"))
     assert hub.plan is not None and applies(FIELD_BY_ID["split"], hub.plan)
     assert "No rows could be read." in said(hub)
@@ -85,7 +85,7 @@ def test_rows_with_an_empty_target_are_counted_and_named_by_their_line(here: Pat
     state = state_of(PlanReader(MACHINE), asked(name, model__name="t5-chat-tiny", task="seq2seq"))
     text = said(state)
     assert "1 empty row of a.jsonl is left out" in text and "a.jsonl, line 1" in text
-    assert "to learn from, counted" in text
+    assert "training rows, counted" in text
     assert state.reading.glance is not None and state.reading.glance.rows[0] == ("a", "")
 
 
@@ -120,7 +120,7 @@ def test_held_out_data_of_its_own_is_one_source(here: Path):
     assert values == {"data.validation_sources": [{"name": "b.jsonl"}]}
     state = state_of(PlanReader(MACHINE), with_values(asked(train), spec, values))
     assert state.plan is not None and shown_value(spec, state.plan.config) == "b.jsonl"
-    assert "9 rows to learn from, counted; 4 held out." in said(state)
+    assert "9 training rows, counted; 4 held out." in said(state)
 
 
 def test_the_picker_opens_beside_the_present_file(here: Path):

@@ -143,7 +143,7 @@ def test_fields_follow_the_task_and_the_adapters() -> None:
         # Units choose the key.
         ("steps", "2.5 epochs", {"training.epochs": 2.5}),
         ("steps", "2k steps", {"training.max_steps": 2000}),
-        ("target", "200k real tokens", {"batch.target_real_tokens": 200_000}),
+        ("target", "200k non-padding tokens", {"batch.target_real_tokens": 200_000}),
         ("target", "200k tokens", {"batch.target_tokens": 200_000}),
         ("target", "200k sequences", {"batch.target_samples": 200_000}),
     ],
@@ -184,7 +184,7 @@ def test_what_cannot_be_a_value_is_said(name, text, words) -> None:
         ("batch.target_length", "128 tokens", 128, "128 tokens"),
         ("peft.merge", "on", True, "on"),
         ("data.concatenate", "off", False, "off"),
-        ("peft.method", "LoRA adapters", "lora", "LoRA adapters"),
+        ("peft.method", "LoRA", "lora", "LoRA"),
         ("model.tokenizer", "train", "train", "trained on the data"),
     ],
 )
@@ -212,8 +212,8 @@ def test_a_unit_may_be_typed_in_chinese_with_its_measure_word_or_without(typed) 
 @each(
     ("field_id", "origin", "reason"),
     [
-        ("precision", "detected", "the card has sm 7.5, bf16 needs 8.0"),
-        ("micro_batch", "solved", "the largest that fits"),
+        ("precision", "detected", "the card has compute capability 7.5; bf16 needs 8.0"),
+        ("micro_batch", "chosen by trainwiz", "the largest that fits"),
         ("steps", "profile", ""),
         # Nobody chose it: "default" is its origin, and no reason too.
         ("weight_decay", "default", ""),
@@ -237,9 +237,9 @@ def test_the_help_of_every_field_says_all_four_things_and_who_chose_the_value() 
         assert title == spec.label
         wanted = (said["What"], said["Why"], said["Safe choice"])
         assert wanted == (spec.what, spec.why, spec.safe) and all(wanted), spec.id
-        assert said.get("What it costs", "") == spec.cost, spec.id
+        assert said.get("Cost", "") == spec.cost, spec.id
     parts = dict(help_parts(state_of(), FIELD_BY_ID["precision"], ())[1])
-    assert parts["Now"] == "fp16 (detected: the card has sm 7.5, bf16 needs 8.0)"
+    assert parts["Now"] == "fp16 (detected: the card has compute capability 7.5; bf16 needs 8.0)"
     assert parts["Command-line equivalent"] == "--set engine.precision=..."
     parts = dict(help_parts(state_of(engine__precision="fp32"), FIELD_BY_ID["precision"], ())[1])
     assert parts["Now"] == "fp32 (you)"

@@ -79,7 +79,7 @@ def test_a_goal_is_what_the_command_can_say() -> None:
 
 
 @each(
-    ("training", "origins", "passes", "words", "both"),
+    ("training", "origins", "epochs", "words", "both"),
     [
         ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"], "120 steps (3.87 epochs)"),
         ({"epochs": 3.0, "max_steps": 412}, {}, 3.0, ["3 epochs", "412 steps"], "412 steps (3 epochs)"),
@@ -185,7 +185,7 @@ async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: P
         await settled(pilot)
         await pilot.press("down", "down", "down", "enter")
         await until(pilot, lambda: isinstance(app.screen, FitChooser))
-        assert app.screen._offers[0].value == "mine.csv" and "which data?" in shown(app)
+        assert app.screen._offers[0].value == "mine.csv" and "which dataset" in shown(app)
         await pilot.press("enter")
         await until(pilot, lambda: app.screen._fits is not None and len(app.screen._offers) > 3)
         assert "mine.csv" not in shown(app) and "3 passes" in shown(app)

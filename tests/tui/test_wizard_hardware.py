@@ -99,7 +99,7 @@ async def test_eight_cards_are_chosen_by_uuid_and_the_run_gets_what_the_option_w
         assert mine.config.model_dump_json() == plan_run(request).config.model_dump_json()
         assert visible_gpus(mine.config) == ",".join(left)
         # cpu-demo is one process, so of five cards that are taken one trains.
-        assert mine.config.engine.processes == 1 and "One of them trains." in shown_in(pilot)
+        assert mine.config.engine.processes == 1 and "One of them is used for training." in shown_in(pilot)
         # All of them again is no choice of the user's.
         await go(pilot, "space", "up", "up", "space", "up", "space")
         assert app.screen.state.request.overrides == {} and len(chosen(pilot)) == 8
@@ -108,7 +108,7 @@ async def test_eight_cards_are_chosen_by_uuid_and_the_run_gets_what_the_option_w
             row.press()
         await until(pilot, lambda: asked_gpus(app.screen.state) == ["GPU-0"])
         rows(pilot)[0].press()
-        await until(pilot, lambda: "One GPU at least trains" in shown(app))
+        await until(pilot, lambda: "Training needs at least one GPU" in shown(app))
         assert asked_gpus(app.screen.state) == ["GPU-0"]
 
 
@@ -238,7 +238,7 @@ def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None
     driver.write([card(0, name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", mig=True, slices=parts)])
     state, views = read_of({})
     assert [view.is_chosen for view in views] == [False, True, False]
-    assert "Cut into MIG slices" in plain(row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True))
+    assert "Split into MIG slices; a" in plain(row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True))
     assert state.reading.machine is not None
     assert toggled(state.reading.machine, state, views[2].gpu) == ["MIG-b"]
     state, views = read_of({"engine.gpus": ["MIG-b"]})
@@ -283,13 +283,13 @@ def test_another_machine_is_the_request_of_its_options(typed: str, options: dict
 
 WRONG = (
     ("num_gpus", "many", "Type a number"),
-    ("num_gpus", "9999", "give 0 to 1024"),
+    ("num_gpus", "9999", "set 0 to 1024"),
     ("ram", "12 parsecs", "not a size"),
     ("gpu_memory", "-4G", "not a size"),
     ("tflops", "fast", "Type a number"),
     ("capability", "ampere", "not a compute capability"),
     ("machine", "RTX 3080", "near: RTX 3080 10GB"),
-    ("machine", "[red]\x1b[31mcard", "by its figures"),
+    ("machine", "[red]\x1b[31mcard", "by its specs"),
 )
 
 

@@ -42,11 +42,11 @@ CHANGES: dict[str, Changes] = {
     # Profile -> (the field's name, what a person types or chooses there, the same for --set).
     "cpu-demo": (
         ("Micro-batch", "16", "batch.micro_batch_size=16"),
-        ("Longest input", "48 tokens", "batch.sequence_length=48"),
+        ("Max input length", "48 tokens", "batch.sequence_length=48"),
         ("Seed", "7", "training.seed=7"),
     ),
     "2080super": (
-        ("Checkpointing", "off", "engine.checkpointing=false"),
+        ("Gradient checkpointing", "off", "engine.checkpointing=false"),
         ("Peak learning rate", "2e-4", "training.learning_rate=0.0002"),
     ),
     "a6000": (
@@ -141,7 +141,7 @@ def verdicts_of(plan: dict[str, Any]) -> list[str]:
     words = [{"does_not_fit": "does not fit", None: "capacity unknown"}.get(memory["verdict"], memory["verdict"])]
     for what in ("host_ram", "disk"):
         needed, capacity = memory[f"{what}_bytes"], memory[f"{what}_capacity_bytes"]
-        words.append("free space unknown" if capacity is None else "fits" if needed <= capacity else "too little")
+        words.append("free space unknown" if capacity is None else "fits" if needed <= capacity else "not enough")
     return words if known else []
 
 
@@ -172,7 +172,7 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
         low, high = gib(memory["host_ram_low_bytes"]), gib(memory["host_ram_high_bytes"])
         phrases.append(f"between {low} and {high}, predicted")
     if memory["evaluation_bytes"] is not None:
-        phrases.append(f"{size(memory['evaluation_bytes'])} while evaluating")
+        phrases.append(f"{size(memory['evaluation_bytes'])} during evaluation")
     kind = next((one["value"] for one in plan["choices"] if one["key"] == "engine.device"), None)
     if memory["device"] != "host RAM":
         phrases.append(need_words(*(memory[key] for key in ("needed_bytes", "needed_high_bytes", "capacity_bytes"))))
@@ -189,16 +189,16 @@ def _of_capacity(memory: dict[str, Any], what: str) -> str:
 def _batch_phrases(plan: dict[str, Any]) -> Iterator[str]:
     batch = plan["batch"]
     if batch["deviation"]:
-        yield f"{deviation(batch['deviation'])} of target"
+        yield f"{deviation(batch['deviation'])} from target"
     if batch["real_tokens"] is not None:
-        yield f"of them real {count(batch['real_tokens'])} {percent(batch['real_tokens'] / batch['effective_tokens'])}"
+        yield f"non-padding{count(batch['real_tokens'])} {percent(batch['real_tokens'] / batch['effective_tokens'])}"
     if batch["padded_tokens"] is not None and batch["padding_waste"] is not None:
         yield f"{count(batch['padded_tokens'])} computed, {percent(batch['padding_waste'])} padding"
     if batch["arranged_waste"] is not None:
-        yield f"{percent(batch['arranged_waste'])} if a step's rows were arranged by length"
+        yield f"{percent(batch['arranged_waste'])} the rows of a step were grouped by length"
         yield f"{percent(batch['arranged_waste'])} padding if a step's rows were arranged by length"
     if batch["drawn_waste"] is not None:
-        yield f"{percent(batch['drawn_waste'])} if rows were not arranged by length"
+        yield f"{percent(batch['drawn_waste'])} if rows were not grouped by length"
     yield f"up to {batch['sequence_length']} source and"
     targets = [choice["value"] for choice in plan["choices"] if choice["key"] == "batch.target_length"]
     yield from (f"{target} target tokens each" for target in targets)
@@ -220,11 +220,11 @@ def _time_phrases(plan: dict[str, Any], now: datetime) -> Iterator[str]:
         epochs = "" if passes is None else f" ({passes:.3g} epoch{'' if passes == 1 else 's'})"
         yield f"{count(time['steps'])} step{'' if time['steps'] == 1 else 's'}{epochs} × {step}"
     if time["fraction_of_peak"] is not None:
-        yield f"{percent(time['fraction_of_peak'])} of the device's peak"
+        yield f"{percent(time['fraction_of_peak'])} of peak TFLOP/s"
     yield from (f"{name} {duration(time[f'{name}_s'])}" for name in ("evaluation", "generation", "saving"))
     yield f"{short_count(time['total_tokens'])} tokens"
     if time["real_tokens"] is not None:
-        yield f"{short_count(time['real_tokens'])} of them real"
+        yield f"{short_count(time['real_tokens'])} non-padding"
     keys = ("energy_low_kwh", "energy_high_kwh", "energy_cost_low", "energy_cost_high")
     yield energy_words(*(time[key] for key in keys), time["currency"])
 

@@ -161,7 +161,7 @@ def test_what_a_remedy_brings_is_before_and_after():
     assert effect_words(before, after, UNICODE_MARKS).plain == "6.0 → 4.0 GiB ✓ fits · 1 to 2 h → 2 to 4 h"
     traced = replace(after, tier="traced", total_low_s=3600.0, total_high_s=7200.0)
     assert effect_words(before, traced, UNICODE_MARKS).plain == "6.0 → 4.0 GiB ✓ fits (traced)"
-    assert effect_words(before, before, UNICODE_MARKS).plain == "memory and time stay as they are"
+    assert effect_words(before, before, UNICODE_MARKS).plain == "memory and time unchanged"
 
 
 async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planned():

@@ -127,7 +127,7 @@ def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_
     assert json.loads((tmp_path / "run" / "state.json").read_text())["status"] == "prepared"
     assert str(tmp_path / "run") in started.words
     again = start_plan("write", plan, request)
-    assert again.folder is None and "holds a run already" in again.problem
+    assert again.folder is None and "already contains a run" in again.problem
 
 
 def test_a_folder_below_home_is_the_same_on_the_screen_in_the_command_and_on_the_disk(reader, tmp_path, monkeypatch):
@@ -269,5 +269,5 @@ def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):
         plain(panel_lines(state.plan, 60, UNICODE_MARKS)),
         plain(strip_lines(state, 80, 4, UNICODE_MARKS)),
     ):
-        assert text.count("the size of the model is not known") == 2
+        assert text.count("the size of the model is unknown") == 2
         assert "fits" not in text and "0.00" not in text

@@ -88,7 +88,7 @@ async def test_better_figures_arrive_by_themselves_and_a_start_need_not_wait(mac
         assert screen.state.plan.memory.allocated_bytes == 3 * GIB and not screen.state.updating
         assert f'"allocated_bytes": {3 * GIB}' in screen.state.reading.files["plan.json"], "the preview is of this plan"
         shown = plain(panel_lines(screen.state.plan, 60, UNICODE_MARKS))
-        assert "full trace" in shown and "as a test has it" in shown
+        assert "full trace" in shown and "as set in a test" in shown
     assert [worker.state for worker in tracer.made] == ["dead"], "leaving ends the tracer"
 
 
@@ -242,4 +242,4 @@ def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     assert history(machine) is history(machine) and len(reads) == 1
     append(measurement(machine))
     assert len(history(machine)) == 2 and len(reads) == 2
-    assert history(replace(machine, hypothetical=True)) == (), "another machine has a history of its own"
+    assert history(replace(machine, hypothetical=True)) == (), "another node has a history of its own"

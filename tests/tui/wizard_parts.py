@@ -88,7 +88,7 @@ def make_config(request: PlanRequest) -> RunConfig:
             {"engine.precision": "fp16", "engine.attention": "sdpa"},
             "detected",
             {
-                "engine.precision": "the card has sm 7.5, bf16 needs 8.0",
+                "engine.precision": "the card has compute capability 7.5; bf16 needs 8.0",
                 "engine.attention": "flash-attn needs sm 8.0",
             },
         )
@@ -100,7 +100,7 @@ def make_config(request: PlanRequest) -> RunConfig:
                 "engine.optimizer": "adamw_torch",
                 "engine.strategy": "zero2",
             },
-            "solved",
+            "chosen by trainwiz",
             {"batch.micro_batch_size": "the largest that fits"},
         )
     )
@@ -124,7 +124,7 @@ def make_frozen_plan(
         step_s=700, step_low_s=460, step_high_s=1150, steps=steps, epochs=None,
         total_s=700 * steps, total_low_s=460 * steps, total_high_s=1150 * steps,
         evaluation_s=10, saving_s=10, tokens_per_s=2000, fraction_of_peak=0.2, basis="formula",
-        verdict="implausible" if steps > 10_000 else "plausible", basis_text="by published runs on such cards",
+        verdict="implausible" if steps > 10_000 else "plausible", basis_text="from published runs on similar GPUs",
         total_tokens=samples * length * steps, real_tokens=1_130_000 * steps,
         energy_low_kwh=0.03 * steps, energy_high_kwh=0.06 * steps,
         energy_cost_low=0.009 * steps, energy_cost_high=0.018 * steps, currency="EUR",
@@ -133,7 +133,7 @@ def make_frozen_plan(
         machine=machine,
         config=config,
         model=PlannedModel(
-            config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000, "trains from scratch (random weights)"
+            config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000, "trains from scratch (random initialization)"
         ),
         batch=batch,
         memory=MemoryPlan(

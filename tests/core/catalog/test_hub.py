@@ -163,13 +163,13 @@ def test_weights_that_the_hub_has_are_a_warning_with_their_size(hub: Hub) -> Non
     hub.add("Qwen/Qwen2.5-7B", {**WEIGHTS, "model-00001-of-00002.safetensors": 3_000_000_000, "other.safetensors": 9})
     finding = one("qwen2.5-7b", init="pretrained")
     assert (finding.code, finding.severity) == ("model_to_download", "warning")
-    assert "2 files with 4.2 GB are downloaded when the run starts" in finding.message
+    assert "2 files (4.2 GB are downloaded when the run starts)" in finding.message
     assert finding.remedies[0].command == "hf download Qwen/Qwen2.5-7B"
     assert hub.asked == [("/api/models/Qwen/Qwen2.5-7B?blobs=true", None)]
     # So are pickles alone.
     hub.add("Helsinki-NLP/opus-mt-zh-en", {"pytorch_model.bin": 312_000_000, "source.spm": 800_000})
     finding = one("opus-mt-zh-en", init="pretrained")
-    assert finding.code == "model_to_download" and "1 file with 0.3 GB" in finding.message
+    assert finding.code == "model_to_download" and "1 file (0.3 GB)" in finding.message
 
 
 def test_the_hub_is_asked_once_for_many_plans_and_only_online(hub: Hub) -> None:
@@ -228,7 +228,7 @@ def test_a_config_on_the_hub_that_cannot_be_used(hub: Hub, config: object) -> No
 
 def test_a_name_that_the_hub_does_not_know(hub: Hub) -> None:
     finding = one("nobody/nothing")
-    assert finding.code == "missing_model" and "no public model of that name" in finding.message
+    assert finding.code == "missing_model" and "has no public model with that name" in finding.message
     # A word without an owner is a typing mistake more often than a model: it is not sent anywhere.
     asked = len(hub.asked)
     assert "Did you mean esm2-8m" in one("esm2-8n").message and len(hub.asked) == asked

@@ -199,8 +199,8 @@ def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "not valid JSON (line 1, column 2)"),
-        ("[1]", "holds no JSON object"),
-        ("{}", "names no `model_type`"),
+        ("[1]", "does not contain a JSON"),
+        ("{}", "model_type"),
         ('{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "ViTForImageClassification"),
         (None, "does not exist"),
     ],
@@ -220,7 +220,7 @@ def test_what_a_run_leaves_behind_is_told_from_a_model(tmp_path: Path) -> None:
     assert f"its model is {tmp_path / 'final_model'}." in finding.message
     (tmp_path / "final_model" / "config.json").rename(tmp_path / "final_model" / "adapter_config.json")
     _, (finding,) = resolve_model(ModelSection(name=str(tmp_path / "final_model")))
-    assert "holds adapters" in finding.message and "peft.merge" in finding.message
+    assert "contains an adapter" in finding.message and "peft.merge" in finding.message
 
 
 def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shared_data: Path) -> None:

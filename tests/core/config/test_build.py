@@ -25,7 +25,7 @@ def test_profile_then_user_each_with_its_origin() -> None:
     assert config.training.max_steps == 100 and config.origin("training.max_steps").origin == "you"
     assert config.engine.precision == "fp16" and config.origin("engine.precision").origin == "profile"
     assert "bf16" in config.origin("engine.precision").reason
-    assert config.origin("engine.attention").origin == "solved"
+    assert config.origin("engine.attention").origin == "chosen by trainwiz"
 
 
 def test_name() -> None:
@@ -74,13 +74,14 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
     assert "'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?" in together
     assert "training.learning_rate" in found[1]
     assert (
-        "engine.precision cannot be 'fp17': it takes fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?" in together
+        "engine.precision cannot be 'fp17': must be one of fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?"
+        in together
     )
-    assert "batch.micro_batch_size cannot be '0': it must be 1 or more." in together
-    assert "training.learning_rate cannot be 'nan': it must be a finite number." in together
-    assert "training.epochs cannot be 'ten': it must be a number." in together
-    assert "data.sources.0.text_column cannot be [1]: it must be text." in together
-    assert "data.sources.7.name cannot be 'x': there is no such entry to change." in together
+    assert "batch.micro_batch_size cannot be '0': must be at least 1." in together
+    assert "training.learning_rate cannot be 'nan': must be a finite number." in together
+    assert "training.epochs cannot be 'ten': must be a number." in together
+    assert "data.sources.0.text_column cannot be [1]: must be text." in together
+    assert "data.sources.7.name cannot be 'x': this entry does not exist." in together
 
 
 @each("key", ["origins", "model.architecture", "forced", "", ".", "engine"])
@@ -123,5 +124,5 @@ def test_a_run_name_stays_one_plain_folder_name(name: str) -> None:
 
 def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
     """A header of a CSV in latin-1 brings them, or the name of a file: no run.yaml could hold them."""
-    assert "it must be text" in mistakes({"data.sources.0.text_column": "caf\udce9"})[0]
-    assert "it must be text" in mistakes({"engine.environment": {"A": "\udce9"}})[0]
+    assert "must be text" in mistakes({"data.sources.0.text_column": "caf\udce9"})[0]
+    assert "must be text" in mistakes({"engine.environment": {"A": "\udce9"}})[0]

@@ -35,11 +35,11 @@ def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
     ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
     ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),
     ("TRITON_CACHE_MANAGER", "code may be loaded from"), ("HF_MODULES_CACHE", "code may be loaded from"),
-    ("NCCL_DEBUG_FILE", "a file that is overwritten"), ("CUBLAS_LOGDEST_DBG", "a file that is overwritten"),
-    ("HF_ENDPOINT", "who is talked to"), ("HF_TOKEN", "could read it"), ("WANDB_API_KEY", "could read it"),
+    ("NCCL_DEBUG_FILE", "a file that would be overwritten"), ("CUBLAS_LOGDEST_DBG", "a file that would be overwritten"),
+    ("HF_ENDPOINT", "which host is contacted; export"), ("HF_TOKEN", "could read it"), ("WANDB_API_KEY", "could read it"),
     ("CUDA_VISIBLE_DEVICES", "engine.gpus"), ("OMP_NUM_THREADS", "engine.cpu_threads"),
-    ("NCCL DEBUG", "cannot name an environment variable"), ("NCCL_X=1;touch", "cannot name an environment variable"),
-    ("$(NCCL_X)", "cannot name an environment variable"), ("1NCCL", "cannot name an environment variable"),
+    ("NCCL DEBUG", "not a valid environment variable name"), ("NCCL_X=1;touch", "not a valid environment variable name"),
+    ("$(NCCL_X)", "not a valid environment variable name"), ("1NCCL", "not a valid environment variable name"),
 ])  # fmt: skip
 def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
     with pytest.raises(UsageError) as refusal:

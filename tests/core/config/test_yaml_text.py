@@ -20,8 +20,8 @@ from tests.each import each
 BOMB = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))
 LOOP = "a: &a\n  b: *a\n"
 DEEP = "a: " + "[" * 3000 + "]" * 3000 + "\n"
-REFUSED = {"bomb": (BOMB, "its aliases stand for more than"), "loop": (LOOP, "inside the value that it names")}
-REFUSED["deep"] = (DEEP, "nested too deeply")
+REFUSED = {"bomb": (BOMB, "its aliases expand to more than"), "loop": (LOOP, "to a value that contains it")}
+REFUSED["deep"] = (DEEP, "nested too deeplyly")
 REFUSED["date"] = ("a: 2021-99-99\n", "month must be in")
 REFUSED["object"] = ("a: !!python/object/apply:os.system ['true']\n", "could not determine a constructor")
 

@@ -55,10 +55,10 @@ def _of_text(path: Path, task: str = "seq2seq", **source: object) -> str:
     ("name", "content", "words"),
     [
         ("a.csv", "", "is empty (0 bytes)"),
-        ("a.csv", "id,sequence\n", "holds no rows"),
+        ("a.csv", "id,sequence\n", "has no rows"),
         ("a.csv", "id,sequence\na,\nb,\n", "all 2 rows"),
-        ("a.fasta.gz", PACKED[: len(PACKED) // 2], "gzip data ends in the middle"),
-        ("a.fasta.gz", PACKED[:30] + b"\x00" * 40 + PACKED[70:], "gzip data is damaged"),
+        ("a.fasta.gz", PACKED[: len(PACKED) // 2], "the gzip data is truncated"),
+        ("a.fasta.gz", PACKED[:30] + b"\x00" * 40 + PACKED[70:], "the gzip data is corrupt"),
         ("a.txt", b"MKT\nM\xffT\n", "a.txt, line 2: the text is not UTF-8 (byte 0xff)"),
         ("a.csv", b"sequence\nM\xffT\n", "a.csv, line 2: the text is not UTF-8 (byte 0xff)"),
         ("a.jsonl", b'{"sequence": "MKT"}\n{"sequence": "M\xffT"}\n', "a.jsonl, line 2: the text is not UTF-8"),
@@ -145,10 +145,10 @@ def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_pat
         ("a.jsonl", '{"prompt": null, "response": "b"}\n' * 3, "all 3 rows of"),
         ("a.jsonl", GOOD + '{"prompt": "\\ud83d", "response": "b"}\n', "line 2: the text holds half a character (\\ud83d)"),
         ("a.jsonl", GOOD + '{"prompt": "cut', "line 2 is not a JSON object on one line (Unterminated string);"),
-        ("a.jsonl", GOOD + "[" * 100_000 + "\n", "line 2 is not a JSON object on one line (nested too deep)"),
-        ("a.jsonl", f'{{"prompt": {"1" * 5000}}}\n', "line 1 is not a JSON object on one line (a number of too many digits)"),
+        ("a.jsonl", GOOD + "[" * 100_000 + "\n", "line 2 is not a JSON object on one line (nested too deeply)"),
+        ("a.jsonl", f'{{"prompt": {"1" * 5000}}}\n', "line 1 is not a JSON object on one line (a number with too many digits)"),
         ("a.jsonl", '{\n"prompt": "a"\n}\n', "line 1 is not a JSON object on one line"),
-        ("a.jsonl", "\n\n", "holds no rows"),
+        ("a.jsonl", "\n\n", "has no rows"),
         ("a.jsonl", GOOD.encode() + GOOD.replace("a", "\u00e9").encode("latin-1"), "line 2: the text is not UTF-8 (byte 0xe9)"),
         ("a.jsonl", GOOD.encode("utf-16"), "the text is UTF-16, not UTF-8"),
         ("a.jsonl", GOOD.encode("utf-16-le"), "line 1: the text holds zero bytes"),
@@ -157,19 +157,19 @@ def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_pat
         ("a.json", f"[{GOOD} {GOOD}]", "row 2 is not JSON (no comma before it)"),
         ("a.json", f"[{GOOD},]", "row 2 is not JSON"),
         ("a.json", f"[{GOOD}", "row 2 is not JSON"),
-        ("a.json", "[]", "holds no rows"),
+        ("a.json", "[]", "has no rows"),
         ("a.json", '[{"prompt": "a", "response": true}]', "column 'response' holds true/false, not text"),
         ("a.json", f'[{GOOD}, {{"prompt": "\u00e9", "response": "b"}}]'.encode("latin-1"), "row 2: the text is not UTF-8"),
         ("a.csv", "prompt,response\na,b\nHello, you,c\n", "line 3: the row has 3 cells where the first line has 2"),
         ("a.csv", "prompt,response\na,b\nHello\n", "line 3: the row has 1 of 2 columns; column 'response' is missing"),
         ("a.csv", 'prompt,response\na,b\n"open,c\nd,e\nf,g\n', "line 3: a double quote is opened in this row and never closed"),
         ("a.csv", 'prompt,response\na,b\nc,"open', "line 3: a double quote is opened in this row and never closed"),
-        ("a.csv", "prompt,response\n", "holds no rows"),
+        ("a.csv", "prompt,response\n", "has no rows"),
         ("a.csv", "prompt,response\n,\n,b\n", "all 2 rows of"),
         ("a.csv", "prompt\na\n", "one text column, 'prompt', and none for the target"),
-        ("a.csv", "prompt,fr,it\na,b,c\n", "does not say which column holds the target; its columns: prompt, fr, it"),
+        ("a.csv", "prompt,fr,it\na,b,c\n", "does not indicate which column contains the target; its columns: prompt, fr, it"),
         ("a.csv", b"prompt,response\na,b\n\xe9,c\n", "line 3: the text is not UTF-8 (byte 0xe9)"),
-        ("a.tsv", "prompt\tresponse\na\tb\tc\n", "has 3 cells where the first line has 2; a tab inside a text must be replaced"),
+        ("a.tsv", "prompt\tresponse\na\tb\tc\n", "has 3 cells where the first line has 2; replace tabs inside a text"),
     ],
 )  # fmt: skip
 def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
@@ -183,7 +183,7 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
         (pa.array([None, None]), "column 'text' holds null, not text"),
         (pa.array([["a"], ["b"]]), "'text' is a list"),
         (pa.array([None, "", " "], pa.string()), "all 3 rows of"),
-        (pa.array([], pa.string()), "holds no rows"),
+        (pa.array([], pa.string()), "has no rows"),
         (pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
     ],
 )
@@ -194,7 +194,7 @@ def test_parquet_of_texts(tmp_path: Path, column: pa.Array, words: str) -> None:
 @each(
     ("name", "content", "words"),
     [
-        ("a.txt", "\n \n", "holds no rows"),
+        ("a.txt", "\n \n", "has no rows"),
         ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
         ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not txt"),
         (
@@ -215,13 +215,13 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, conte
         monkeypatch.setattr(module, "LONGEST_LINE", LONGEST_LINE)
     message = _of_text(write(tmp_path / name, content), "causal-lm")
     assert words in message
-    assert len(content) < LONGEST_LINE or f"{LONGEST_LINE:,} characters or more" in message
+    assert len(content) < LONGEST_LINE or f"{LONGEST_LINE:,} or more characters" in message
 
 
 def test_what_is_no_file_is_not_waited_for_and_limits_that_no_row_meets(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.txt"
     os.mkfifo(pipe)
-    assert "no regular file" in _of_text(pipe, "causal-lm")
+    assert "not a regular file" in _of_text(pipe, "causal-lm")
     short = _of_text(write(tmp_path / "b.tsv", "Hi!\tAh.\nx\n"), text_column=0, target_column=1)
     assert "line 2: the row has 1 of 2 columns" in short
     path = parquet(tmp_path / "a.parquet", prompt=["long enough", "x"], response=["y", "long enough"])

@@ -108,11 +108,11 @@ def test_tools_go_along_and_limits_count_what_is_said(tmp_path: Path) -> None:
 @each(
     ("turns", "sentence"),
     [
-        ([{"role": "narrator", "content": "x"}], "turn 1 has the role 'narrator'; known are user, assistant, system, tool."),
+        ([{"role": "narrator", "content": "x"}], "turn 1 has the role 'narrator'; supported roles: user, assistant, system, tool."),
         ([MESSAGES[1], {"content": "x"}], "turn 2 has no role (its keys: content)."),
         ([{"role": "user", "text": "x"}], "turn 1 has no content (its keys: role, text)."),
         (["Hello", "Hi."], "turn 1 is not an object with a role and content."),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "turn 1 holds 'image_url'; only text is trained on."),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "turn 1 contains 'image_url'; only text can be trained on."),
         ([{"role": "user", "content": 5}], "the content of turn 1 is not text."),
         ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "turn 1 calls a tool without a name."),
     ],

@@ -95,10 +95,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "has no column at position 2" in _message(pair, text_column=0, target_column=2)
     assert "one text column, 'text', and none for the target" in _message(write(tmp_path / "a.txt", "Hello.\n"))
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
-    assert "has 2 columns 'text'; choose by position" in _message(twice, "causal-lm", text_column="text")
+    assert "has 2 columns named 'text'; select by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
     assert "list of chat turns (OpenAI messages). Set" in _message(chat, "causal-lm")
-    assert "chats train causal language models" in _message(chat)
+    assert "causal language models train on chats" in _message(chat)
 
 
 def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_columns_that_leave_no_doubt_are_detected_with_their_reason(tmp_path: Pa
     assert (source.text_column, source.target_column) == ("instruction", "output")
     origin = config.origin("data.sources.0.target_column")
     assert origin.origin == "detected"
-    assert origin.reason == "by its name in alpaca.parquet; not used: note"
+    assert origin.reason == "chosen by name in alpaca.parquet; not used: note"
     plain = parquet(tmp_path / "plain.parquet", id=["1", "2"], text=EN)
     assert detect_columns(_config(plain, "causal-lm")).data.sources[0].target_column is None
     assert detect_columns(_config(plain, "causal-lm")).data.sources[0].text_column == "text"
@@ -241,13 +241,13 @@ def by_code(plan: Plan) -> dict[str, Finding]:
         ("sharegpt", None, "'conversations' is a list of chat turns (ShareGPT)"),
         ("messages", None, "'messages' is a list of chat turns (OpenAI messages)"),
         ("ultrachat", None, "list of chat turns"),
-        ("preferences", "structured_columns", "a better and a worse answer"),
+        ("preferences", "structured_columns", "chosen and a rejected answer for each"),
         ("oasst", "structured_columns", "OpenAssistant"),
         ("squad", "structured_columns", "is a list"),
         ("wiki", "structured_columns", "is a list"),
         ("labels", "missing_column", "does not say which column"),
-        ("alpaca", None, "an instruction with what belongs to it: 'input'"),
-        ("dolly", None, "an instruction with what belongs to it: 'context'"),
+        ("alpaca", None, "an instruction with additional columns: 'input'"),
+        ("dolly", None, "an instruction with additional columns: 'context'"),
         ("gsm8k", None, ""),
         ("plain", None, ""),
     ],
@@ -275,7 +275,7 @@ def test_a_list_that_is_named_is_a_chat_or_leads_in_no_circle(tmp_path: Path) ->
     assert named.config.data.sources[0].layout == "chat"
     plain = {"data.sources.0.text_column": "conversations", "data.sources.0.layout": "plain"}
     finding = by_code(planned(tmp_path / "sharegpt.jsonl", **plain))["not_text"]
-    assert "is a list, not a text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
+    assert "is a list, not text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
 
 
 def test_of_named_columns_what_belongs_to_the_prompt_is_missed(tmp_path: Path) -> None:

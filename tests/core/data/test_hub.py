@@ -77,7 +77,7 @@ def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
         silent.listen()
         environment = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HUB_CACHE": "/nowhere"}
         # Without its limit of three seconds the question would wait until the test is ended from outside.
-        with pytest.raises(UsageError, match="cannot be reached"):
+        with pytest.raises(UsageError, match="is unreachable"):
             hub_files(HubSplit("no/such-set", "train"), environment)
         silent.setblocking(False)
         silent.accept()[0].close()
@@ -98,7 +98,7 @@ def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> Non
     with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         environment = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
-        with pytest.raises(UsageError, match="the hub cannot be reached"):
+        with pytest.raises(UsageError, match="cache and the Hub is unreachable"):
             hub_files(HubSplit("some/proteins", "train"), environment)
         server.shutdown()
 
@@ -236,8 +236,8 @@ def test_chats_are_known_before_the_download_and_read_after_it(tmp_path: Path, m
             config, message = planned(name)
             source = config.data.sources[0]
             assert source.layout == "chat" and source.json_turns == (True if name == "some/csv" else None)
-            assert "as the hub has it" in config.origin("data.sources.0.layout").reason
-            assert "Its rows are read as chats, by the columns that the hub names." in message
+            assert "as set in the hub" in config.origin("data.sources.0.layout").reason
+            assert "Its rows are read as chats, based on the columns listed on the Hub." in message
             rows = load_text_rows(config, tmp_path)
             assert messages_of(rows.texts[0]) == (TURNS, None)
         assert stand_in.asked.count("GET /datasets/some/table/resolve/main/data/train.parquet") == 1
@@ -256,7 +256,7 @@ def test_where_the_hub_does_not_tell_the_plan_says_so_and_the_second_start_works
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         config, message = planned("some/packed")
-        assert config.data.sources[0].layout is None and "does not tell its columns" in message
+        assert config.data.sources[0].layout is None and "does not list its columns, so" in message
         with pytest.raises(UsageError, match=r"messages' is a list of chat turns.*Set data.sources.0.layout to chat"):
             load_text_rows(config, tmp_path)
         again = detect_columns(config_of("causal-lm", {"name": "some/packed"}, validation_rows=0))

@@ -340,7 +340,7 @@ def test_a_file_that_changes_while_the_run_reads_it_is_one_sentence(tmp_path: Pa
             (tmp_path / name).write_text("\n".join([first, *(line[:-1] for line in lines)]))
         else:
             pq.write_table(pa.table({"n": [1], "source": ["x"], "target": ["y"]}), tmp_path / name)
-        with pytest.raises(UsageError, match="was changed while the run reads it"):
+        with pytest.raises(UsageError, match="was changed while the run was reading it"):
             rows.texts[300]
 
 

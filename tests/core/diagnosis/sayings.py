@@ -18,9 +18,9 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "bitsandbytes": ("cuda_oom", "Error out of memory at line 380 in file /mmfs1/gscratch/bitsandbytes/csrc/pythonInterface.c"),
     "NCCL OOM": ("cuda_oom", "node1:77:90 [0] include/alloc.h:48 NCCL WARN Cuda failure 2 'out of memory'"),
     # node_lost
-    "own, lost": ("node_lost", "Node 1 (node4, 10.0.0.4) was lost (its connection ended)."),
-    "own, missing": ("node_lost", "Node 1, 2 of 3 did not come within 300 s; node 0 waited on 10.0.0.1, port 29501. Start it there, or open the port to it."),
-    "own, not reached": ("node_lost", "Node 0 could not be reached at 10.0.0.1, port 29501 within 300 s: no answer. Is it started there, is the address right, and is the port open?"),
+    "own, lost": ("node_lost", "Node 1 (node4, 10.0.0.4) was lost (its connection was closed)."),
+    "own, missing": ("node_lost", "Node 1, 2 of 3 did not connect within 300 s; node 0 waited on 10.0.0.1, port 29501. Start it there, or open the port to it."),
+    "own, not reached": ("node_lost", "Node 0 was unreachable at 10.0.0.1, port 29501 for 300 s: no answer. Check that it is started there, that the address is right, and that the port is open."),
     # host_oom
     "srun": ("host_oom", "srun: error: node7: task 0: Out Of Memory"),
     "srun, several": ("host_oom", "srun: error: node7: tasks 0-3: Out Of Memory"),
@@ -46,7 +46,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "Windows, Chinese": ("host_oom", TRACE + "OSError: [WinError 1455] 页面文件太小，无法完成操作。 Error loading \"torch_cuda.dll\""),
     "shell": ("host_oom", "run.sh: line 12: 48211 Killed                  python train.py --config a.yaml"),
     "shell, Chinese": ("host_oom", " 12%|█▏        | 12/100 [00:10<01:20,  1.1it/s]\n已杀死"),
-    "exit 137": ("host_oom", "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 137."),
+    "exit 137": ("host_oom", "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit code 137."),
     "accelerate -9": ("host_oom", TRACE + "subprocess.CalledProcessError: Command '['/opt/bin/python', 'train.py']' died with <Signals.SIGKILL: 9>."),
     "deepspeed -9": ("host_oom", "[2024-05-01 10:11:12,013] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 4411\n[2024-05-01 10:11:12,201] [ERROR] [launch.py:322:sigkill_handler] ['/opt/bin/python', '-u', 'train.py', '--local_rank=0'] exits with return code = -9"),
     # disk_full

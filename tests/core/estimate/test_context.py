@@ -49,7 +49,7 @@ def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval()
     assert stated.high_bytes == usual.high_bytes + more - surer
     assert stated.needed_bytes == usual.needed_bytes + more
     assert stated.breakdown["context"] == 1343 * MIB
-    assert stated.basis == "formulas; context as stated"
+    assert stated.basis == "formulas; CUDA context as stated"
 
 
 @each("device", ["cpu", "mps"])
@@ -62,7 +62,7 @@ def test_what_another_run_measured_on_the_card_is_taken() -> None:
     newest, older = on_card(4 * GIB + 700 * MIB), on_card(5 * GIB)
     estimate = estimate_memory(WORK, Evidence(measurements=(newest, older)))
     assert estimate.breakdown["context"] == 700 * MIB
-    assert estimate.basis == "formulas; context measured here on 2026-11-21"
+    assert estimate.basis == "formulas; CUDA context measured on this machine, 2026-11-21"
     assert estimate.high_bytes - estimate.low_bytes < estimate_memory(WORK).high_bytes - estimate_memory(WORK).low_bytes
 
 
@@ -102,5 +102,5 @@ def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
     (found,) = caught.value.findings
     assert found.message.startswith("planning.context_bytes cannot be ")
     assert found.message.endswith(
-        "it must be a size from 16M to 16G, like 500M: what nvidia-smi shows for an idle CUDA process."
+        "must be a size from 16M to 16G, such as 500M: the GPU memory that nvidia-smi shows for an idle CUDA process."
     )

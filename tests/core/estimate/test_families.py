@@ -224,8 +224,8 @@ CHATGLM3: dict[str, Any] = {
         ({"model_type": "mamba", "vocab_size": 1, "hidden_size": 64, "num_hidden_layers": 2}, "num_attention_heads"),
         ({key: value for key, value in CHATGLM3.items() if key != "padded_vocab_size"}, "vocab_size"),
         ({"model_type": "llama", "hidden_size": 64}, "num_attention_heads"),
-        ({"model_type": "bert", "hidden_size": "wide"}, "do not go together"),
-        ({"model_type": "bert", "num_attention_heads": 0}, "do not go together"),
+        ({"model_type": "bert", "hidden_size": "wide"}, "has inconsistent values"),
+        ({"model_type": "bert", "num_attention_heads": 0}, "has inconsistent values"),
         ({"model_type": "bert", "num_hidden_layers": 0}, "below 1"),
     ],
 )
@@ -238,7 +238,7 @@ def test_what_cannot_be_read_says_why(config: dict, words: str) -> None:
 @each("size", [float("inf"), 10**300, float("nan"), [3]])
 def test_a_size_that_is_none_is_a_reason(size: object) -> None:
     config = {"model_type": "esm", "vocab_size": 33, "hidden_size": size}
-    assert read_architecture(config) == (None, "the esm config has values that do not go together")
+    assert read_architecture(config) == (None, "the esm config has inconsistent values")
 
 
 def read(config: dict[str, Any]) -> Architecture:
@@ -291,7 +291,7 @@ def test_each_family(one: dict[str, Any], setting: str) -> None:
     work, counted = workload(one["config"], one["task"], setting), one["traces"][setting]["parameters"]
     parameters = work.architecture.parameters + work.adapter_parameters
     assert parameters == pytest.approx(counted, rel=0.2 if work.architecture.approximate else 0)
-    assert ("unknown family" in estimate_memory(work).basis) == work.architecture.approximate
+    assert ("unknown model family" in estimate_memory(work).basis) == work.architecture.approximate
 
 
 def test_the_errors_as_a_whole() -> None:

@@ -89,7 +89,7 @@ def test_the_longest_row_of_a_micro_batch_is_longer_than_a_row() -> None:
         replace(WORK, micro_batch=8, row_lengths=rows, longest_of=1).step_lengths
         == replace(WORK, micro_batch=1, row_lengths=rows).step_lengths
     )
-    assert not replace(WORK, padded=False, row_lengths=rows).varies and WORK.varies, "not known is not one length"
+    assert not replace(WORK, padded=False, row_lengths=rows).varies and WORK.varies, "unknown is not one length"
     cut = replace(WORK, length=16, row_lengths=rows)
     assert set(cut.step_lengths) == {16} and not cut.varies
 

@@ -37,7 +37,7 @@ def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
     assert found is not None and found.exact
     assert found.step.likely == pytest.approx(2.0)
     assert found.step.high / 2.0 == pytest.approx(BETWEEN_RUNS["cpu"])
-    assert (found.basis, found.text) == ("probe", "measured here on 2026-11-21 (probe)")
+    assert (found.basis, found.text) == ("probe", "measured on this machine, 2026-11-21 (probe)")
     assert found.calibration == pytest.approx(2.0 / step_time(work, RATE).step.likely)
 
 
@@ -108,7 +108,7 @@ def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
     assert found is not None
     start, text = found
     assert start.low < 8.0 and start.high > 12.0
-    assert text == "measured here on 2026-11-21 (run)"
+    assert text == "measured on this machine, 2026-11-21 (run)"
 
 
 def test_what_other_models_took_corrects_the_formula(work: Workload) -> None:
@@ -126,7 +126,7 @@ def test_what_other_models_took_corrects_the_formula(work: Workload) -> None:
     assert found.factor == pytest.approx(1.5, rel=1e-3)
     assert found.step.likely == pytest.approx(1.5 * planned.step.likely, rel=1e-3)
     assert CARRIED <= found.step.high / found.step.likely < spread_of(work, RATE)
-    assert found.text == "formula × 1.5, as 2 other measurements here say (2026-11-21)"
+    assert found.text == "formula × 1.5, from 2 other measurements on this machine (2026-11-21)"
 
 
 def test_other_measurements_that_disagree_widen_what_they_say(work: Workload) -> None:

@@ -126,7 +126,7 @@ def test_what_was_measured_is_shown() -> None:
     estimate = estimate_memory(WORK, Evidence(measurements=several))
     assert (estimate.allocated_bytes, estimate.reserved_bytes) == (14 * GIB, 15 * GIB), "the fullest of several"
     assert estimate.device_used_bytes == int(15.4 * GIB)
-    assert estimate.basis == "measured here on 2026-11-21 (probe)"
+    assert estimate.basis == "measured on this machine, 2026-11-21 (probe)"
     assert sum(estimate.breakdown.values()) == estimate.needed_bytes
     assert all(size >= 0 for size in estimate.breakdown.values())
     assert estimate.verdict(int(16.5 * GIB)) == "fits"

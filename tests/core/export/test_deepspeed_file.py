@@ -102,7 +102,7 @@ def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
      {"training__warmup": 5}, "warmup_type, which counts as 'log', where the run has 'linear'"),
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-     {"training__final_learning_rate": 1e-5}, 'where the run has "none of DeepSpeed\'s"'),
+     {"training__final_learning_rate": 1e-5}, "where the run has \"no DeepSpeed equivalent\""),
     ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
     ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
 ])  # fmt: skip
@@ -114,7 +114,7 @@ def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[s
 
 def test_what_contradicts_nothing_or_is_a_warning_only(tmp_path: Path) -> None:
     assert said(tmp_path, AUTO) == said(tmp_path, AUTO, engine__strategy=None) == []
-    assert "leave these out" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
+    assert "remove these" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
     document = changed()
     del document["gradient_clipping"]
     [finding] = deepspeed_file_findings(config_for(write(tmp_path, document)))
@@ -127,11 +127,11 @@ def test_what_contradicts_nothing_or_is_a_warning_only(tmp_path: Path) -> None:
     ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
     ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
     ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
-    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "on NVMe"),
+    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "to NVMe"),
     ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
     ({"compile": {"disable": False}}, "`disable` in `compile`"),
     ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
-    ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "names no batch"),
+    ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "sets no batch size"),
 ])  # fmt: skip
 def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
@@ -156,7 +156,7 @@ def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: 
     ("{", "line 1, column 2"), ("[]", "no `zero_optimization` section"),
     ('{"zero_optimization": 2}', "no `zero_optimization` section"), (None, "cannot be read"),
     (b"\xff\xfe", "not UTF-8"),
-    ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed takes no comments"),
+    ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed does not accept comments"),
     ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
 ])  # fmt: skip
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | None, words: str) -> None:
@@ -171,7 +171,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | No
 
 
 WILD_VERDICTS = {
-    "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "takes no comments",
+    "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "does not accept comments",
     "torch_compile": "`disable` in `compile`", "deepspeed_diffusion": "scheduler 'CosineWarmup'",
     "PasoDoble": "train_micro_batch_size_per_gpu 1 where the run has 2",
 }  # fmt: skip
@@ -266,7 +266,7 @@ def test_a_plan_takes_the_engine_from_the_file_and_lists_what_contradicts_it(tmp
     plan = plan_run(PlanRequest(overrides={"engine.deepspeed_file": str(path)}))
     engine = plan.config.engine
     assert (engine.strategy, engine.offload, engine.precision) == ("zero2", "optimizer", "bf16")
-    assert plan.config.origin("engine.strategy").reason == "as your DeepSpeed file says"
+    assert plan.config.origin("engine.strategy").reason == "from your DeepSpeed file"
     assert not [finding for finding in plan.findings if finding.where == "engine.deepspeed_file"]
     path = write(tmp_path, changed(gradient_clipping=0.3, train_micro_batch_size_per_gpu=77))
     overrides = {"engine.deepspeed_file": str(path), "engine.strategy": "zero1"}

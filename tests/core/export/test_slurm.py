@@ -72,7 +72,7 @@ def test_times_as_sbatch_reads_them(text: str, seconds: int | None) -> None:
 
 def test_words_that_would_be_something_else_are_refused(tmp_path: Path) -> None:
     for word in ("bio lab", "bio\n#SBATCH --wrap=x", "$(id)", "", "-x"):
-        with pytest.raises(UsageError, match="no name that Slurm knows"):
+        with pytest.raises(UsageError, match="is not a valid Slurm name"):
             script(tmp_path, order=SlurmOrder(account=word))
     with pytest.raises(UsageError, match="line break"):
         script(tmp_path / "run\n#SBATCH --uid=0")

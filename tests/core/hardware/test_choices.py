@@ -24,7 +24,7 @@ def cuda(*capabilities: str | None, libraries: Libraries | None = None) -> Machi
 def test_precision_follows_the_capability(capability: str | None, precision: str) -> None:
     value, reason = choose_precision(cuda(capability))
     assert value == precision
-    assert (capability or "not known") in reason
+    assert (capability or "unknown") in reason
     assert choose_tf32(cuda(capability))[0] is (precision == "bf16")
 
 
@@ -62,4 +62,4 @@ def test_attention_needs_capability_and_library(capability: str | None, librarie
 def test_a_cpu_trains_in_fp32_with_sdpa() -> None:
     machine = Machine(libraries=WITH_FLASH)
     assert (choose_precision(machine)[0], choose_attention(machine)[0]) == ("fp32", "sdpa")
-    assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU, this trains on the CPU")
+    assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU; training is on the CPU")

@@ -23,7 +23,7 @@ GOOD = Machine(
 )  # fmt: skip
 NO_CARD = replace(
     GOOD, gpus=(), accelerator="cpu", torch_cuda=None, cuda_driver_version=None,
-    unavailable={"gpus": NO_LIBRARY, "torch_cuda": "torch 2.13.0+cpu is built for the CPU only"},
+    unavailable={"gpus": NO_LIBRARY, "torch_cuda": "torch 2.13.0+cpu is a CPU-only build"},
 )  # fmt: skip
 
 

@@ -21,10 +21,10 @@ def test_a_driver_that_hangs_is_left_alone_after_a_while(monkeypatch: pytest.Mon
     monkeypatch.setattr(nvml, "ANSWER_S", 0.2)
     monkeypatch.setattr(nvml, "_hangs", False)
     began = time.monotonic()
-    assert read_gpus().unavailable == {"gpus": "the driver did not answer in time"}
+    assert read_gpus().unavailable == {"gpus": "the driver did not respond in time"}
     # The look at the loads would wait for ever too.
     with nvml.NvmlSession() as session:
-        assert session.error == "the driver did not answer in time"
+        assert session.error == "the driver did not respond in time"
     assert time.monotonic() - began < 5
     assert asked == ["nvmlInit"]
     over.set()

@@ -41,13 +41,13 @@ def fake_torch(folder: Path, version_file: str) -> Path:
         ("__version__ = '2.1.0'\ncuda = '12.1'\nhip = None\n", ["12.1", "None"]),
         (
             "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n",
-            ["None", "torch 2.13.0+cpu is built for the CPU only"],
+            ["None", "torch 2.13.0+cpu is a CPU-only build"],
         ),
         (
             "__version__ = '2.9.0+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n",
-            ["None", "torch 2.9.0+rocm6.4 is built for AMD cards (ROCm 6.4)"],
+            ["None", "torch 2.9.0+rocm6.4 is built for AMD GPUs (ROCm 6.4)"],
         ),
-        ("", ["None", "torch unknown is built for the CPU only"]),
+        ("", ["None", "torch unknown is a CPU-only build"]),
     ],
 )
 def test_the_build_of_torch_is_read_from_its_text(tmp_path: Path, text: str, expected: list[str]) -> None:

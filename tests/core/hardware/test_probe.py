@@ -46,7 +46,7 @@ def test_one_card_is_read_whole(fake_nvml: FakeNvml) -> None:
 @each(
     ("cards", "code", "words"),
     [
-        (0, 0, "the NVIDIA driver works and finds no GPU"),
+        (0, 0, "the NVIDIA driver works but finds no GPU"),
         (1, DRIVER_NOT_LOADED, "not loaded"), (1, VERSION_MISMATCH, "updated"),
     ],
 )  # fmt: skip

@@ -133,7 +133,7 @@ def test_this_cpu_is_measured_alike_alone_and_beside_busy_programs(here: Machine
 
 def test_a_cancelled_measuring_is_a_sentence_and_leaves_no_process(here: Machine) -> None:
     began = time.monotonic()
-    with pytest.raises(CannotRunError, match="not measured: it was cancelled"):
+    with pytest.raises(CannotRunError, match="not measured: it was canceled"):
         measure_rates(here, "cpu", (), 1, is_cancelled=lambda: time.monotonic() > began + 0.5)
     assert time.monotonic() - began < 5
     running = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
@@ -155,7 +155,7 @@ def test_what_cannot_be_measured_is_one_sentence(
         with pytest.raises(CannotRunError, match=f"not measured: {reason}"):
             measure_rates(with_gpu, "cuda", with_gpu.visible_gpus, None)
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
-    with pytest.raises(CannotRunError, match="the process ended without an answer"):
+    with pytest.raises(CannotRunError, match="the process ended without a result"):
         measure_rates(here, "cpu", (), 1)
 
 

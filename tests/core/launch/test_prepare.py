@@ -57,13 +57,13 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     (full / "thesis.txt").write_text("x")
-    with pytest.raises(UsageError, match="not empty; nothing is ever overwritten") as refusal:
+    with pytest.raises(UsageError, match="empty, and existing files are never overwritten") as refusal:
         prepare_run(small_plan(), full)
     assert refusal.value.exit_code == 2
     assert [path.name for path in full.iterdir()] == ["thesis.txt"]
     run = prepare_run(small_plan(), tmp_path / "run")
     before = run.run_yaml.read_text()
-    with pytest.raises(UsageError, match="holds a run already"):
+    with pytest.raises(UsageError, match="already contains a run"):
         prepare_run(small_plan(), run.path)
     assert run.run_yaml.read_text() == before
     for path in (full / "thesis.txt", full / "thesis.txt" / "below"):
@@ -110,7 +110,7 @@ def test_a_start_that_comes_in_between_keeps_the_folder(tmp_path: Path, monkeypa
         (folder / LOCK_FILE).write_text("theirs")
 
     monkeypatch.setattr(target, "_refuse_a_small_disk", somebody_is_faster)
-    with pytest.raises(UsageError, match="Another start has just taken"):
+    with pytest.raises(UsageError, match="Another start has just claimed"):
         prepare_run(small_plan(), tmp_path / "one")
     assert [(path.name, path.read_text()) for path in (tmp_path / "one").iterdir()] == [(LOCK_FILE, "theirs")]
 

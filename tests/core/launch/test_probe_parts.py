@@ -79,7 +79,7 @@ def test_only_small_data_that_are_here_are_read(source: str, data: DataSummary |
 
 
 def test_another_machine_and_several_nodes_are_asked_wrongly() -> None:
-    with pytest.raises(UsageError, match="measures this machine, and the plan is for another one"):
+    with pytest.raises(UsageError, match="probe measures this machine, but the plan is for another one"):
         check_probe(demo(machine(gpu=None)))
     with pytest.raises(UsageError, match=r"the plan has 2: set engine\.nodes=1"):
         check_probe(demo(engine__nodes=2))
@@ -88,7 +88,7 @@ def test_another_machine_and_several_nodes_are_asked_wrongly() -> None:
         made = demo(**mode)
         assert (_plan_json(made, made.config)["planned_measurement"] is not None) == kept
     unknown = replace(demo(), work=None)
-    with pytest.raises(UsageError, match="What the model esm2-8m is made of is not known"):
+    with pytest.raises(UsageError, match="What the model esm2-8m is made of is unknown"):
         check_probe(unknown)
     check_probe(demo())
 
@@ -158,7 +158,7 @@ def test_a_search_without_a_last_word_tells_how_far_it_came() -> None:
     trials = [{"event": "trial", "micro_batch": size, "fits": size < 32} for size in (8, 16, 32)]
     found = result_of([warm(), step(1.0), *trials])
     assert found.searched
-    assert (found.measurement.largest_micro_batch, found.measurement.largest_note) == (16, "the time was up")
+    assert (found.measurement.largest_micro_batch, found.measurement.largest_note) == (16, "the time limit was reached")
     assert not result_of([warm(), step(1.0), *trials[2:]]).searched
     smaller = result_of([warm(micro_batch=2), step(1.0, micro_batch=2)])
     assert (smaller.planned_fits, smaller.measurement.micro_batch, smaller.searched) == (False, 2, False)

@@ -107,7 +107,10 @@ Change = Callable[[Handshake], Handshake]
         (lambda who: replace(who, processes=4), "starts 4 processes and node 0 starts 1"),
         (lambda who: replace(who, versions={**who.versions, "torch": "1.0"}), "torch 1.0 ≠"),
         (lambda who: replace(who, data={SOURCE: None}), f"{SOURCE} is not there"),
-        (lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "sample": "0"}}), "as many bytes with another"),
+        (
+            lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "sample": "0"}}),
+            "the same size with different content",
+        ),
         (lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "files": 2}}), "1 file(s), 9 bytes → 2 file(s)"),
     ],
 )

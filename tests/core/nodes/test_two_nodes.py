@@ -43,7 +43,7 @@ def to_the_end(two: TwoNodes) -> Path:
     assert (two.end_of(0, GONE_S), two.end_of(1, GONE_S)) == (0, 0), two.text(0) + two.text(1) + two.log()
     log = two.log()
     assert "the weights of all 2 processes are equal" in log
-    assert "the nodes have met over this interface" in log
+    assert "the nodes connected over this interface" in log
     assert f"On machine 1: {two.folder}/launch.sh --node 1 --main " in log
     assert (two.folder / "nodes" / "1" / "train.log").exists()
     assert not list(two.folder.glob("failure-*"))
@@ -100,7 +100,7 @@ def test_a_stop_on_the_other_machine_stops_all_with_a_checkpoint(two: TwoNodes, 
     os.kill(two.started[1].pid, signal.SIGTERM)
     assert (two.end_of(0), two.end_of(1)) == (130, 130), two.text(0) + two.text(1)
     state = two.state()
-    assert state.status == "stopped" and "by a stop on Node 1 (" in state.exit.message
+    assert state.status == "stopped" and "by a stop request on Node 1 (" in state.exit.message
     assert (two.folder / f"checkpoint-{state.outcome['step']}").is_dir()
     two.join(1)
     two.join(0)

@@ -44,7 +44,7 @@ def test_every_rule_can_be_judged_explained_and_set(rule: Any) -> None:
 def test_a_choice_is_in_the_plan_and_in_the_launch_script_with_its_reason() -> None:
     made = plan(machine("RTX 4090", 2), config())
     choice = next(one for one in made.choices if one.key == "engine.environment.NCCL_P2P_DISABLE")
-    assert choice.value == "1" and choice.origin == "solved" and "RTX 4090" in choice.reason
+    assert choice.value == "1" and choice.origin == "chosen by trainwiz" and "RTX 4090" in choice.reason
     script = launch_script(made.config)
     assert "export NCCL_P2P_DISABLE=1" in script and "RTX 4090 cards without NVLink" in script
     listed = {one["name"]: one for one in made.to_json()["environment"]}
@@ -157,7 +157,7 @@ SMALL = machine(ram_gib=12)
     [
         (LINKED, P2P_OFF, "environment_conflict", "warning", "NVLink", ""),
         (machine(), {"NCCL_ALGO": "Ring"}, "environment_unused", "note", "NCCL_ALGO", ""),
-        (machine(), ALLOCATORS, "environment_conflict", "warning", "two names of one setting", ""),
+        (machine(), ALLOCATORS, "environment_conflict", "warning", "two names of the same setting", ""),
         (PCIE, {"NCCL_SOCKET_IFNAME": " "}, "environment_empty", "warning", "not set", "unknown_interface"),
         # A long value is cut.
         (PCIE, {"NCCL_SOCKET_IFNAME": "x" * 900}, "unknown_interface", "error", "x…", ""),

@@ -171,7 +171,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
     Path("none.csv").write_text("prompt,response\n")
     with pytest.raises(UsageError, match=r"none\.csv holds no rows"):
         found(asked("none.csv"))
-    with pytest.raises(UsageError, match="Name the data"):
+    with pytest.raises(UsageError, match="Specify the data to"):
         found(Question(PlanRequest()))
     with pytest.raises(UsageError, match=r"power of the machine is: .*--per-hour"):
         found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
@@ -196,11 +196,11 @@ def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: datetime) -> 
         ({"--until": "2026-11-26 11:00"}, r"has passed, it is 2026-11-26 12:00; the next is 2026-11-27 11:00"),
         ({"--until": "24:30"}, "is not a time"),
         ({"--until": "08:00", "--hours": "3"}, "keep one"),
-        ({"--hours": "-1"}, "not a number of hours"),
-        ({"--hours": "1e300"}, "not a number of hours"),
+        ({"--hours": "-1"}, "NaN of hours"),
+        ({"--hours": "1e300"}, "NaN of hours"),
         ({"--budget": "5EUR"}, "nothing has a price yet: .*--per-hour"),
         ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
-        ({"--budget": "5EUR", "--per-hour": "1USD"}, "two currencies"),
+        ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
     ],
 )
 def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:

@@ -43,16 +43,16 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "2080super-guide": [
         ("claim_time", "2,222 to 2,500 s"),
         ("claim_time", "35 to 40 years"),
-        ("claim_batch", "16,384 tokens a step, 0.8 %"),
-        ("claim_batch", "11,520 tokens a step, 0.6 %"),
+        ("claim_batch", "16,384 tokens/step, 0.8 %"),
+        ("claim_batch", "11,520 tokens/step, 0.6 %"),
         ("does_not_fit", "RTX 2080 Super"),
         ("claim_memory", "8 GB do not hold"),
         ("half_precision_accumulation", "651 micro-batches"),
         ("takes_years", "500,000 steps"),
     ],
     "2x2080super-guide": [
-        ("claim_batch", "32,768 tokens a step, 1.6 %"),
-        ("claim_batch", "23,040 tokens a step, 1.2 %"),
+        ("claim_batch", "32,768 tokens/step, 1.6 %"),
+        ("claim_batch", "23,040 tokens/step, 1.2 %"),
         ("does_not_fit", "RTX 2080 Super"),
         ("claim_memory", "8 GB do not hold"),
     ],
@@ -66,12 +66,12 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("claim_time", "impossible"),
     ],
     "3x3080-20g-guide": [
-        ("claim_batch", "144 sequences a step, 75.0 % of 192"),
+        ("claim_batch", "144 sequences per step, 75.0 % of 192"),
         ("claim_memory", "accumulation 8 and"),
         ("claim_host_ram", "not the micro-batch"),
         ("claim_batch", "256 sequences a step are +33 % against 192"),
     ],
-    "a6000-guide": [("claim_batch", "120 sequences a step, 93.8 % of 128")],
+    "a6000-guide": [("claim_batch", "120 sequences per step, 93.8 % of 128")],
     "lora-r64-4xa100-guide": [("claim_launch", "DataParallel"), ("claim_launch", "has 256 sequences, not 64")],
 }
 
@@ -107,7 +107,7 @@ def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
             samples = changes["batch.micro_batch_size"] * changes["batch.gradient_accumulation_steps"]
             length = changes.get("batch.sequence_length", made.batch.sequence_length)
             off = abs(samples * made.batch.world_size * length / made.batch.effective_tokens - 1)
-            assert off < 0.01 or "comes nearest" in one.remedies[0].text
+            assert off < 0.01 or "closest to the" in one.remedies[0].text
 
 
 def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **changes: Any) -> Plan:
@@ -247,7 +247,7 @@ def test_the_reason_of_a_value_stands_only_as_long_as_its_cause_is_the_profiles(
         assert found[key] == ("profile", "from the profile, which trains esm2-650m"), key
     assert found["engine.precision"] == ("profile", reasons["engine.precision"]), "the card is the same"
     found = origins("2080super", "RTX 3090")
-    assert found["engine.precision"] == ("profile", "from the profile, which is made for RTX 2080 Super")
+    assert found["engine.precision"] == ("profile", "from the profile, which is for RTX 2080 Super")
     assert "sm 7.5" not in " ".join(reason for _, reason in found.values())
     found = origins("2080super", engine__checkpointing=False, batch__sequence_length=256)
     assert found["engine.checkpointing"] == ("you", "")

@@ -170,7 +170,7 @@ def test_the_numbers_of_remedies_are_traced_and_kept_when_applied() -> None:
     for text, after in applied.items():
         assert f"{after.memory.judged_bytes / GIB:.1f} GiB" in text
         assert after.memory.verdict in ("fits", "tight") and after.batch.effective_samples == 128
-    by_checkpointing = next(one for text, one in applied.items() if text.startswith("checkpointing"))
+    by_checkpointing = next(one for text, one in applied.items() if text.startswith("gradient checkpointing"))
     assert by_checkpointing.memory.allocated_bytes == pytest.approx((2.0 + 0.6 * 16) * GIB + WORKSPACES, rel=1e-6)
 
 

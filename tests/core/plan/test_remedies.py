@@ -245,13 +245,13 @@ def test_what_else_a_plan_finds() -> None:
         gpu=None, num_gpus=1, ram_bytes=None, gpu_memory_bytes=20 * GIB, tflops=60, capability="8.6"
     )
     uncertain = finding(plan(by_hand, config("esm2-35m", engine__precision="fp32")), "uncertain_rate").message
-    assert "catalogue" not in uncertain and "given by hand" in uncertain
+    assert "catalogue" not in uncertain and "specified manually" in uncertain
     spec, request = load_models()["esm2-8m"], config("esm2-8m", batch__sequence_length=2048)
     absolute = replace(spec, architecture={**spec.architecture, "position_embedding_type": "absolute"})
     assert finding(make_plan(machine(), request, model=absolute, data=None), "too_long").severity == "error"
     assert "too_long" not in codes(make_plan(machine(), request, model=spec, data=None))
     # Of the reader: passed through, and errors first.
-    missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
+    missing = Finding("missing_data", "error", "data.sources.0", "such file does not exist.")
     made = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))
     assert made.findings[0] == missing and made.errors == (missing,)
     # A target far below one sequence is said in words.
@@ -294,7 +294,7 @@ def test_a_loss_in_slices_is_chosen_where_it_makes_a_run_fit_and_offered_where_i
     made = plan(machine("RTX 3090"), crowded)
     assert made.memory.verdict == "fits" and made.config.training.loss_chunk == 512
     origin = made.config.origin("training.loss_chunk")
-    assert origin.origin == "solved" and origin.reason.endswith("the run fits with slices, and not without")
+    assert origin.origin == "chosen by trainwiz" and origin.reason.endswith("the run fits with chunks, but not without")
     at_once = crowded.with_values({"training.loss_chunk": None}, "you", {})
     remedies = finding(plan(machine("RTX 3090"), at_once), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)

@@ -95,10 +95,13 @@ def test_processes_wait_for_the_longest_micro_batch_where_each_step_has_one() ->
 
 
 def test_the_mean_of_the_loss() -> None:
-    for kind, said in (("esm2-tiny", "means of micro-batches"), ("gpt2-tiny", "so does the Trainer")):
+    for kind, said in (
+        ("esm2-tiny", "Trainer averages the micro-batch"),
+        ("gpt2-tiny", "is split; the transformers Trainer"),
+    ):
         made = planned(kind, data__concatenate=False)
         choice = next(one for one in made.choices if one.key == "training.loss_mean")
-        assert choice.value == "tokens" and choice.origin == "solved" and said in choice.reason
+        assert choice.value == "tokens" and choice.origin == "chosen by trainwiz" and said in choice.reason
     means = planned(training__loss_mean="micro_batches")
     assert means.config.data.arrange_by_length is False
     # It is what the Trainer of transformers does for ESM.
@@ -188,7 +191,7 @@ def test_packing_computes_what_is_real() -> None:
     peaks = [one.memory.allocated_bytes for one in (alone, packed, padded)]
     assert peaks[0] < peaks[1] and peaks[2] < peaks[1]
     assert "computes each token with all" in finding(packed, "packed").message
-    assert "each row alone" in finding(alone, "packed").message
+    assert "each row separately" in finding(alone, "packed").message
 
 
 def test_micro_batches_of_a_packed_step_get_as_many_tokens() -> None:

@@ -70,7 +70,7 @@ ROWS = [
     due("compile_takes_time", "note", "minutes", ONE, engine__compile=True, quiet={"engine__compile": False}),
     due("reporter_missing", "error", "wandb", HERE, logging__report_to=["tensorboard", "wandb"], quiet=ONE),
     due("reporter_not_supported", "error", "telegram", ONE, logging__report_to=["telegram"]),
-    due("reporter_not_supported", "error", "none beside", ONE, logging__report_to=["none", "tensorboard"]),
+    due("reporter_not_supported", "error", "none together with", ONE, logging__report_to=["none", "tensorboard"]),
     due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
     due("missing_hardware", "error", "GPU 0, 1 is asked for", CPU, engine__gpus=["0", "1"], quiet=TWO),
     due("unknown_gpu", "error", "no GPU 7", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
@@ -79,33 +79,33 @@ ROWS = [
         engine__nodes=2, quiet={"engine__nodes": 1},
     ),
     # Engines that share out.
-    due("shared_table", "error", "one table", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
+    due("shared_table", "error", "share one token", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
     due("fsdp_needs_gpus", "error", "says nothing", CPU, **FSDP, engine__processes=2, quiet=TWO),
     due("fsdp_needs_gpus", "error", "this run has one", ONE, **FSDP),
-    due("offload_not_supported", "error", "ZeRO can keep", TWO, **FSDP, **OFFLOAD),
+    due("offload_not_supported", "error", "offload the optimizer alone", TWO, **FSDP, **OFFLOAD),
     due("optimizer_not_shared", "error", "bitsandbytes", TWO, **FSDP, engine__optimizer="adamw_bnb_8bit"),
     due("deepspeed_needs_cuda", "error", "Apple GPU", machine("Apple M2 Max"), engine__strategy="zero2"),
     # What contradicts the task.
-    due("peft_not_supported", "error", "all weights", ONE, peft__method="lora"),
-    due("nothing_to_generate", "error", "writes none", ONE, evaluation__generate=True),
+    due("peft_not_supported", "error", "full (all weights)", ONE, peft__method="lora"),
+    due("nothing_to_generate", "error", "does not", ONE, evaluation__generate=True),
     due("nothing_to_generate", "error", "have none", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
     due("nothing_held_out", "error", "none are held out", ONE, **BEST, data__validation_rows=0),
     due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),
     due("unknown_metric", "error", "eval_bleu", ONE, **CAUSAL, data__sources=TEXT, **BLEU),
     due("joined_targets", "error", "have answers", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
-    due("nothing_to_join", "error", "stays a sample", ONE, data__concatenate=True),
+    due("nothing_to_join", "error", "stays a separate sequence", ONE, data__concatenate=True),
     due(
         "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",
         peft__targets=["q_proj", "c_attn"], quiet={"peft__method": "none"},
     ),
-    due("overfit_too_seldom", "warning", "too seldom", ONE, **OVERFIT, mode__overfit_batches=80,
+    due("overfit_too_seldom", "warning", "times: too few", ONE, **OVERFIT, mode__overfit_batches=80,
         batch__gradient_accumulation_steps=1, quiet={"mode__overfit_batches": 40}),
     due("too_long", "error", "512 positions", ONE, **{**PAIRS, "model": "opus-mt-zh-en"}, batch__target_length=1000),
     # Packing.
     due("packing_not_possible", "error", "Eager attention", ONE, **PACKED, engine__attention="eager"),
     due("packing_not_possible", "error", "torch.compile", ONE, **PACKED, engine__compile=True),
     due("packing_not_possible", "error", "fsdp", TWO, **PACKED, **FSDP),
-    due("packing_not_possible", "error", "causal models alone", ONE, data__packing=True),
+    due("packing_not_possible", "error", "rows end to end", ONE, data__packing=True),
     due("packing_not_possible", "error", "mamba", ONE, **PACKED,
         model__architecture_overrides={"model_type": "mamba"}),
     due("nothing_to_pack", "note", "changes nothing", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
@@ -121,7 +121,7 @@ ROWS = [
     due("several_targets", "error", "500 sequences", ONE, data=LENGTHS, **REAL, batch__target_samples=64,
         quiet={"batch__target_samples": 500}),
     due(
-        "half_precision_accumulation", "warning", "fp32, as deepspeed.json asks", ONE, model="esm2-150m", **OFFLOAD,
+        "half_precision_accumulation", "warning", "in fp32, as set in", ONE, model="esm2-150m", **OFFLOAD,
         batch__target_samples=600, batch__micro_batch_size=2, quiet={"batch__target_samples": 8},
     ),
     due(
@@ -139,9 +139,9 @@ ROWS = [
     due("memory_in_use", "note", "19.0 GiB of GPU 0", BUSY, quiet=ONE),
     due("host_ram", "error", "offloaded", machine(ram_gib=16), model="esm2-650m", **OFFLOAD, data__workers=12,
         data__prefetch=8, quiet=ONE),
-    due("low_memory", "warning", "is little", SMALL, data=rows(), data__workers=2, quiet=ONE),
+    due("low_memory", "warning", "is low: data", SMALL, data=rows(), data__workers=2, quiet=ONE),
     due("disk", "error", "/data/runs", FULL_DISK, model="esm2-650m", checkpoint__keep=3, quiet=HERE),
-    due("workers", "warning", "more than cores", machine(cores=4), data=rows(), data__workers=12),
+    due("workers", "warning", "more workers than cores", machine(cores=4), data=rows(), data__workers=12),
     due("no_workers", "warning", "the GPU waits", machine("RTX A6000", ram_gib=60), data__workers=0, quiet=SMALL),
     due(
         "evaluation_does_not_fit", "error", "logits", machine("RTX 4080 Super"), **PAIRS, batch__micro_batch_size=2,
@@ -208,7 +208,7 @@ def test_what_can_be_trained_is_not_refused() -> None:
 
 def test_data_that_cannot_be_used_say_nothing_of_the_length() -> None:
     """No time for steps that nobody named; what the user says of the length stays."""
-    refused = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
+    refused = Finding("missing_data", "error", "data.sources.0", "such file does not exist.")
     for values, steps, epochs in (({}, None, None), ({"training__max_steps": 70}, 70, None)):
         request = config("esm2-8m", **values)
         plan = make_plan(ONE, request, model=load_models()["esm2-8m"], data=None, findings=(refused,))

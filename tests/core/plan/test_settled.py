@@ -55,11 +55,11 @@ ROWS = [
     settles(BUSY, {"memory.capacity_bytes": TWO.gpus[1].memory_free_bytes}, engine__gpus=["1"]),
     # Several processes, and what a smoke run does without.
     settles(THREE, {"engine.strategy": "ddp", "batch.world_size": 3, "batch.effective_samples": 192},
-            "3 processes, each with the whole model", batch__target_samples=192),
+            "3 processes, each with the full model", batch__target_samples=192),
     settles(FOUR, {"batch.world_size": 2}, engine__gpus=["1", "3"]),
-    settles(CPU, {"engine.strategy": "ddp", "batch.world_size": 2}, "2 processes, each with the whole model",
+    settles(CPU, {"engine.strategy": "ddp", "batch.world_size": 2}, "2 processes, each with the full model",
             engine__strategy="single", engine__processes=2),
-    settles(TENS, {"engine.strategy": "zero2", "memory.verdict": "fits"}, "sharded it is", model="esm2-650m"),
+    settles(TENS, {"engine.strategy": "zero2", "memory.verdict": "fits"}, "sharded it needs", model="esm2-650m"),
     settles(real(TENS), {"engine.strategy": "ddp"}, model="esm2-650m"),
     settles(TENS, {"engine.strategy": "ddp"}, model="esm2-650m", engine__strategy="ddp"),
     settles(real(CPU), {"engine.strategy": "single", "engine.offload": "none"}, "smoke run", model="esm2-tiny",
@@ -101,7 +101,7 @@ ROWS = [
     settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "would not fit", rows(), data__workers=6),
     # What belongs to a task.
     settles(ONE, {"data.concatenate": True}, "plain texts", **CAUSAL, data__sources=TEXT),
-    settles(ONE, {"data.concatenate": False}, "a sample of its own", **CAUSAL, data__sources=CHAT),
+    settles(ONE, {"data.concatenate": False}, "a separate sequence", **CAUSAL, data__sources=CHAT),
     settles(ONE, {"data.concatenate": False}, "", **CAUSAL, data__sources=TEXT, peft__method="lora"),
     settles(ONE, {"batch.target_length": 128, "evaluation.generation_length": 128}, "as long as the input", **PAIRS,
             evaluation__generate=True),
@@ -149,7 +149,7 @@ def test_nothing_is_left_to_solve_and_each_choice_has_a_reason(gpu: str | None) 
         made = plan(machine(gpu), config(), data)
         assert {key for key in MUST_BE_SETTLED if made.config.value(key) is None} == set()
         assert training_arguments(made.config)["max_steps"] > 0
-        assert all(choice.reason for choice in made.choices if choice.origin in ("detected", "solved"))
+        assert all(choice.reason for choice in made.choices if choice.origin in ("detected", "chosen by trainwiz"))
     if gpu is not None:
         solved = plan(machine(gpu), config(batch__target_samples=256), rows())
         assert solved.memory.verdict == "fits" and solved.batch.deviation == 0

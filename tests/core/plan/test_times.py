@@ -27,7 +27,7 @@ def test_tokens_energy_and_its_cost() -> None:
     run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR")
     assert (
         run.time.total_tokens == 1000 * run.batch.effective_tokens
-        and run.time.basis_text == "by published runs on such cards"
+        and run.time.basis_text == "from published runs on similar GPUs"
     )
     assert run.time.real_tokens == 1000 * (run.batch.real_tokens or 0) == 1000 * 64 * 200
     run = run.time

@@ -52,7 +52,7 @@ def test_the_file_holds_what_differs_and_why() -> None:
     document = written("mine")
     assert document["extends"] == "2080super" and document["hardware"] == {"ram": "32G"}
     assert document["values"] == {"batch": {"micro_batch_size": 4, "gradient_accumulation_steps": None}}
-    assert document["reasons"] == {"batch.gradient_accumulation_steps": "solved anew for your batch.micro_batch_size"}
+    assert document["reasons"] == {"batch.gradient_accumulation_steps": "recomputed for your batch.micro_batch_size"}
     assert load_profile("mine").hardware.gpu == "RTX 2080 Super"
 
 
@@ -84,9 +84,9 @@ def test_files_are_kept_by_their_whole_path(tmp_path: Path, monkeypatch: pytest.
 
 @each(("name", "words"), [
     ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),
-    ("CPU-demo", "is the name of a built-in profile"), ("../up", "cannot be a profile's name"),
-    ("a b", "cannot be a profile's name"), ("", "cannot be a profile's name"),
-    ("x" * 200, "cannot be a profile's name"), ("mine.yaml", "Give the profile a name, not a file: mine"),
+    ("CPU-demo", "is the name of a built-in profile"), ("../up", "is not a valid profile name"),
+    ("a b", "is not a valid profile name"), ("", "is not a valid profile name"),
+    ("x" * 200, "is not a valid profile name"), ("mine.yaml", "Give the profile a name, not a file: mine"),
 ])  # fmt: skip
 def test_names_that_are_refused(name: str, words: str) -> None:
     assert words in refused(name)[0]
@@ -109,10 +109,10 @@ def test_everything_that_is_wrong_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     said = refused("2080super", PlanRequest(overrides=overrides, mode="smoke", gpu="RTX 309", num_gpus=0))
     for words in ("built-in profile", "--smoke belongs to one run", "mode.dev_steps belongs to one run",
                   "training.learning_rate", "batch.micro_batch_size cannot be 'many'", "Did you mean RTX 3090",
-                  "give 1 or more"):  # fmt: skip
+                  "set 1 or more"):  # fmt: skip
         assert any(words in one for one in said), words
     assert "Did you mean 2080super" in refused("mine", extends="2080supr")[0]
-    assert "as the catalogue has it" in refused("mine", PlanRequest(gpu_memory_bytes=2**34, tflops=50))[0]
+    assert "as set in the catalogue" in refused("mine", PlanRequest(gpu_memory_bytes=2**34, tflops=50))[0]
     assert not user_folder().exists()
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))

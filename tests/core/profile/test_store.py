@@ -90,12 +90,15 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     places = [
         (1, "`descripton` is not a key of a profile. Did you mean description?"),
         (3, "`gpus` is not a key of a profile in `hardware`. Did you mean gpu?"),
-        (4, "`ram: lots` is not a size; write it like 64G."),
-        (5, "`num_gpus` must be a whole number of 1 or more."),
+        (4, "`ram: lots` is not a size. Example: 64G."),
+        (5, "`num_gpus` must be a whole number, 1 or more."),
         (8, "'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?"),
-        (12, "`name` belongs to one run; it cannot stand in a profile."),
-        (9, "engine.strategy cannot be 'zero22': it takes single, ddp, fsdp, zero1, zero2, zero3. Did you mean zero2?"),
-        (11, "training.learning_rate cannot be -1: it must be above 0."),
+        (12, "`name` belongs to one run; it is not allowed in a profile."),
+        (
+            9,
+            "engine.strategy cannot be 'zero22': must be one of single, ddp, fsdp, zero1, zero2, zero3. Did you mean zero2?",
+        ),
+        (11, "training.learning_rate cannot be -1: must be greater than 0."),
         (17, "'engine.nothing' is not a setting."),
         (19, "`tokens_per_s` must be [lowest, highest], two numbers above 0."),
         (20, "`speed` is not a key of a profile in `claims`."),
@@ -114,8 +117,8 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("- a\n- b\n", "line 1: expected `key: value` lines"), ("", "is empty"),
     ("description: a\ndescription: b\n", "line 2: `description` stands here a second time (first on line 1)"),
     ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: this is not valid YAML"),
-    ("extends: nothing-like-it\n", "There is no profile 'nothing-like-it'."),
-    ("extends: odd\n", "profiles extend each other in a circle (odd -> odd)"), ("name: other\n", "must agree"),
+    ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
+    ("extends: odd\n", "profiles extend each other in a circle (odd -> odd)"), ("name: other\n", "the file name"),
     ("values: 3\n", "`values` must be a mapping of settings"),
 ])  # fmt: skip
 def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
@@ -144,7 +147,7 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     assert "batch.micro_batch" in found[f"{first}:4"] and "Did you mean" in found[f"{first}:4"]
     assert "data.workers" in found[f"{first}:5"]
     assert "Did you mean RTX 3090" in found[f"{second}:2"]
-    assert "neither in the model catalogue" in found[f"{second}:5"]
+    assert "in the model catalog, not a" in found[f"{second}:5"]
     # The final rate comes from the parent; the line is that of the key above it that is in this file.
     ((place, message),) = [(where, text) for where, text in found.items() if "final_learning_rate" in text]
     assert place.startswith(f"{third}:") and message.startswith(place)
@@ -158,7 +161,7 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     ("extends: cpu-demo\nvalues:\n  model.name: gpt2-medium\n  task: seq2seq\n", {4: ("(causal-lm)",)}),
     ("extends: cpu-demo\nvalues:\n  model.architecture_overrides: {num_layer: 2}\n", {3: ("num_layer",)}),
     ("description: x\nvariants:\n  - 2080supr\n  - '3080'\n", {2: (
-        "Did you mean 2080super", "stands for several itself")}),
+        "Did you mean 2080super", "has variants itself; specify one")}),
     ("claims:\n  total_tme: 3 h\n  launch: python train.py\n  remedies: [{text: x, micro: 3}]\n", {
         2: ("total_time",), 3: ("`accumulation`",), 4: ("remedies",)}),
 ])  # fmt: skip
@@ -199,7 +202,7 @@ def test_use_keeps_everything_else_in_the_file(tmp_path: Path) -> None:
 
 
 def test_use_of_an_unknown_profile_or_a_broken_file_writes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="There is no profile"):
+    with pytest.raises(UsageError, match="Unknown profile"):
         use_profile("nothing", tmp_path)
     assert not list(tmp_path.iterdir())
     file = tmp_path / ".trainwiz.yaml"

@@ -56,7 +56,7 @@ def test_what_is_not_possible_says_why(action: Action) -> None:
     assert actions.why_not(action, able) == ""
     reason = actions.why_not(action, able, readonly=True)
     assert ("read-only" in reason) == (action not in ("plan", "command"))
-    assert actions.why_not("stop", snapshot("finished")) == "There is nothing to stop: the run is finished."
+    assert actions.why_not("stop", snapshot("finished")) == "Nothing to stop: the run is finished."
     assert "launch.sh" in actions.why_not("resume", snapshot("prepared"))
 
 
@@ -91,7 +91,7 @@ def test_where_a_resumed_run_goes_on(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 60)
     cut(write_checkpoint(tmp_path, 90) / "optimizer.pt")
     sentence = actions.resume_start(run)
-    assert "checkpoint-60 (step 60)" in sentence and "checkpoint-90 is not complete" in sentence
+    assert "checkpoint-60 (step 60)" in sentence and "checkpoint-90 is incomplete" in sentence
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-60", "checkpoint-90"]
 
 
@@ -99,11 +99,11 @@ def test_the_commands_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     run = prepare_run(small_plan(name="demo"), tmp_path / "a folder")
     commands = actions.commands_of(run, frozenset({"resume"}))
-    assert shlex.split(commands["the training by hand"]) == ["bash", str(tmp_path / "a folder" / "launch.sh")]
-    assert "accelerate launch --config_file accelerate.yaml" in commands["what that runs"]
-    assert commands["go on with it"] == f"trainwiz runs resume '{tmp_path}/a folder'"
+    assert shlex.split(commands["start the training manually"]) == ["bash", str(tmp_path / "a folder" / "launch.sh")]
+    assert "accelerate launch --config_file accelerate.yaml" in commands["the command this runs"]
+    assert commands["resume it"] == f"trainwiz runs resume '{tmp_path}/a folder'"
     assert "stop it" not in commands
     assert "stop it" in actions.commands_of(run, frozenset({"stop"}))
     several = prepare_run(small_plan(name="two", engine__nodes=2, engine__strategy="ddp"), tmp_path / "two")
-    told = actions.commands_of(several, frozenset())["what to type on each machine"]
+    told = actions.commands_of(several, frozenset())["the commands for each machine"]
     assert told == f"trainwiz export {tmp_path}/two --script"

@@ -25,15 +25,15 @@ SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
         (Attempt(2, 0.0, resume="kept"), "attempt 2, from kept"),
         (
             Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
-            "attempt 2, as GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8",
+            "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8",
         ),
         (
             Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
-            "attempt 3, as a loader worker was killed; from step 5: loader workers: 2",
+            "attempt 3, because a loader worker was killed; from step 5: loader workers: 2",
         ),
         (
             Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
-            "attempt 2, as GPU memory ran out; from the beginning: evaluation in batches of 4; a.b = red",
+            "attempt 2, because GPU memory ran out; from the beginning: evaluation batch of 4; a.b = red",
         ),
     ],
 )
@@ -53,7 +53,7 @@ def test_without_a_plan_what_was_planned_is_open() -> None:
 @each(
     ("now", "lasted", "words"),
     [
-        (PhaseNow("tokenising", 0.0, 0, "12 of 80 rows"), "3 min", "tokenising 12 of 80 rows, for 3 min"),
+        (PhaseNow("tokenizing", 0.0, 0, "12 of 80 rows"), "3 min", "tokenizing 12 of 80 rows, for 3 min"),
         (PhaseNow("paused", 0.0, 9, "no \x1b[31mroom"), "3 min", "paused, for 3 min: no room"),
     ],
 )
@@ -69,9 +69,9 @@ def test_a_full_disk_does_not_hide_that_a_run_waits_for_room(tmp_path: Path, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(phase, "write_json_atomic", full)
-    write_phase(run, "paused", 6, "waiting for room on the disk")
+    write_phase(run, "paused", 6, "waiting for disk space")
     found = read_phase(run)
-    assert (found.phase, found.step, found.detail) == ("paused", 6, "waiting for room on the disk")
+    assert (found.phase, found.step, found.detail) == ("paused", 6, "waiting for disk space")
 
     def denied(path: Path, document: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")

@@ -34,26 +34,26 @@ from tests.each import each
 Break = Callable[[Path], object]
 TORN: dict[str, Break] = {
     "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
-    "trainer_state.json is not whole": lambda path: cut(path / "trainer_state.json"),
-    "names no step": lambda path: (path / "trainer_state.json").write_text('{"global_step": true}'),
+    "trainer_state.json is incomplete": lambda path: cut(path / "trainer_state.json"),
+    "contains no step": lambda path: (path / "trainer_state.json").write_text('{"global_step": true}'),
     "model.safetensors has": lambda path: cut(path / "model.safetensors", 0.95),
-    "model.safetensors is cut off": lambda path: cut(path / "model.safetensors", 0.3),
+    "model.safetensors is truncated": lambda path: cut(path / "model.safetensors", 0.3),
     "model.safetensors is empty": lambda path: (path / "model.safetensors").write_bytes(b""),
     "the weights are missing": lambda path: (path / "model.safetensors").unlink(),
-    "optimizer.pt is cut off": lambda path: cut(path / "optimizer.pt", 0.9),
-    "the state of the optimizer is missing": lambda path: (path / "optimizer.pt").unlink(),
+    "optimizer.pt is truncated": lambda path: cut(path / "optimizer.pt", 0.9),
+    "the optimizer state is missing": lambda path: (path / "optimizer.pt").unlink(),
     "scheduler.pt is missing": lambda path: (path / "scheduler.pt").unlink(),
     "config.json is missing": lambda path: (path / "config.json").unlink(),
-    "config.json holds no settings": lambda path: (path / "config.json").write_text("[]"),
+    "config.json contains no settings": lambda path: (path / "config.json").write_text("[]"),
 }
 TORN_ADAPTER: dict[str, Break] = {
-    "the weights of the adapter are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
-    "adapter_config.json is not whole": lambda path: cut(path / "adapter_config.json"),
+    "the adapter weights are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
+    "adapter_config.json is incomplete": lambda path: cut(path / "adapter_config.json"),
 }
 STATES = "global_step7/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
 TORN_DEEPSPEED: dict[str, Break] = {
-    "optimizer's states of a rank": lambda path: (path / STATES).unlink(),
-    "mp_rank_00_model_states.pt is cut off": lambda path: cut(path / "global_step7/mp_rank_00_model_states.pt"),
+    "optimizer states of a rank in": lambda path: (path / STATES).unlink(),
+    "mp_rank_00_model_states.pt is truncated": lambda path: cut(path / "global_step7/mp_rank_00_model_states.pt"),
     "'global_step7' is missing": lambda path: shutil.rmtree(path / "global_step7"),
     "'../../etc' is missing": lambda path: (path / "latest").write_text("../../etc"),
 }
@@ -79,8 +79,10 @@ def spoil(path: Path, place: int, with_bytes: bytes) -> None:
 
 
 SPOILT: dict[str, Break] = {
-    "optimizer.pt does not hold what was saved": lambda path: spoil(path / "optimizer.pt", 2000, b"\0" * 100),
-    "model.safetensors does not hold what was saved": lambda path: spoil(path / "model.safetensors", -4, b"\0" * 4),
+    "the content of optimizer.pt is not what was saved": lambda path: spoil(path / "optimizer.pt", 2000, b"\0" * 100),
+    "the content of model.safetensors is not what was saved": lambda path: spoil(
+        path / "model.safetensors", -4, b"\0" * 4
+    ),
     "rng_state.pth is missing": lambda path: (path / "rng_state.pth").unlink(),
     "config.json has": lambda path: (path / "config.json").write_text("{}"),
 }
@@ -123,9 +125,9 @@ TABLE = [
     *((sealed, spoiling, problem) for problem, spoiling in SPOILT.items()),
     *((sealed_by_two, spoiling, problem) for problem, spoiling in SPOILT_STATES.items()),
     *((in_shards, spoiling, problem) for problem, spoiling in TORN_SHARDS.items()),
-    (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "the random state is missing"),
-    (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "the random state of a rank"),
-    (by_ranks(write_deepspeed, 2), lambda path: (path / LAST_STATES).unlink(), "optimizer's states of a rank"),
+    (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "the RNG state is missing"),
+    (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "the RNG state of a rank is"),
+    (by_ranks(write_deepspeed, 2), lambda path: (path / LAST_STATES).unlink(), "optimizer states of a rank in"),
 ]
 
 
@@ -166,12 +168,12 @@ def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_pat
     good = write_checkpoint(tmp_path, 4)
     (tmp_path / "checkpoint-8").symlink_to(tmp_path / "nowhere")
     (tmp_path / "broken-checkpoint-8").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "checkpoint-12").write_text("no folder")
+    (tmp_path / "checkpoint-12").write_text("folder on this")
     chosen, said = choose_checkpoint(run, "auto")
     assert chosen.path == good
     assert len(said) == 2 and "it is now broken-checkpoint-8-2" in said[0]
     assert not any(os.path.lexists(tmp_path / f"checkpoint-{step}") for step in (8, 12))
-    assert (tmp_path / "broken-checkpoint-12").read_text() == "no folder"
+    assert (tmp_path / "broken-checkpoint-12").read_text() == "folder on this"
     # Nothing that was set aside is lost to the next.
     assert set_aside(inspect_checkpoint(write_checkpoint(tmp_path, 12)), "broken").name == "broken-checkpoint-12-2"
 
@@ -200,7 +202,7 @@ def tensors(path: Path, entries: list[tuple[int, int, int]], content: bytes) -> 
 )
 def test_tensors_lie_end_to_end(tmp_path: Path, entries: list[tuple[int, int, int]], size: int) -> None:
     path = tensors(tmp_path / "model.safetensors", entries, b"\1" * size)
-    assert "overlap or do not fit" in (safetensors_problem(path) or "")
+    assert "that overlap or do not match" in (safetensors_problem(path) or "")
 
 
 def test_a_second_half_of_zeros_is_what_a_loss_of_power_leaves(tmp_path: Path) -> None:

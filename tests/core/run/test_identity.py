@@ -101,7 +101,7 @@ def test_all_differences_stand_in_one_refusal_with_the_way_out(data: Path, tmp_p
     content = data.read_text()
     data.write_text(content.replace("MKTA", "MKTW", 1))
     (same_size,) = texts(before, settings(data, tmp_path))
-    assert same_size.startswith("data.sources.0 (rows.fasta): 1 file(s)") and "another content" in same_size
+    assert same_size.startswith("data.sources.0 (rows.fasta): 1 file(s)") and "different content" in same_size
     data.write_text(">1\nMKV\n")
     (shorter,) = texts(before, settings(data, tmp_path))
     assert "→ 1 file(s)" in shorter
@@ -151,9 +151,9 @@ def test_a_checkpoint_of_another_run_is_compared_by_its_own_record(data: Path, t
     [
         (6, 12 / 27, 8, 8, None),
         (14, 1.0, 8, None, None),
-        (6, 12 / 27, 4, 8, "place in the data: 48 → 24"),
+        (6, 12 / 27, 4, 8, "position in the data: 48 → 24"),
         # A checkpoint of an older version, without a record: only the epoch tells.
-        (10, 20 / 27, 16, None, "place in the data: epoch 0.741 → epoch 1.449"),
+        (10, 20 / 27, 16, None, "position in the data: epoch 0.741 → epoch 1.449"),
         (10, None, 16, None, None),
     ],
 )

@@ -205,7 +205,7 @@ BROKEN = [
     (b'{"status": "running", "na', "not JSON"),
     (b"\xff\xfe\x00garbage", "not JSON"),
     (b"[1, 2]", "no JSON object"),
-    (b'{"name": "x"}', "names no state"),
+    (b'{"name": "x"}', "it contains no state"),
     (b'{"schema_version": 9, "status": "dreaming"}', "newer trainwiz"),
     (b"[" * 100_000, "not JSON"),
 ]

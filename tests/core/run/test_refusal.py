@@ -39,14 +39,20 @@ def stand(run: RunFolder, status: RunStatus, host: str | None = None) -> RunStat
 
 GO_ON = "trainwiz runs resume {path}"
 WHY_NOT: list[tuple[RunStatus, str | None, bool, str | None]] = [
-    *((status, None, True, "one runs already. Watch it with: trainwiz monitor {path}") for status in ACTIVE[:2]),
-    ("running", None, False, "one runs already. Watch it with: trainwiz monitor {path}"),
-    ("running", "far", True, "one runs already on far. Watch it with: trainwiz monitor {path}"),
+    *(
+        (status, None, True, "one is already running. Monitor it with: trainwiz monitor {path}")
+        for status in ACTIVE[:2]
+    ),
+    ("running", None, False, "one is already running. Monitor it with: trainwiz monitor {path}"),
+    ("running", "far", True, "one is already running on far. Monitor it with: trainwiz monitor {path}"),
     *(("prepared", None, resume, None) for resume in (True, False)),
     ("stopping", None, True, f"one is being stopped. When it has ended, go on with: {GO_ON}"),
     ("finished", None, True, "one has finished; there is nothing to resume."),
     *((status, None, True, None) for status in ("failed", "stopped", "lost")),
-    *((s, None, False, f"one was started before ({s}). Go on with: {GO_ON}") for s in ("failed", "stopped", "lost")),
+    *(
+        (s, None, False, f"one was started before ({s}Resume it with: trainwiz runs{GO_ON}")
+        for s in ("failed", "stopped", "lost")
+    ),
 ]
 """State, host, whether it is resumed -> the sentence."""
 
@@ -63,7 +69,7 @@ def test_each_state_has_its_sentence(
 def test_who_clears_up_holds_the_lock(run: RunFolder) -> None:
     state = stand(run, "failed")
     lock = RunLock.take(run.path)
-    assert "try again in some seconds" in (why_not_start(run, state, resume=True) or "")
+    assert "try again in a few seconds" in (why_not_start(run, state, resume=True) or "")
     assert why_not_start(run, state, resume=True, lock_is_mine=True) is None
     lock.release()
 

@@ -41,7 +41,7 @@ def test_only_runs_are_removed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"is a link.* runs remove {run.path}"):
         remove_run(RunFolder(link))
     for path in (folder, tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UsageError, match="not a run folder"):
+        with pytest.raises(UsageError, match="is not a trainwiz run"):
             remove_run(RunFolder(path))
     assert (folder / "chapter").exists()
     assert run.is_run()
@@ -62,7 +62,7 @@ def test_an_active_run_or_the_place_of_work_is_not_removed(tmp_path: Path, monke
         remove_run(run)
     lock.release()
     monkeypatch.chdir(run.path)
-    with pytest.raises(UsageError, match="the folder you work in"):
+    with pytest.raises(UsageError, match="the current folder"):
         remove_run(run)
     assert run.is_run()
 
@@ -115,7 +115,7 @@ def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
     assert document["settings"]["batch.micro_batch_size"] == [1, micro]
     assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
     assert document["results"]["attempts"] == [0, 0]
-    with pytest.raises(UsageError, match="two runs"):
+    with pytest.raises(UsageError, match="Specify two or"):
         compare_runs([one])
     two.run_yaml.write_text("a: [")
     with pytest.raises(UsageError, match="cannot be read as YAML"):

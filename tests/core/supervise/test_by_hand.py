@@ -49,10 +49,10 @@ def test_rank_0_of_the_same_launcher_is_no_other_run_before_it_wrote_its_state(
             if writes == "writes":
                 refuse_active(tmp_path, patience_s=100.0)
             else:
-                with pytest.raises(UsageError, match="runs already"):
+                with pytest.raises(UsageError, match="is already running"):
                     refuse_active(tmp_path, patience_s=0.5)
         # The run of another launcher is another run.
-        with pytest.raises(UsageError, match="runs already"):
+        with pytest.raises(UsageError, match="is already running"):
             refuse_active(tmp_path, patience_s=0.1)
         process.kill()
 

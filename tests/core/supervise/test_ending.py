@@ -112,7 +112,9 @@ def test_memory_that_is_given_back_late_is_waited_for(nvml: FakeNvml) -> None:
     found = ledger.check(sampler.sample, patience_s=60.0)
     assert (found.verdict, found.held_bytes) == ("free", 7 * GIB)
     assert time.monotonic() - began > 0.5
-    assert verified_words([], found) == "No process of the run is left, and its 7.0 GiB on the GPU are free again."
+    assert (
+        verified_words([], found) == "All processes of the run have ended, and its 7.0 GiB of GPU memory is free again."
+    )
 
 
 def test_a_process_that_stays_on_the_card_is_named(nvml: FakeNvml) -> None:
@@ -141,7 +143,7 @@ def test_a_lost_card_and_a_driver_without_an_answer_are_no_free_memory(
     monkeypatch.setattr(nvml_module, "_hangs", False)
     monkeypatch.setattr(gpu_ledger, "DRIVER_ANSWERS_WITHIN_S", 0.1)
     found = ledger.check(lambda: (time.sleep(1.0), ([], {}))[1], patience_s=0.0)
-    assert found.verdict == "not_checked" and "did not answer in time" in found.reason
+    assert found.verdict == "not_checked" and "did not respond in time" in found.reason
 
 
 def test_a_driver_that_does_not_let_itself_be_closed_holds_up_no_last_word(
@@ -162,7 +164,7 @@ def test_a_driver_that_does_not_let_itself_be_closed_holds_up_no_last_word(
 def test_where_nothing_was_held_nothing_is_looked_for_and_what_hangs_in_the_kernel_is_told(nvml: FakeNvml) -> None:
     ledger, sampler = noted(nvml, card(), card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB}))
     assert ledger.check(sampler.sample) is None
-    assert verified_words([], None) == "No process of the run is left."
+    assert verified_words([], None) == "All processes of the run have ended."
     assert "could not be ended: 12, 13. They go when their driver or disk answers" in verified_words([12, 13], None)
 
 

@@ -82,7 +82,7 @@ def test_what_the_keeper_does_beside_ends_no_run_where_it_fails(
     one = start(planned_here(start), STEPS=8, SAID_STEP_S=0.25)
     state = one.wait(lambda state: state.has_ended)
     assert (state.status, state.exit.code) == ("finished", 0)
-    assert len([note for note in state.notes if "limit on processes" in note]) == 2
+    assert len([note for note in state.notes if "process limit, ulimit -u" in note]) == 2
     log = one.run.file(SUPERVISOR_LOG)
     until(lambda: log.exists() and "could not be added to the history" in log.read_text())
 
@@ -225,7 +225,7 @@ def test_a_moved_folder_is_stopped_where_it_is_now_and_goes_on_there(start: Star
     assert_gone(one.mark)
     # The keeper itself carries no mark and looks at the cards before it goes.
     until(lambda: read_state(moved).status == "stopped")
-    assert "the move of its folder to another place" in read_state(moved).exit.message
+    assert "the move of its folder" in read_state(moved).exit.message
     assert [path.name for path in one.run.path.iterdir()] == ["state.json"]
     assert one.run.state_json.read_text() == '{"status": "finished"}'
     newest = newest_complete(moved)
@@ -254,7 +254,7 @@ def test_a_tied_run_ends_with_its_command(start: Starter) -> None:
     owner.kill()
     owner.wait()
     state = one.wait(lambda state: state.has_ended)
-    assert state.status == "stopped" and "the end of the command" in state.exit.message
+    assert state.status == "stopped" and "the exit of the command that" in state.exit.message
     assert newest_complete(one.run) is not None
     assert_gone(one.mark)
 
@@ -282,7 +282,7 @@ def test_a_second_stop_signal_does_not_wait(start: Starter) -> None:
     time.sleep(ONE_REQUEST_S)
     os.kill(one.supervisor(), signal.SIGTERM)
     # Its grace is 600 s.
-    assert "at once, without a checkpoint" in one.wait(lambda state: state.has_ended).exit.message
+    assert "immediately, without a checkpoint" in one.wait(lambda state: state.has_ended).exit.message
     assert one.state().status == "stopped"
     assert_gone(one.mark)
 
@@ -414,10 +414,10 @@ def test_a_failure_of_the_system_after_the_start_is_not_called_one_of_the_start(
     monkeypatch.setattr(keeper_module, "how_it_ended", refused)
     bare.keep()
     assert bare.state.exit is not None and bare.state.status == "failed"
-    assert "The keeper of the run failed" in bare.state.exit.message
+    assert "The supervisor of the run failed" in bare.state.exit.message
     assert "Too many open files" in bare.state.exit.message
     # What hangs is named once, however often it was to be killed.
-    assert bare.state.notes == ["These processes would not end: 12, 13."]
+    assert bare.state.notes == ["These processes could not be ended: 12, 13."]
 
 
 LOADED = """

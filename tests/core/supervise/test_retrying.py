@@ -67,7 +67,7 @@ def test_a_kill_from_outside_is_made_good_and_a_stop_in_the_next_attempt_keeps_i
     first, second = state.attempts
     assert first.status == "failed" and "SIGKILL" in first.exit["message"]
     assert (second.because, second.signal) == ("unknown", "SIGKILL")
-    assert attempt_words(second, {}).startswith("attempt 2, as SIGKILL from outside ended it; from step")
+    assert attempt_words(second, {}).startswith("an external attempt 2, because SIGKILL terminated it; from step")
     assert int((second.resume or "").rpartition("-")[2]) >= 10
     one.wait_for_steps(18)
     state = stop_run(one.run)
@@ -133,7 +133,7 @@ def test_what_the_child_says_that_writes_the_next_attempt() -> None:
     answer = {"command": ["x"], "environment": {}, "setup": None}
     assert renew([sys.executable, "-c", f"import json; print(json.dumps({answer!r}))"], {}) == answer
     error = """print('{"error": "run.yaml is broken."}')"""
-    silent = (("raise SystemExit('no such module')", "(no such module)"), ("", "(it said nothing)"))
+    silent = (("raise SystemExit('no such module')", "(no such module)"), ("", "(no output)"))
     for code, said in (*silent, (error, "run.yaml is broken.")):
         with pytest.raises(CannotStart) as caught:
             renew([sys.executable, "-c", code], {})
@@ -188,7 +188,7 @@ def test_the_window_follows_what_is_measured_and_gpu_memory_is_verified_given_ba
     assert state.stop["verified"] == {
         "processes_left": [],
         "gpu": {"verdict": "free", "held_bytes": 7 * GIB, "pids_left": [], "reason": ""},
-        "text": "No process of the run is left, and its 7.0 GiB on the GPU are free again.",
+        "text": "All processes of the run have ended, and its 7.0 GiB of GPU memory is free again.",
     }
     # The keeper and its guard end after the last word.
     assert_gone(one.mark)

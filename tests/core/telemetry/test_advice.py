@@ -101,7 +101,7 @@ def norms(bad: int) -> dict[str, Any]:
 
 
 def paced(step_s: float) -> dict[str, Any]:
-    return {"pace": pace_of(step_s), "planned": Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)}
+    return {"speed": pace_of(step_s), "planned": Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)}
 
 
 def stood(after_s: float, trend: LossTrend | None = None, **more: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ START = [3.0 + 0.01 * index for index in range(20)]
     [
         ("gpu_memory_full", on(memory_total_bytes=1000, memory_used_bytes=950), None),
         ("gpu_memory_full", on(memory_total_bytes=1000, memory_used_bytes=951), "GPU 0 is nearly"),
-        ("gpu_idle", on(idle_since_s=NOW_S - 240), "GPU 0 has done nothing for 4 min."),
+        ("gpu_idle", on(idle_since_s=NOW_S - 240), "GPU 0 has been idle for 4 min."),
         ("gpu_idle", on(idle_since_s=NOW_S - 30), None),
         # Another's card; the only card, on which nobody is known; one of two.
         ("gpu_idle", on(idle_since_s=NOW_S - 240, job_memory_bytes=None), None),
@@ -140,23 +140,23 @@ START = [3.0 + 0.01 * index for index in range(20)]
             "62.0 GiB of 64.0 GiB, and 5.0 GiB are swapped out",
         ),
         ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
-        ("disk_short", host(**SHRINKS), "The disk is full in 5 h at the pace of the last 60 min."),
+        ("disk_short", host(**SHRINKS), "The disk will be full in 5 h at the rate of the last 60 min."),
         # A trend is believed for a while, and what ends before it does not matter.
         ("disk_short", host(disk_lasts_s=5 * HOUR, disk_span_s=300.0), None),
-        ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "pace": pace_of()}, None),
+        ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "speed": pace_of()}, None),
         ("disk_short", host(disk_free_bytes=2 * GIB), None),
-        ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk are free."),
+        ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB + 1}, "100.0 GiB of disk are free"),
         # fp16 finds its scale.
         ("gradient_not_finite", norms(5), None),
         ("gradient_not_finite", norms(30), "30 %"),
-        ("faster_than_plan", paced(8.9), "1.1 times as fast"),
+        ("faster_than_plan", paced(8.9), "1.1x speed"),
         ("faster_than_plan", paced(9.0), None),
         ("slower_than_plan", paced(22.0), None),
         ("slower_than_plan", paced(22.1), "1.1 times as long"),
         ("stalled", stood(125), None),
-        ("stalled", stood(600), "No step was logged for 10 min; usually one comes every 10 s."),
+        ("stalled", stood(600), "No step was logged for 10 min; usually there is one every 10 s."),
         ("stalled", stood(600, status="stopping"), None),
         # This attempt has just begun; no usual pause is known; slow steps are no stall.
         ("stalled", stood(600, attempts=(Attempt(1, NOW_S + 580),)), None),
@@ -196,7 +196,7 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, lev
 @each(
     ("reason", "code", "level"),
     [
-        ("heat (hardware)", "heat", "warning"),
+        ("heat (hardware)", "temp", "warning"),
         ("power limit", "power_limit", "note"),
         ("hardware slowdown", "power_brake", "warning"),
         ("clock setting", None, None),
@@ -210,9 +210,9 @@ def test_what_holds_the_clock(reason: str, code: str | None, level: str | None) 
 
 def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -> None:
     assert advice_on(gpus=[CARD], host=HOST) == (), "a machine in order is not spoken of"
-    lost = card(index=1, problem="the GPU is lost: it fell off the bus", memory_used_bytes=None, processes=())
+    lost = card(index=1, problem="the GPU is lost: it has fallen off the bus", memory_used_bytes=None, processes=())
     found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
-    assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it fell off the bus."
+    assert found["gpu_lost"] == "Cannot read GPU 1: the GPU is lost: it fell off the bus."
     assert found["gpu_memory_full"].startswith("GPU 2")
     cards = [
         card(
@@ -229,7 +229,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     ]
     names = "GPUs 0, 1, 2, 3, 4, 5, 6 and 7"
     assert texts_of(gpus=cards) == {
-        "heat": f"Heat limits the clock of {names} (at 1,200 of 1,980 MHz).",
+        "temp": f"Heat throttles{names} (at 1,200 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have done nothing for 3 min.",
         "others_on_gpu": f"Others hold 3.0 GiB of each of {names}: blender.",
@@ -244,7 +244,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     assert found["gpu_memory_full"].startswith(names)
     assert found["others_on_gpu"] == f"Others hold 3.0 GiB of each of {names}: blender."
     gone = [replace(part, problem="gone") for part in parts]
-    assert [item.text for item in advice_on(gpus=gone)] == ["GPU 0 cannot be read: gone."]
+    assert [item.text for item in advice_on(gpus=gone)] == ["Cannot read GPU 0: gone."]
 
 
 # Checkpoints: the size of the next, and whether the disk lasts for all that come.
@@ -320,7 +320,7 @@ def test_a_resumed_run_forgets_what_it_went_back_over_and_a_clock_set_back_is_no
     assert said("loss_rises", loss_trend=trend) is not None
     trend.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
     assert said("loss_rises", loss_trend=trend) is None
-    assert said("stalled", loss_trend=trend, time_s=NOW_S + 1e6) is None, "its pace is not known yet"
+    assert said("stalled", loss_trend=trend, time_s=NOW_S + 1e6) is None, "its pace is unknown yet"
     trend = LossTrend()
     for at, pause_s in ((100.0, None), (110.0, None), (20.0, None), (30.0, None), (40.0, 10.0)):
         trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
@@ -369,9 +369,9 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
 @each(
     ("setup", "used_gib", "remedy"),
     [
-        (RunSetup(workers=2, cpu_cores=32), 4, "6 instead of 2 loader workers would cure it: --set data.workers=6"),
+        (RunSetup(workers=2, cpu_cores=32), 4, "6 instead of 2 loader workers would fix it: --set data.workers=6"),
         (RunSetup(workers=2, cpu_cores=4), 4, "CPU cores allow 3"),
-        (RunSetup(workers=2, cpu_cores=3), 4, "allow no more than there are"),
+        (RunSetup(workers=2, cpu_cores=3), 4, "fix it, but no more are possible"),
         # An engine that does not say it is no guess.
         (setup_of({"actual": "single"}), 4, "More loader workers may help (data.workers)."),
     ],

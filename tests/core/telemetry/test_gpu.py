@@ -126,7 +126,7 @@ def test_a_card_lost_in_the_middle_or_from_the_start_leaves_the_others(
 
 
 def test_a_card_that_comes_late_is_seen(driver: FakeNvml, sampler: GpuSampler, clock: Clock) -> None:
-    assert sampler.sample() == ([], {"gpus": "the NVIDIA driver works and finds no GPU"})
+    assert sampler.sample() == ([], {"gpus": "the NVIDIA driver works but finds no GPU"})
     driver.write([FakeGpu()])
     clock.now_s += 5
     assert sampler.sample()[0] == [], "NVML counts its cards when it starts, and is not started again every second"
@@ -154,7 +154,7 @@ def test_eight_cards_each_with_a_trouble_of_its_own(driver: FakeNvml, sampler: G
         assert lines[0]["processes"][0]["memory_used_bytes"] == 2 * GIB
         assert unavailable["gpus.1.fan_percent"] == "this GPU does not report it"
         assert "lost" in unavailable["gpus.2"]
-        assert unavailable["gpus.3.processes"] == "the driver does not permit this user to read it"
+        assert unavailable["gpus.3.processes"] == "this user has no permission to read it"
         assert lines[3]["processes"] is None, "not an empty list, which would say that nobody is there"
         assert (lines[4]["power_limit_w"], lines[4]["power_w"]) == (None, 30.0)
         assert "lost" in unavailable["gpus.5"]
@@ -313,7 +313,7 @@ def test_a_driver_that_names_no_process_of_the_job_is_said(driver: FakeNvml) -> 
     row = machine.sample()
     assert row is not None
     history.add_rows([row])
-    assert "names no process of this job" in with_machine(bare, history, uses_gpu=True).unavailable["job_gpu_memory"]
+    assert "lists no process of this job on" in with_machine(bare, history, uses_gpu=True).unavailable["job_gpu_memory"]
     unknown = with_machine(bare, history, uses_gpu=None)
     assert "job_gpu_memory" not in unknown.unavailable and unknown.used_gpus
     # The cards of the machine are not those of a job that computes on the CPU.

@@ -97,7 +97,7 @@ def test_of_a_state_that_cannot_be_read_nothing_is_claimed(tmp_path: Path, text:
     snapshot = source_of(folder).read_all()
     assert snapshot.status == "lost" and snapshot.ending is not None
     assert snapshot.ending.text.startswith(f"{folder / 'state.json'} is ")
-    assert snapshot.ending.text.endswith("How the run ended is not known.")
+    assert snapshot.ending.text.endswith("How the run ended is unknown.")
 
 
 def test_a_silent_run_is_lost_and_a_failure_speaks_with_the_words_of_the_supervisor(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_folder_that_goes_away_under_its_viewer_is_told_and_found_again(tmp_pa
     folder.rename(tmp_path / "moved")
     snapshot = source.poll()
     assert snapshot.status == "lost"
-    assert snapshot.ending is not None and "is gone: it was removed or moved" in snapshot.ending.text
+    assert snapshot.ending is not None and "is missing: it was removed or moved, or" in snapshot.ending.text
     assert (snapshot.eta_s, snapshot.step, snapshot.actions) == (None, 1600, frozenset())
     (tmp_path / "moved").rename(folder)
     snapshot = source.poll()
@@ -167,7 +167,7 @@ def test_a_keeper_that_does_not_write_is_told_and_a_run_that_stands_still_names_
     snapshot = source_of(folder).read_all()
     assert snapshot.status == "running"
     assert [item.text for item in snapshot.advice if item.code == "keeper_silent"] == [
-        "The supervisor has written nothing for 5 min: what is shown of status and machine is from then."
+        "The supervisor has written nothing for 5 min: the status and machine readings shown are from that time."
     ]
     update(folder, heartbeat_s=NOW_S - 30)
     assert "keeper_silent" not in codes_of(source_of(folder).read_all())

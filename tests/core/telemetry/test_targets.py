@@ -96,7 +96,7 @@ def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
     assert "There is no" in refusal("x" * 5000)
     assert "There is no" in refusal("[bold]x")
     for text in ("0", "999999999", "99999999999999999999"):
-        assert f"There is no process {text}" in refusal(text)
+        assert f"does not exist or is{text}" in refusal(text)
 
 
 @on_linux
@@ -113,7 +113,7 @@ def test_processes(here: Path) -> None:
     assert "no process" in refusal(str(process.pid))
     for thread in ("2", "3", "4", "5"):
         if Path(f"/proc/{thread}").exists() and not Path(f"/proc/{thread}/cmdline").read_text():
-            assert "a part of the kernel" in refusal(thread)
+            assert "is part of the kernel, or" in refusal(thread)
 
 
 @on_linux
@@ -136,7 +136,7 @@ def test_a_process_of_a_run_means_the_run(tmp_path: Path, module: str) -> None:
 
 def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
     driver.write(init_error=9)
-    assert "There is no GPU to look at: the NVIDIA driver is installed but not loaded." in refusal("gpu")
+    assert "GPU to look at: the NVIDIA driver is installed but not loaded does not exist." in refusal("gpu")
     scripts, me = write_scripts(here), os.getpid()
     with started(python("train.py"), scripts, WORKERS="1") as one, started(python("train.py"), scripts) as two:
         cards = [
@@ -149,7 +149,7 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
         driver.write(cards)
         assert [find_target(text).pid for text in ("gpu:0", "GPU:1", "gpu:bbbb")] == [one.pid, two.pid, two.pid]
         assert "On the GPUs 2 jobs are running" in refusal("gpu")
-        assert "Nothing computes on GPU 2 now." in refusal("gpu:2")
+        assert "Nothing is computing on GPU 2 now." in refusal("gpu:2")
         assert "Process 999999999 computes on GPU 3, and cannot be seen" in refusal("gpu:3")
         assert "is lost" in refusal("gpu:4")
         assert "There is no GPU '7' here; there are: gpu:0" in refusal("gpu:7")
@@ -239,8 +239,8 @@ def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments
         ("events.out.tfevents.1.h.1.0", POINTER, "Git LFS pointer"),
         ("trainer_state.json", POINTER, "Git LFS pointer"),
         ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
-        ("trainer_state.json", state(10).encode()[:-9], "not whole JSON"),
-        ("config.json", b"{}", "not the state of a Trainer"),
+        ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
+        ("config.json", b"{}", "is not a Trainer state: it has"),
         ("notes.txt", b"hello", "nothing to watch"),
         ("empty.log", b"", "is empty"),
         ("picture.png", bytes(range(256)) * 9, "nothing to watch"),
@@ -255,15 +255,15 @@ def test_files_that_are_nothing_and_folders_of_them_say_how(
     of_folder = recognise(tmp_path)
     assert isinstance(of_folder, str)
     broken = "tfevents" in name or name == "trainer_state.json"
-    assert (words if broken else "holds nothing to watch") in of_folder
+    assert (words if broken else "contains nothing to monitor: no") in of_folder
 
 
 def test_places_that_are_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert "neither a file nor a folder" in refusal_of(tmp_path / "pipe")
-    assert "neither a file nor a folder" in refusal_of(tmp_path / "link")
+    assert "is neither a readable file nor a" in refusal_of(tmp_path / "pipe")
+    assert "is neither a readable file nor a" in refusal_of(tmp_path / "link")
     assert "is empty" in refusal_of(tmp_path / "empty")
     assert "does not exist" in refusal_of(tmp_path / "nowhere")
 
@@ -274,4 +274,4 @@ def test_everything_real_is_recognised(shared_data: Path) -> None:
     files = list((wild / "tfevents").rglob("*tfevents.*"))
     assert {kind_of(path) for path in [*files, *(file.parent for file in files)]} == {"tensorboard"}
     for config in (wild / "configs").glob("*.json"):
-        assert "not the state of a Trainer" in refusal_of(config) or "not whole JSON" in refusal_of(config)
+        assert "is not a Trainer state: it has" in refusal_of(config) or "is not complete JSON" in refusal_of(config)

@@ -92,12 +92,12 @@ def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("", "is empty"),
-        (state(10)[:-30], "not whole JSON"),
-        ("{}", "not the state of a Trainer"),
-        ('{"global_step": 3, "log_history": "none"}', "not the state of a Trainer"),
+        (state(10)[:-30], "is not complete JSON"),
+        ("{}", "is not a Trainer state: it has"),
+        ('{"global_step": 3, "log_history": "none"}', "is not a Trainer state: it has"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
         # A pipe is refused without waiting.
-        (None, "no regular file"),
+        (None, "not a regular file"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, text: str | None, words: str) -> None:

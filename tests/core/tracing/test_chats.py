@@ -160,7 +160,7 @@ def test_what_a_plan_says(tmp_path: Path) -> None:
     assert {"rows_left_out"} <= {finding.code for finding in dropped.findings}
     refused = planned(tmp_path, "{{ raise_exception('System role not supported') }}", CHAT)
     (error,) = refused.errors
-    assert error.code == "template_refuses" and "the template says: System role not supported." in error.message
+    assert error.code == "template_refuses" and "the template reports: System role not supported." in error.message
     assert [remedy.changes for remedy in error.remedies] == [{"model.chat_template": "chatml"}]
     none = planned(tmp_path, None, CHAT)
     assert none.config.model.chat_template == "chatml" and not none.errors

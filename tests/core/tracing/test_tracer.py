@@ -103,7 +103,7 @@ def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
     with TraceWorker(NO_CACHE, environment={"PYTHONPATH": str(tmp_path)}) as worker:
         answer = worker.ask(SMALL, "layers", WAIT_S)
-    assert answer == TraceProblem("worker_missing", "no trace can be made here: No module named torch")
+    assert answer == TraceProblem("worker_missing", "cannot trace on this machine: No module named torch")
 
 
 CLIENT = """

@@ -90,7 +90,7 @@ def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None
     assert worker.state == "ready"
     # A trace that is killed harms no other.
     answer = worker.ask(request("kill"), "full", WAIT_S)
-    assert answer == TraceProblem("worker_died", "the trace was killed, perhaps because memory ran out")
+    assert answer == TraceProblem("worker_died", "the trace was killed, possibly out of memory")
     assert worker.state == "ready"
     assert activations(worker.ask(request(), "full", WAIT_S)) == 1
     # One that takes longer than it may is killed.
@@ -99,7 +99,7 @@ def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None
     late: list[TraceAnswer] = []
     worker.submit(request("sleep 600"), "full", late.append, timeout_s=0.3)
     assert wait_for(lambda: bool(late))
-    assert late == [TraceProblem("timeout", "the trace took longer than 0.3 s and was stopped")]
+    assert late == [TraceProblem("timeout", "the trace exceeded 0.3 s and was stopped")]
     # A layered trace does not wait for full ones.
     for _ in range(3):
         worker.submit(request("sleep 600"), "full", lambda _: None)
@@ -196,7 +196,7 @@ def test_rubbish_is_a_problem(made: Callable[..., TraceWorker], command: list[st
 def test_a_tracer_without_torch_or_that_cannot_be_started_says_so(made: Callable[..., TraceWorker]) -> None:
     worker = made(says('{"missing": "No module named \'torch\' \\u001b[31m"}', then="raise SystemExit(1)"))
     answer = worker.ask(request(), "layers", WAIT_S)
-    assert answer == TraceProblem("worker_missing", "no trace can be made here: No module named 'torch' ")
+    assert answer == TraceProblem("worker_missing", "cannot trace on this machine: No module named 'torch' ")
     for missing in (worker, made(["/no/such/interpreter"])):
         assert code(missing.ask(request(), "layers", WAIT_S)) == "worker_missing"
         assert missing.state == "dead"

@@ -151,7 +151,7 @@ def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path, capsys: p
         "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}{% endif %}{% endfor %}", tmp_path
     )
     for tokenizer, reason in (
-        (refuses, "the template says: no system turn, please"),
+        (refuses, "the template reports: no system turn, please"),
         (changes, "the template writes turn 2 otherwise"),
     ):
         encoder = encoder_of(tokenizer, tmp_path)
@@ -163,7 +163,7 @@ def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path, capsys: p
     assert learnt_text(encoder_of(changes, tmp_path, "last_answer"), TALK) == "red"
     none = small_tokenizer(tmp_path)
     none.chat_template = None
-    with pytest.raises(UsageError, match=r"has no template for chats; choose one: --chat-template chatml"):
+    with pytest.raises(UsageError, match=r"has no chat template; choose one: --chat-template chatml, or a"):
         encoder_of(none, tmp_path)
     with pytest.raises(UsageError, match=r"cannot be read"):
         encoder_of(none, tmp_path, chat_template="gone.jinja")

@@ -111,7 +111,7 @@ def test_a_real_run_ends_at_its_last_good_checkpoint(
     assert len(failures) == processes, "all ranks end by themselves, none hangs in a collective"
     for failure in failures:
         assert failure["type"] == "NonFiniteLoss" and failure["findings"][0]["code"] == "nan_loss"
-        assert failure["message"] == "The loss is not a number at step 8. The last good checkpoint is checkpoint-6."
+        assert failure["message"] == "The loss is NaN at step 8. The last good checkpoint is checkpoint-6."
     for checkpoint in (folder / "checkpoint-3", folder / "checkpoint-6"):
         assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
 

@@ -172,7 +172,7 @@ def test_the_search_ends_with_the_time_and_on_a_cpu_leaves_ram_to_others(
     order = replace(trainer.order, ends_s=time.monotonic() + 1.0)
     MicroBatchSearch(trainer, order, trainer.answers, first_s=2.0).run()
     (largest,) = lines(tmp_path)["largest"]
-    assert (largest["micro_batch"], largest["why"], largest["fails"]) == (8, "the time was up", None)
+    assert (largest["micro_batch"], largest["why"], largest["fails"]) == (8, "the time limit was reached", None)
 
     taken = iter([1000, 1400, 2200])
     monkeypatch.setattr(probe_trainer, "peak_rss_bytes", lambda: next(taken))

@@ -47,6 +47,6 @@ def test_a_prompt_that_stands_for_written_text_reserves_nothing(config: dict) ->
 def test_encoder_decoders_and_adapters_generate() -> None:
     text = {"task": "seq2seq", "target_length": 96, "eval_micro_batch": 4}
     found = moments(request(T5, **text, beams=3, generation_length=40, checkpointing=True))
-    assert set(found) >= {"an evaluation", "reading the prompts in an evaluation", GENERATING}
+    assert set(found) >= {"an evaluation", "processing the prompts in an evaluation", GENERATING}
     lora = {"lora_rank": 8, "lora_targets": ("q_proj",), "half_weights": True}
     assert GENERATING in moments(request(LLAMA, **lora, eval_micro_batch=2, generation_length=16))
