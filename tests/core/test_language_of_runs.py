@@ -84,7 +84,7 @@ def test_a_slowed_clock_is_known_by_its_code() -> None:
     held = {"index": 0, "throttle_reasons": ("heat (software)",), "clock_mhz": 1200.0, "clock_limit_mhz": 2000.0}
     card = GpuReading(**{**known, **held})
     (advice,) = gpu_advice([card], status="running", now_s=None)
-    assert advice.code == "temp" and is_chinese(advice.text) and "1,200/2,000 MHz" in advice.text
+    assert advice.code == "heat" and is_chinese(advice.text) and "1,200/2,000 MHz" in advice.text
 
 
 def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:

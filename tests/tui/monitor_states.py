@@ -54,7 +54,7 @@ FULL = {
     "step": 1600,
     "detail": "waiting for disk space",
 }
-TOKENISING = {"phase": "tokenizing", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
+TOKENISING = {"phase": "tokenising", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
 
 RUN_STATES: dict[str, dict[str, Any]] = {
     "running": {"throttled": True},
@@ -71,7 +71,7 @@ RUN_STATES: dict[str, dict[str, Any]] = {
         "phase": {"phase": "evaluating", "since_s": NOW_S - 75, "step": 1600},
     },
     "paused": {"phase": FULL, "attempts": [{"number": 1, "started_s": NOW_S - 9_000}]},
-    "tokenizing": {
+    "tokenising": {
         "status": "starting",
         "steps": 0,
         "gpus": 0,

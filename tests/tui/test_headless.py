@@ -100,7 +100,7 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
 @each(
     ("status", "phase", "detail", "since_s", "said"),
     [
-        ("running", "tokenizing", "12,000 of 80,000 rows", BEGAN_S, "tokenizing 12,000 of 80,000 rows"),
+        ("running", "tokenising", "12,000 of 80,000 rows", BEGAN_S, "tokenizing 12,000 of 80,000 rows"),
         ("running", "paused", "waiting for disk space", BEGAN_S, "paused: waiting for disk space"),
         ("stopping", "saving", "", BEGAN_S, "stopping: saving"),
         # What an earlier attempt did is over.

@@ -86,7 +86,7 @@ def screen_text(app: TrainwizApp) -> str:
         ("eight-gpus", "60x20", "light"),
         ("failed", "80x24", "dark"),
         ("given-up", "120x40", "light"),
-        ("tokenizing", "80x24", "dark"),
+        ("tokenising", "80x24", "dark"),
         ("trainer", "60x20", "dark"),
         ("tensorboard", "120x40", "dark"),
         ("process", "120x40", "dark"),

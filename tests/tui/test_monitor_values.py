@@ -102,7 +102,7 @@ def test_a_run_on_the_cpu_is_not_measured_by_the_gpu_beside_it(tmp_path: Path) -
     assert "420 % CPU" in text_of(DevicePanel, snapshot)
     # 18 GiB of processes against a plan of 5.4; the card holds 5.3, as planned.
     codes = {item.code for item in snapshot.advice}
-    assert "temp" not in codes and "memory_above_plan" in codes
+    assert "heat" not in codes and "memory_above_plan" in codes
     # All training processes stand against the plan.
     processes = tuple(ProcessReading(pid, role, GIB, 0.0) for pid, role in enumerate(("trainer", "trainer", "worker")))
     planned = replace(snapshot, processes=processes, planned=Planned(memory_bytes=2 * GIB))

@@ -225,7 +225,7 @@ def test_a_difference_knows_its_field(key, field):
 
 
 def test_differences_keep_to_their_width_whatever_stands_in_them():
-    mine, other = Origin(origin="you"), Origin(origin="chosen by trainwiz", reason="x")
+    mine, other = Origin(origin="you"), Origin(origin="solved", reason="x")
     rows = (
         ConfigDifference("data.sources.0.name", "蛋白质数据" * 9, "a\x1b[31m[b]" * 20, mine),
         ConfigDifference("engine.environment." + "N" * 80, None, {"a": 1}, other),

@@ -91,7 +91,7 @@ def cost(
         (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "not ended after 83 min is ended by force"]),
         (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "The save takes about 30 s"]),
         (cost(phase="paused"), ["save is waiting for disk space: without"]),
-        (cost(phase="tokenizing"), ["has not started: there"]),
+        (cost(phase="tokenising"), ["has not started: there"]),
         (cost(phase="evaluating"), ["is canceled without a result", "may take 70 s"]),
         (cost(waits_to_start=True), ["is waiting to restart after a"]),
         (cost(0.3, 0.4), ["within 1 s"]),

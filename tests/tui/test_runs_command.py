@@ -107,7 +107,7 @@ def recovered(folder: RunFolder) -> RunFolder:
     state.status, state.exit, state.ended_s = "running", None, None
     state.supervisor, state.machine, state.heartbeat_s = this_process(), machine_identity(), time.time()
     write_state(folder, state)
-    write_phase(folder, "tokenizing", 5, "12 of 80 rows")
+    write_phase(folder, "tokenising", 5, "12 of 80 rows")
     (folder.path / "broken-checkpoint-9").mkdir()
     (folder.path / "later-checkpoint-7-2").mkdir()
     lines = [
@@ -142,7 +142,7 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     document = json.loads(capsys.readouterr().out)
     last = document["state"]["attempts"][-1]
     assert (last["because"], last["changes"]["batch.micro_batch_size"]) == ("cuda_oom", 1)
-    assert document["phase"]["phase"] == "tokenizing"
+    assert document["phase"]["phase"] == "tokenising"
     assert [advice["code"] for advice in document["advice"]] == ["stalled"]
     assert [(found["name"], found["why"], found["step"]) for found in document["set_aside"]] == [
         ("later-checkpoint-7-2", "later", 7),
@@ -159,7 +159,7 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     out = capsys.readouterr().out
     assert out.count("3 times without a new checkpoint") == 1
     # What a training did last is no news of a run that has ended.
-    assert "tokenizing" not in out
+    assert "tokenising" not in out
 
 
 def test_list_tells_of_runs_elsewhere(

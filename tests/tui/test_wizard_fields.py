@@ -213,7 +213,7 @@ def test_a_unit_may_be_typed_in_chinese_with_its_measure_word_or_without(typed) 
     ("field_id", "origin", "reason"),
     [
         ("precision", "detected", "the card has compute capability 7.5; bf16 needs 8.0"),
-        ("micro_batch", "chosen by trainwiz", "the largest that fits"),
+        ("micro_batch", "solved", "the largest that fits"),
         ("steps", "profile", ""),
         # Nobody chose it: "default" is its origin, and no reason too.
         ("weight_decay", "default", ""),

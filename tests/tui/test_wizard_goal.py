@@ -79,7 +79,7 @@ def test_a_goal_is_what_the_command_can_say() -> None:
 
 
 @each(
-    ("training", "origins", "epochs", "words", "both"),
+    ("training", "origins", "passes", "words", "both"),
     [
         ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"], "120 steps (3.87 epochs)"),
         ({"epochs": 3.0, "max_steps": 412}, {}, 3.0, ["3 epochs", "412 steps"], "412 steps (3 epochs)"),

@@ -100,7 +100,7 @@ def make_config(request: PlanRequest) -> RunConfig:
                 "engine.optimizer": "adamw_torch",
                 "engine.strategy": "zero2",
             },
-            "chosen by trainwiz",
+            "solved",
             {"batch.micro_batch_size": "the largest that fits"},
         )
     )

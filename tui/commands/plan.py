@@ -301,7 +301,7 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "detected": mark("detected"),
     "profile": mark("profile"),
     "you": mark("you"),
-    "solved": mark("chosen by trainwiz"),
+    "solved": mark("auto"),
 }
 WIDEST_VALUE = 24
 LIMIT_S = 120.0

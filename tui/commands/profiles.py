@@ -93,7 +93,7 @@ def _hardware_value(value: Any) -> str:
 def value_words(value: Any) -> str:
     """A setting as text: numbers short and exact, data sources by name, None as what it means."""
     if value is None:
-        return tr("chosen by trainwiz")
+        return tr("auto")
     if isinstance(value, bool):
         return tr("on") if value else tr("off")
     if isinstance(value, int | float):

@@ -31,7 +31,7 @@ ORIGINS = {
     "you": mark("you"),
     "profile": mark("profile"),
     "detected": mark("detected"),
-    "solved": mark("chosen by trainwiz"),
+    "solved": mark("auto"),
     "default": mark("default"),
 }
 """Who chose a value, as the row writes it."""
@@ -79,7 +79,7 @@ def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy
 
 def label_cells(width: int) -> int:
     """Width of the label column."""
-    return 20 if width >= 48 else 16
+    return 24 if width >= 48 else 16
 
 
 class FieldInput(Input):

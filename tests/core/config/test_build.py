@@ -25,7 +25,7 @@ def test_profile_then_user_each_with_its_origin() -> None:
     assert config.training.max_steps == 100 and config.origin("training.max_steps").origin == "you"
     assert config.engine.precision == "fp16" and config.origin("engine.precision").origin == "profile"
     assert "bf16" in config.origin("engine.precision").reason
-    assert config.origin("engine.attention").origin == "chosen by trainwiz"
+    assert config.origin("engine.attention").origin == "solved"
 
 
 def test_name() -> None:

@@ -43,7 +43,7 @@ def workload(trace: dict) -> Workload:
         "accumulation",
         "precision",
         "attention",
-        "gradient checkpointing",
+        "checkpointing",
         "optimizer",
         "lora_rank",
     ]

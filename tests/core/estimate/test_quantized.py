@@ -54,7 +54,7 @@ def test_the_live_model_takes_what_the_plan_says_to_the_byte(
     assert sum(tensor.numel() * tensor.element_size() for tensor in tensors) == planned
 
 
-@each("gradient checkpointing", [False, True])
+@each("checkpointing", [False, True])
 @each("kind", ["nf4", "int8"])
 @each("config", [LLAMA, QWEN3])
 def test_formulas_come_near_a_traced_step(config: dict[str, Any], kind: str, checkpointing: bool) -> None:

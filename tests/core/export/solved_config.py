@@ -22,5 +22,5 @@ def solved_config(profile: str | None = None, **changes: Any) -> RunConfig:
     """A complete config: the profile's values where it has them, else `OPEN`; `changes` use "__" for the dot."""
     config = build_config(load_profile(profile) if profile else None, {})
     decided = load_profile(profile).values if profile else {}
-    config = config.with_values({key: value for key, value in OPEN.items() if key not in decided}, "chosen by trainwiz")
+    config = config.with_values({key: value for key, value in OPEN.items() if key not in decided}, "solved")
     return config.with_values({key.replace("__", "."): value for key, value in changes.items()}, "you")

@@ -42,7 +42,7 @@ def test_fsdp_is_read_by_the_plugin_of_accelerate(tmp_path: Path, monkeypatch: p
     from accelerate.utils import FullyShardedDataParallelPlugin
     from accelerate.utils.launch import prepare_multi_gpu_env
 
-    engine = {"strategy": "fsdp", "device": "cuda", "processes": 2, "offload": "all", "gradient checkpointing": True}
+    engine = {"strategy": "fsdp", "device": "cuda", "processes": 2, "offload": "all", "checkpointing": True}
     config = solved_config(**{f"engine__{key}": value for key, value in engine.items()}, engine__precision="bf16")
     loaded = read_back(config, tmp_path)
     assert (loaded.distributed_type.value, loaded.num_processes, loaded.mixed_precision) == ("FSDP", 2, "bf16")

@@ -76,16 +76,14 @@ def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each(
     values = {"engine.environment.NCCL_SOCKET_IFNAME": "eno1", "engine.environment.GLOO_SOCKET_IFNAME": "eno1"}
     several = solved_config("cpu-demo", engine__nodes=2, engine__strategy="ddp")
     reason = {"engine.environment.NCCL_SOCKET_IFNAME": "each takes its own"}
-    solved = several.with_values(values, "chosen by trainwiz", reason)
+    solved = several.with_values(values, "solved", reason)
     assert "SOCKET_IFNAME" not in "".join(launch_environment(solved))
     lines = launch_script(solved).splitlines()
     assert "# NCCL_SOCKET_IFNAME is not set here: solved: each takes its own." in lines
     assert not [line for line in lines if line.startswith("export") and "IFNAME" in line]
     # What somebody said holds for all of them, and so does what was solved for the only one.
     assert launch_environment(several.with_values(values, "you")).items() >= {"NCCL_SOCKET_IFNAME": "eno1"}.items()
-    assert "NCCL_SOCKET_IFNAME" in launch_environment(
-        solved_config("cpu-demo").with_values(values, "chosen by trainwiz", reason)
-    )
+    assert "NCCL_SOCKET_IFNAME" in launch_environment(solved_config("cpu-demo").with_values(values, "solved", reason))
 
 
 def test_without_accelerate_it_says_so(tmp_path: Path) -> None:
@@ -142,7 +140,7 @@ NCCL = {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_SOC
 
 def with_nccl() -> RunConfig:
     reason = {"engine.environment.NCCL_P2P_DISABLE": "GeForce cards\nwithout NVLink \x1b[31mred"}
-    return solved_config("cpu-demo").with_values(NCCL, "chosen by trainwiz", reason)
+    return solved_config("cpu-demo").with_values(NCCL, "solved", reason)
 
 
 def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) -> None:

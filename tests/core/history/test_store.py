@@ -50,7 +50,7 @@ BROKEN: list[dict[str, Any]] = [
     {"host_rss_bytes": 10**400},
     {"target_length": -5},
     {"usual_length": 0.5},
-    {"gradient checkpointing": "no"},
+    {"checkpointing": "no"},
     {"lora_targets": [1]},
     {"measured_at": "yesterday"},
     {"measured_at": "20261121\x1b10"},

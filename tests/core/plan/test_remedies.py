@@ -294,7 +294,7 @@ def test_a_loss_in_slices_is_chosen_where_it_makes_a_run_fit_and_offered_where_i
     made = plan(machine("RTX 3090"), crowded)
     assert made.memory.verdict == "fits" and made.config.training.loss_chunk == 512
     origin = made.config.origin("training.loss_chunk")
-    assert origin.origin == "chosen by trainwiz" and origin.reason.endswith("the run fits with chunks, but not without")
+    assert origin.origin == "solved" and origin.reason.endswith("the run fits with chunks, but not without")
     at_once = crowded.with_values({"training.loss_chunk": None}, "you", {})
     remedies = finding(plan(machine("RTX 3090"), at_once), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)

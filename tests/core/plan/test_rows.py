@@ -101,7 +101,7 @@ def test_the_mean_of_the_loss() -> None:
     ):
         made = planned(kind, data__concatenate=False)
         choice = next(one for one in made.choices if one.key == "training.loss_mean")
-        assert choice.value == "tokens" and choice.origin == "chosen by trainwiz" and said in choice.reason
+        assert choice.value == "tokens" and choice.origin == "solved" and said in choice.reason
     means = planned(training__loss_mean="micro_batches")
     assert means.config.data.arrange_by_length is False
     # It is what the Trainer of transformers does for ESM.

@@ -76,7 +76,7 @@ def undeclared(step: Step, written: dict[str, str]) -> set[str]:
     ],
 )
 def test_the_steps_do_what_they_say(request_: RunConfig, gpu: str | None, mode: str) -> None:
-    asked = request_.with_values({"mode.kind": mode}, "chosen by trainwiz", {})
+    asked = request_.with_values({"mode.kind": mode}, "solved", {})
     given = {"asked": asked, "spec": load_models()[asked.model.name], "data": rows(), "known": NO_EVIDENCE}
     plan, written = Watched(machine(gpu, 2), asked, **given), dict[str, str]()
     for step in STEPS:

@@ -244,7 +244,7 @@ def test_what_a_run_begins_with(
 def test_the_rate_goes_with_the_kind_of_training(values: dict[str, Any], rate: float) -> None:
     plan = planned(**values)
     assert plan.config.training.learning_rate == rate and plan.config.training.warmup > 0
-    assert choices(plan)["training.learning_rate"].origin == "chosen by trainwiz"
+    assert choices(plan)["training.learning_rate"].origin == "solved"
     assert "unusual_learning_rate" not in codes(plan)
 
 

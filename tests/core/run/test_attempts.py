@@ -53,7 +53,7 @@ def test_without_a_plan_what_was_planned_is_open() -> None:
 @each(
     ("now", "lasted", "words"),
     [
-        (PhaseNow("tokenizing", 0.0, 0, "12 of 80 rows"), "3 min", "tokenizing 12 of 80 rows, for 3 min"),
+        (PhaseNow("tokenising", 0.0, 0, "12 of 80 rows"), "3 min", "tokenizing 12 of 80 rows, for 3 min"),
         (PhaseNow("paused", 0.0, 9, "no \x1b[31mroom"), "3 min", "paused, for 3 min: no room"),
     ],
 )

@@ -77,7 +77,7 @@ DECIDED: list[tuple[str, Situation, dict[str, Any] | str]] = [
 """Cause, what led to it -> the changes of another start, or a part of why there is none."""
 
 
-@each(("cause", "led_to_it", "derived"), DECIDED)
+@each(("cause", "led_to_it", "follows"), DECIDED)
 def test_what_follows(cause: str, led_to_it: Situation, follows: dict[str, Any] | str) -> None:
     decision = decide(cause, led_to_it)
     if isinstance(follows, str):

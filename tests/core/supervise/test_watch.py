@@ -43,7 +43,7 @@ def watching(
     fake_nvml.load_here(monkeypatch)
     fake_nvml.write([FakeGpu(), FakeGpu()])
     monkeypatch.setattr(watch_module, "LOOK_EVERY_S", 0.1)
-    monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "temp", 0.3)  # type: ignore[arg-type]
+    monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "heat", 0.3)  # type: ignore[arg-type]
     monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "gpu_lost", 0.3)  # type: ignore[arg-type]
     watch = Watch(run, state, 0.2)
     recorder = Recorder(run, 0.2, watch.take_sample)
@@ -66,7 +66,7 @@ def test_a_lost_card_and_a_hot_one_are_shown_once_and_not_after_the_end(
     time.sleep(0.5)
     assert rows(run) == []
     watching.write([FakeGpu(lost=True), FakeGpu(throttle=HOT)])
-    wait_for(lambda: {row["code"] for row in rows(run)} == {"gpu_lost", "temp"})
+    wait_for(lambda: {row["code"] for row in rows(run)} == {"gpu_lost", "heat"})
     time.sleep(0.5)
     lost, hot = sorted(rows(run), key=lambda row: str(row["code"]))
     assert lost["severity"] == "error" and lost["text"].startswith("GPU 0 cannot be read: the GPU is lost")
@@ -75,10 +75,10 @@ def test_a_lost_card_and_a_hot_one_are_shown_once_and_not_after_the_end(
     state.supervisor = None
     write_state(run, state)
     snapshot = RunSource(run).poll()
-    assert [item.code for item in snapshot.advice].count("temp") == 1
+    assert [item.code for item in snapshot.advice].count("heat") == 1
     state.status, state.ended_s = "finished", time.time()
     write_state(run, state)
-    assert [item for item in RunSource(run).poll().advice if item.code == "temp"] == []
+    assert [item for item in RunSource(run).poll().advice if item.code == "heat"] == []
 
 
 def test_the_end_takes_back_what_was_of_a_moment(run: RunFolder, state: RunState) -> None:

@@ -30,7 +30,7 @@ def seen(tmp_path: Path) -> SeenRun:
 def test_a_healthy_run_of_hours_has_no_advice(tmp_path: Path) -> None:
     seen = SeenRun(tmp_path)
     seen.look_s = 30.0
-    for phase in ("preparing", "loading", "tokenizing", "compiling"):
+    for phase in ("preparing", "loading", "tokenising", "compiling"):
         seen.phase(phase)
         seen.host["ram_used_bytes"] += 5 * GIB
         seen.rest(400)
@@ -55,7 +55,7 @@ def test_a_run_that_stands_still_stalls_by_its_own_pace(seen: SeenRun) -> None:
     assert seen.look() == []
 
 
-@each("phase", ["tokenizing", "evaluating", "paused"])
+@each("phase", ["tokenising", "evaluating", "paused"])
 def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     seen = SeenRun(tmp_path)
     seen.phase("training")
@@ -174,7 +174,7 @@ def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) ->
 # advice.jsonl
 
 
-HEAT = Advice("temp", "warning", "Heat throttles GPU 0.", "More air.")
+HEAT = Advice("heat", "warning", "Heat throttles GPU 0.", "More air.")
 STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")
 LOOK_S = 5.0
 
@@ -244,8 +244,8 @@ def test_the_next_keeper_takes_back_what_a_killed_one_left(told: Told, tmp_path:
     with told.path.open("a") as file:
         file.write('{"code": "mine", "where": "me", "severity": "note", "text": "of another"}\n{"code": "hal')
     told = Told(tmp_path)
-    told.log.take_over({"stalled", "temp", "mine"})
+    told.log.take_over({"stalled", "heat", "mine"})
     told.look(HEAT, for_s=QUIET_S + 2 * LOOK_S)
     # A line after half a line is whole.
-    assert {str(row["code"]) for row in told.standing} == {"temp", "mine"}
+    assert {str(row["code"]) for row in told.standing} == {"heat", "mine"}
     assert not any('"mine"' in line and '"keeper"' in line for line in told.path.read_text().splitlines())

@@ -101,7 +101,7 @@ def norms(bad: int) -> dict[str, Any]:
 
 
 def paced(step_s: float) -> dict[str, Any]:
-    return {"speed": pace_of(step_s), "planned": Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)}
+    return {"pace": pace_of(step_s), "planned": Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)}
 
 
 def stood(after_s: float, trend: LossTrend | None = None, **more: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ START = [3.0 + 0.01 * index for index in range(20)]
         ("disk_short", host(**SHRINKS), "The disk will be full in 5 h at the rate of the last 60 min."),
         # A trend is believed for a while, and what ends before it does not matter.
         ("disk_short", host(disk_lasts_s=5 * HOUR, disk_span_s=300.0), None),
-        ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "speed": pace_of()}, None),
+        ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "pace": pace_of()}, None),
         ("disk_short", host(disk_free_bytes=2 * GIB), None),
         ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
@@ -196,7 +196,7 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, lev
 @each(
     ("reason", "code", "level"),
     [
-        ("heat (hardware)", "temp", "warning"),
+        ("heat (hardware)", "heat", "warning"),
         ("power limit", "power_limit", "note"),
         ("hardware slowdown", "power_brake", "warning"),
         ("clock setting", None, None),
@@ -229,7 +229,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     ]
     names = "GPUs 0, 1, 2, 3, 4, 5, 6 and 7"
     assert texts_of(gpus=cards) == {
-        "temp": f"Heat throttles{names} (at 1,200 of 1,980 MHz).",
+        "heat": f"Heat throttles {names} (at 1,200 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have done nothing for 3 min.",
         "others_on_gpu": f"Others hold 3.0 GiB of each of {names}: blender.",

@@ -142,7 +142,7 @@ def test_eight_cards_each_with_a_trouble_of_its_own(driver: FakeNvml, sampler: G
             FakeGpu(utilization=12, lost=True),
             FakeGpu(utilization=13, failing={"procs": NO_PERMISSION}),
             FakeGpu(utilization=14, unsupported=["limit"]),
-            FakeGpu(utilization=15, failing={"temp": GPU_LOST}),
+            FakeGpu(utilization=15, failing={"heat": GPU_LOST}),
             FakeGpu(utilization=16, failing={"power": TIMEOUT, "fan": UNKNOWN}),
             FakeGpu(name="NVIDIA A100-SXM4-40GB", unsupported=["util"], mig=True, slices=[FakeMig("MIG-a")]),
         ]

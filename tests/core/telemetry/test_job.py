@@ -233,7 +233,7 @@ def test_files_and_how_they_were_opened(tmp_path: Path) -> None:
     (tmp_path / "read").write_text("x")
     with (
         (tmp_path / "read").open() as read,
-        (tmp_path / "updated").open("w") as written,
+        (tmp_path / "written").open("w") as written,
         Path("/dev/null").open() as null,
         (tmp_path / "gone").open("w"),
     ):

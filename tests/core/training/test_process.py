@@ -30,7 +30,7 @@ def now(folder: Path) -> PhaseNow:
 
 def test_a_phase_inside_another_gives_it_back_and_how_far_it_has_come_is_no_new_one(tmp_path: Path) -> None:
     phases = Phases()
-    with phases.during("tokenizing"):
+    with phases.during("tokenising"):
         phases.tell("outside of a run", whoever=True)
     phases.begin(RunFolder(tmp_path / "gone"))
     phases.enter("saving", 3)
@@ -39,12 +39,12 @@ def test_a_phase_inside_another_gives_it_back_and_how_far_it_has_come_is_no_new_
     with phases.during("evaluating", 8), phases.during("generating"):
         assert (now(tmp_path).phase, now(tmp_path).step) == ("generating", 8)
     assert (now(tmp_path).phase, now(tmp_path).step) == ("training", 8)
-    phases.enter("tokenizing")
+    phases.enter("tokenising")
     since_s, phases._next_detail = now(tmp_path).since_s, 0.0
     time.sleep(0.05)
     phases.tell("12 of 80 rows")
     phases.tell("13 of 80 rows")
-    assert now(tmp_path) == PhaseNow("tokenizing", since_s, 8, "12 of 80 rows"), "not at every call"
+    assert now(tmp_path) == PhaseNow("tokenising", since_s, 8, "12 of 80 rows"), "not at every call"
 
 
 def test_only_rank_0_speaks_but_for_work_of_whoever_comes_first(
@@ -53,7 +53,7 @@ def test_only_rank_0_speaks_but_for_work_of_whoever_comes_first(
     monkeypatch.setenv("RANK", "1")
     phases = Phases()
     phases.begin(RunFolder(tmp_path))
-    phases.enter("tokenizing")
+    phases.enter("tokenising")
     phases.tell("mine")
     assert read_phase(RunFolder(tmp_path)) is None
     phases.tell("12 of 80 rows", whoever=True)

@@ -36,7 +36,7 @@ M2M = {
 
 PLAIN: dict[str, Any] = {
     "task": "causal-lm", "micro_batch": 4, "length": 128, "target_length": 0, "accumulation": 1, "precision": "bf16",
-    "half_weights": False, "attention": "sdpa", "gradient checkpointing": False, "optimizer": "adamw_torch_fused",
+    "half_weights": False, "attention": "sdpa", "checkpointing": False, "optimizer": "adamw_torch_fused",
     "lora_rank": 0, "lora_targets": (), "lora_dropout": False, "loss_chunk": None, "label_smoothing": False,
     "clipping": True, "eval_micro_batch": 0, "beams": 1, "generation_length": 0, "device": "cuda",
 }  # fmt: skip

@@ -24,7 +24,7 @@ SEQ2SEQ = {
     "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
 }  # fmt: skip
 T5 = {"vocab_size": 128, "d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4, "decoder_start_token_id": 0}
-HARD = {"gradient checkpointing": True, "attention": "eager", "optimizer": "adamw_torch"}
+HARD = {"checkpointing": True, "attention": "eager", "optimizer": "adamw_torch"}
 
 
 def request(task: str, config: dict[str, Any], **changes: Any) -> TraceRequest:
@@ -57,7 +57,7 @@ MOE = {
     "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64, "decoder_sparse_step": 2,
     "num_key_value_heads": 4,
 }  # fmt: skip
-LORA = {"lora_rank": 4, "lora_targets": ("q_proj", "v_proj"), "half_weights": True, "gradient checkpointing": True}
+LORA = {"lora_rank": 4, "lora_targets": ("q_proj", "v_proj"), "half_weights": True, "checkpointing": True}
 
 
 @pytest.mark.timeout(1200)

@@ -45,7 +45,7 @@ def problem(config: dict[str, Any], **settings: object) -> CannotTrace:
         (LLAMA, {"lora_rank": 8, "lora_targets": ("nothing",)}, "unsupported", "'nothing'"),
         (GPT2, {"length": 1024}, "unsupported", "shorter length"),
         (GEMMA2, {}, "unsupported", "engine.attention"),
-        (ALBERT, {"task": "masked-lm", "gradient checkpointing": True}, "unsupported", "engine.checkpointing"),
+        (ALBERT, {"task": "masked-lm", "checkpointing": True}, "unsupported", "engine.checkpointing"),
         *(({**LLAMA, **wrong}, {}, None, "") for wrong in WRONG),
     ],
 )
