@@ -38,7 +38,7 @@ IN_HOST_RAM = Measure(
     {"en": "the optimizer in host RAM", "zh": "把优化器放到内存"},
     {"engine.strategy": "zero2", "engine.offload": "optimizer", "engine.optimizer": "adamw_torch"},
     {
-        "engine.strategy": {"en": "needed to offload the optimizer to host RAM"},
+        "engine.strategy": {"en": "the engine that can offload the optimizer to RAM"},
         "engine.offload": {
             "en": "with AdamW states on the GPU it needs up to {needed} GiB even in 8 bits, the GPU has {free} GiB",
             "zh": "AdamW 状态放在 GPU 上，即使用 8 位也最多需要 {needed} GiB，而显存只有 {free} GiB",
