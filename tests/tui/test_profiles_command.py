@@ -126,7 +126,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "1 × RTX 2080 Super, 12 cores, 64.0 GiB RAM" in out
     assert "engine.precision" in out and "bf16" in out
-    assert "800 to 900 tokens/s" in out and "micro 4, accumulation 8" in out
+    assert "800 to 900 tokens/s" in out and "micro-batch 4, accumulation 8" in out
     profiles.run_show("2080super-guide", as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["values"]["batch.gradient_accumulation_steps"] == 651
@@ -186,7 +186,7 @@ def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     changes = {change["key"]: change for change in json.loads(capsys.readouterr().out)["changes"]}
     assert all(change["reason"] for change in changes.values())
     assert (changes["batch.micro_batch_size"]["first"], changes["batch.micro_batch_size"]["second"]) == (6, 20)
-    assert changes["engine.precision"]["reason"].startswith("the card (sm 8.6) has bf16")
+    assert changes["engine.precision"]["reason"].startswith("the GPU (sm 8.6) supports bf16")
     profiles.run_diff("2080super", "3080-10g", as_json=False)
     out = capsys.readouterr().out
     assert "64.0 GiB" in out and "not said" in out
