@@ -23,6 +23,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile, ProfileHardware, parse_size
 
 from scripts.profile_words import (
+    ALONE,
     FIRST_MODEL,
     MEASURES,
     NOT_NEEDED,
@@ -211,7 +212,7 @@ def why_this_model(job: Job, attempt: Attempt, failed: list[Attempt]) -> str:
         return said(FIRST_MODEL[job.values["task"]])
     last = larger[-1]
     measure = said(last.measure.name)
-    by_means = said(WITH, measure=measure) if measure else ""
+    by_means = said(WITH, measure=measure) if measure else said(ALONE)
     return said(SMALLER_MODEL, **{"model": last.model, "with": by_means, "why": why_not(last.plan)})
 
 

@@ -29,56 +29,63 @@ EIGHT_BITS = Measure(
     {"engine.optimizer": "adamw_bnb_8bit"},
     {
         "engine.optimizer": {
-            "en": "AdamW's states in 8 bits instead of 32 (bitsandbytes): with whole ones it takes up to {needed} of {free} GiB",
-            "zh": "AdamW 的状态用 8 位而不是 32 位（bitsandbytes）：用完整的状态最多需要 {needed} GiB，而显存只有 {free} GiB",
+            "en": "8-bit AdamW states (bitsandbytes): with 32 bits it needs up to {needed} GiB, the GPU has {free} GiB",
+            "zh": "AdamW 状态用 8 位（bitsandbytes）：用 32 位最多需要 {needed} GiB，而显存只有 {free} GiB",
         }
     },
 )
 IN_HOST_RAM = Measure(
-    {"en": "the optimizer in host RAM", "zh": "优化器放在主机内存"},
+    {"en": "the optimizer in host RAM", "zh": "把优化器放到内存"},
     {"engine.strategy": "zero2", "engine.offload": "optimizer", "engine.optimizer": "adamw_torch"},
     {
-        "engine.strategy": {"en": "the engine that can keep the optimizer in host RAM"},
+        "engine.strategy": {"en": "the engine that can offload the optimizer to RAM"},
         "engine.offload": {
-            "en": "with AdamW's states on the card, in 8 bits too, it takes up to {needed} of {free} GiB",
-            "zh": "AdamW 的状态放在显卡上，即使用 8 位，最多也需要 {needed} GiB，而显存只有 {free} GiB",
+            "en": "with AdamW states on the GPU it needs up to {needed} GiB even in 8 bits, the GPU has {free} GiB",
+            "zh": "AdamW 状态放在 GPU 上，即使用 8 位也最多需要 {needed} GiB，而显存只有 {free} GiB",
         },
-        "engine.optimizer": {"en": "DeepSpeed's AdamW on the CPU takes its place"},
+        "engine.optimizer": {
+            "en": "replaced by DeepSpeed's AdamW on the CPU",
+            "zh": "由 CPU 上的 DeepSpeed AdamW 代替",
+        },
     },
 )
 MEASURES = (Measure({"en": "", "zh": ""}), EIGHT_BITS, IN_HOST_RAM)
 """From what changes nothing of the training to what costs most time."""
 
 OWN_ATTENTION: Text = {
-    "en": "comes with torch and has a flash kernel of its own; nothing needs to be installed",
-    "zh": "随 torch 提供，自带 flash 内核，无需另外安装",
+    "en": "included in torch, with its own flash kernel; no extra package needed",
+    "zh": "torch 自带，含 flash 内核，无需另外安装",
 }
 FIRST_MODEL: Mapping[str, Text] = {
-    "causal-lm": {"en": "a base of this size that the hub gives to everyone, without a licence to accept first"},
-    "masked-lm": {"en": "the model of the guides for smaller cards", "zh": "指南中较小显卡所用的模型"},
+    "causal-lm": {"en": "a base model of this size that is on the Hub without a license to accept first"},
+    "masked-lm": {"en": "the model of the guides for smaller cards", "zh": "与小显存显卡的指南相同的模型"},
 }
 SMALLER_MODEL: Text = {
-    "en": "the largest of its family that runs here: {model}{with} {why}",
-    "zh": "同系列中这里能运行的最大模型：{model} {with}{why}",
+    "en": "the largest model of its family that runs on this hardware: {model}{with} {why}",
+    "zh": "在此硬件上能运行的同系列最大模型：{model}{with}{why}",
 }
-WITH: Text = {"en": ", even with {measure},", "zh": "（即使{measure}）"}
-TOO_LARGE: Text = {"en": "takes up to {needed} of {free} GiB", "zh": "最多需要 {needed} GiB，而显存只有 {free} GiB"}
+WITH: Text = {"en": ", even with {measure},", "zh": " 即使{measure}也"}
+ALONE: Text = {"en": "", "zh": " "}
+TOO_LARGE: Text = {
+    "en": "needs up to {needed} GiB, the GPU has {free} GiB",
+    "zh": "最多需要 {needed} GiB，而显存只有 {free} GiB",
+}
 TOO_MUCH_RAM: Text = {
-    "en": "takes {needed} of {free} GiB of host RAM",
-    "zh": "需要主机内存 {needed} GiB，而只有 {free} GiB",
+    "en": "needs {needed} GiB of host RAM, the machine has {free} GiB",
+    "zh": "需要内存 {needed} GiB，而机器只有 {free} GiB",
 }
 TOO_OFTEN_ROUNDED: Text = {
-    "en": "would sum {accumulation} micro-batches in half precision",
-    "zh": "会用半精度累加 {accumulation} 个微批次",
+    "en": "would accumulate {accumulation} micro-batches in half precision",
+    "zh": "会用半精度累加 {accumulation} 个微批",
 }
-WITHOUT: Text = {"en": "without it the run {why}", "zh": "不用它，这次运行{why}"}
+WITHOUT: Text = {"en": "without gradient checkpointing the run {why}", "zh": "不用激活重算时，运行{why}"}
 NOT_NEEDED: Text = {
-    "en": "off: micro-batches of {micro} fit without it, and recomputing would take {percent} % more time",
-    "zh": "关闭：不用它就放得下大小为 {micro} 的微批次，重算会多用 {percent} % 的时间",
+    "en": "off: a micro-batch of {micro} fits without it, and it would take {percent}% more time",
+    "zh": "关闭：不用激活重算也放得下微批 {micro}，重算会多用 {percent}% 的时间",
 }
 QUICKER_WITH: Text = {
-    "en": "micro-batches of {micro} fit instead of {other}, which takes {percent} % less time",
-    "zh": "放得下大小为 {micro} 的微批次，而不是 {other}，时间少用 {percent} %",
+    "en": "a micro-batch of {micro} fits instead of {other}, which takes {percent}% less time",
+    "zh": "微批可从 {other} 增至 {micro}，时间减少 {percent}%",
 }
 
 

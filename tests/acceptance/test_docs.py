@@ -26,7 +26,7 @@ TASK_WORDS = {
     "masked-lm": "masked LM",
     "causal-lm": "causal LM",
     "seq2seq": "seq2seq",
-    "sequence-classification": "classes of texts",
+    "sequence-classification": "text classification",
 }
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 
@@ -54,8 +54,8 @@ def row_of(profile: Profile) -> str:
     config, hardware = build_config(profile, {}), profile.hardware
     several = f"{hardware.num_gpus} × " if hardware.num_gpus > 1 else ""
     gpus = "any machine" if hardware.gpu is None else several + hardware.gpu
-    how = f"LoRA with rank{config.peft.rank}" if config.peft.method == "lora" else TASK_WORDS[config.task]
-    start = "from scratch" if config.model.init == "scratch" else "from weights"
+    how = f"LoRA rank {config.peft.rank}" if config.peft.method == "lora" else TASK_WORDS[config.task]
+    start = "from scratch" if config.model.init == "scratch" else "pretrained"
     micro, accumulation = config.batch.micro_batch_size or 1, config.batch.gradient_accumulation_steps or 1
     sequences = micro * accumulation * max(1, hardware.num_gpus)
     tokens = f"{sequences * config.batch.sequence_length:,} tokens"

@@ -46,7 +46,7 @@ def test_bert_rows_need_no_shared_data(tmp_path: Path) -> None:
     assert (first.work.attention, first.work.precision, first.work.padded) == ("eager", "fp32", False)
     assert checkpointed.work.checkpointing and checkpointed.work.accumulation == 4
     assert adafactor.work.optimizer == "adafactor" and adafactor.work.precision == "fp16"
-    assert _row(rows, "T8").left_out == "its config is not here"
+    assert _row(rows, "T8").left_out == "its config is not available"
 
 
 def test_adapters_and_shards_are_read_from_their_columns(shared_data: Path) -> None:

@@ -98,7 +98,7 @@ def test_the_list_as_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     out = capsys.readouterr().out
     assert "▸  2080super " in out and "✓ yes" in out and "✗ no" in out
     assert "! 1 profile file has mistakes" in out
-    assert "-guide " not in out and "17 guides to the letter dropped" in out
+    assert "-guide " not in out and "17 guides to the letter are left out" in out
     assert max(map(len, out.splitlines())) <= 108
     shown, everything = listed(capsys), listed(capsys, guides=True)
     assert "2080super-guide" in everything and len(everything) == len(shown) + 17
@@ -126,7 +126,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "1 × RTX 2080 Super, 12 cores, 64.0 GiB RAM" in out
     assert "engine.precision" in out and "bf16" in out
-    assert "800 to 900 tokens/s" in out and "micro 4, accumulation 8" in out
+    assert "800 to 900 tokens/s" in out and "micro-batch 4, accumulation 8" in out
     profiles.run_show("2080super-guide", as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["values"]["batch.gradient_accumulation_steps"] == 651
@@ -174,7 +174,7 @@ def test_save(capsys: pytest.CaptureFixture[str]) -> None:
     assert profiles.run_save("mine", request=request, extends="2080super", as_json=False) == 0
     out = capsys.readouterr().out
     assert f"mine is saved: {user_folder() / 'mine.yaml'}" in out and "extends   2080super" in out
-    assert "recomputed for your batch.micro_batch_size" in out and "hardware.ram" in out
+    assert "solved anew for your batch.micro_batch_size" in out and "hardware.ram" in out
     assert profiles.run_save("again", request=request, extends="2080super", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["values"] == {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": None}
@@ -186,7 +186,7 @@ def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     changes = {change["key"]: change for change in json.loads(capsys.readouterr().out)["changes"]}
     assert all(change["reason"] for change in changes.values())
     assert (changes["batch.micro_batch_size"]["first"], changes["batch.micro_batch_size"]["second"]) == (6, 20)
-    assert changes["engine.precision"]["reason"].startswith("the card (compute capability 8.6) has bf16")
+    assert changes["engine.precision"]["reason"].startswith("the GPU (sm 8.6) supports bf16")
     profiles.run_diff("2080super", "3080-10g", as_json=False)
     out = capsys.readouterr().out
     assert "64.0 GiB" in out and "not specified" in out
@@ -207,7 +207,7 @@ def test_words_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert {row.name for row in profile_rows(HERE, words)} == names
     assert profiles.run_list(as_json=False, words=["no-such-card"]) == 0
-    assert capsys.readouterr().out == "No matching profile. trainwiz profiles list shows all.\n"
+    assert capsys.readouterr().out == "No profile has these words; trainwiz profiles list shows all.\n"
 
 
 def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last() -> None:
@@ -244,7 +244,7 @@ def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.Captur
     ("arguments", "words"),
     [
         ((), "NAME is missing"),
-        (("../x",), "is not a valid profile name"),
+        (("../x",), "cannot be a profile's name"),
         (("x", "--smoke"), "There is no option --smoke"),
         (("x", "--extends", "2080supr"), "Did you mean 2080super"),
         (("x", "--precision", "bf17"), "did you mean bf16?"),

@@ -46,7 +46,7 @@ def test_a_choice_is_in_the_plan_and_in_the_launch_script_with_its_reason() -> N
     choice = next(one for one in made.choices if one.key == "engine.environment.NCCL_P2P_DISABLE")
     assert choice.value == "1" and choice.origin == "solved" and "RTX 4090" in choice.reason
     script = launch_script(made.config)
-    assert "export NCCL_P2P_DISABLE=1" in script and "RTX 4090 cards without NVLink" in script
+    assert "export NCCL_P2P_DISABLE=1" in script and "RTX 4090 GPUs without NVLink" in script
     listed = {one["name"]: one for one in made.to_json()["environment"]}
     assert listed["NCCL_P2P_DISABLE"]["value"] == "1" and listed["TOKENIZERS_PARALLELISM"]["reason"]
     assert all(f"{name}=" in script for name in listed)

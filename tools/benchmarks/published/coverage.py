@@ -100,7 +100,7 @@ def left_out_spread(rows: Sequence[Covered], row: Covered) -> float | None:
 def coverage_table(compared: Sequence[Comparison]) -> str:
     rows = covered(compared)
     lines = [
-        "| row | source | code | kind | figure | measured | shown | range | width | holds it | needs a spread of | other sources say | holds it |",
+        "| row | source | code | kind | figure | measured | shown | range | width | in range | needed spread | spread from other sources | in range |",
         "|---" * 13 + "|",
     ]
     for row in sorted(rows, key=lambda one: (list(KINDS).index(one.beyond), not one.read, one.row.id)):
@@ -163,7 +163,7 @@ def mixed(rows: Sequence[PublishedRow], worker: TraceWorker) -> Iterator[Mixed]:
 
 def mixed_table(found: Sequence[Mixed]) -> str:
     lines = [
-        "| run | lengths | least | middle | most | most over the formulas' likely | in use at most |",
+        "| run | lengths | least | middle | most | most / formulas' likely | in use at most |",
         "|---" * 7 + "|",
     ]
     for one in found:

@@ -38,11 +38,11 @@ CHANGES = {
         Change(
             "kept gradients",
             "torch 1: Optimizer.zero_grad(set_to_none=False) was the default, and the Trainer's own call of it filled "
-            "gradients with zeros, so that they stand during the forward pass too",
+            "gradients with zeros, so that they also exist during the forward pass",
         ),
         Change(
             "kept softmax input",
-            "torch 1.10: SoftmaxBackward0 has a SavedVariable self_ beside result_ "
+            "torch 1.10: SoftmaxBackward0 saves self_ in addition to result_ "
             "(torch/include/torch/csrc/autograd/generated/Functions.h of its wheel), so that each layer keeps its scores twice",
         ),
         Change(
@@ -53,7 +53,7 @@ CHANGES = {
         Change(
             "loss in bf16",
             "transformers 4.48.1, models/gpt_bigcode/modeling_gpt_bigcode.py 1181-1187: the logits are shifted with "
-            ".contiguous() and go into CrossEntropyLoss as they are, in bf16; no .float()",
+            ".contiguous() and go into CrossEntropyLoss unchanged, in bf16; no .float()",
         ),
         Change(
             "kept cache",
@@ -68,7 +68,7 @@ CHANGES = {
         Change(
             "joint product",
             "litgpt 0.5.12, model.py CausalSelfAttention.forward: queries, keys and values are one product, of which the values "
-            "are a view, so that attention keeps all of it beside the turned queries and keys",
+            "are a view, so that attention keeps all of it in addition to the rotated queries and keys",
         ),
         Change("adapters' dropout", "litgpt 0.5.12, finetune/lora.py setup: lora_dropout = 0.05"),
         Change(

@@ -22,12 +22,12 @@ PACKED_CAUSES = {
     "M109": NORMS,
     "M110": NORMS,
     "M111": NORMS,
-    "M107": "norms in bf16 as above. With whole logits beside them the formulas say 11.88 GB (-2.1%), as if CutCrossEntropy had "
+    "M107": "norms in bf16 as above. With full logits as well the formulas give 11.88 GB (-2.1%), as if CutCrossEntropy had "
     "not been in effect; axolotl's sources of that day (372f664, ml-cross-entropy 242b245) do patch olmo3, so that this is a guess",
     "M005": "transformers 4.48 keeps the cache while it checkpoints, with adapters in fp32 as the norms hand it on (1.8 GB), until "
     "the loss is there; without that 7.30 GB. As in M001 to M004; we switch the cache off",
     "M079": "bitsandbytes before 0.43.2 keeps the input of each packed layer, which no gradient needs (0.74 GB; fixed in 9e75374, "
-    '"fix QLoRA mem bug"); scales in fp32 without double quantisation (0.19 GB). 0.81 GB stay unexplained',
+    '"fix QLoRA mem bug"); scales in fp32 without double quantization (0.19 GB). 0.81 GB are unexplained',
 }
 """Of rows over a base in 4 bits: why they differ, as far as it is known."""
 
@@ -69,7 +69,7 @@ def replaced(text: str, name: str, table: str) -> str:
 
 
 def published_table(compared: Sequence[Comparison]) -> str:
-    head = "| row | run | comparable | figure | measured | traced or by formulas | error | interval | holds it | with the code that was measured | error | holds it |"
+    head = "| row | run | comparable | figure | measured | estimate | error | interval | in range | with the measured code | error | in range |"
     lines = [head, "|---" * 12 + "|"]
     for one in compared:
         row = one.row
@@ -112,7 +112,7 @@ def published_table(compared: Sequence[Comparison]) -> str:
 def stated_table(compared: Sequence[Comparison]) -> str:
     """The rows of the table with each of the three figures."""
     lines = [
-        "| row | measured | by default | error | what is stated | with that | error | interval | holds it | code as measured | error |",
+        "| row | measured | by default | error | stated | with that | error | interval | in range | with the measured code | error |",
         "|---" * 11 + "|",
     ]
     for one in compared:
@@ -131,7 +131,7 @@ def stated_table(compared: Sequence[Comparison]) -> str:
 
 def packed_table(compared: Sequence[Comparison]) -> str:
     """Runs over a base in 4 bits, with the norms in 16 bits as axolotl turns them, or with the code that was measured."""
-    lines = ["| row | run | measured | today | error | with what was different | error | the cause |", "|---" * 8 + "|"]
+    lines = ["| row | run | measured | today | error | with the differences | error | cause |", "|---" * 8 + "|"]
     for one in compared:
         row, other = one.row, one.as_measured
         if row.work is None or not row.work.quantized:
@@ -148,7 +148,7 @@ def packed_table(compared: Sequence[Comparison]) -> str:
 
 def causes_table(compared: Sequence[Comparison]) -> str:
     used = [name for name in CHANGES if any(name in one.changes for one in compared)]
-    lines = ["| what was different | rows | where it stands |", "|---|---|---|"]
+    lines = ["| difference | rows | source |", "|---|---|---|"]
     for name in used:
         rows = ", ".join(one.row.id for one in compared if name in one.changes)
         lines.append(_line([name, rows, CHANGES[name].because]))
@@ -157,7 +157,7 @@ def causes_table(compared: Sequence[Comparison]) -> str:
 
 def rivals_table(compared: Sequence[Comparison]) -> str:
     lines = [
-        "| row | measured | trainwiz, code of today | error | trainwiz, analytic | error | accelerate | error | DeepSpeed | error |",
+        "| row | measured | trainwiz, today's code | error | trainwiz, analytic | error | accelerate | error | DeepSpeed | error |",
         "|---" * 10 + "|",
     ]
     for one in compared:

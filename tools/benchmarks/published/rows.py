@@ -104,7 +104,7 @@ def _row(values: dict[str, str], shared: Path, comparable: str) -> PublishedRow:
         return PublishedRow(**base, left_out=why)
     config = config_of(values["model"], shared)
     if config is None:
-        return PublishedRow(**base, left_out="its config is not here")
+        return PublishedRow(**base, left_out="its config is not available")
     architecture, reason = read_architecture(config)
     if architecture is None:
         return PublishedRow(**base, left_out=reason)
@@ -180,18 +180,18 @@ def _smi(quoted: str) -> int:
 def _not_expressed(values: dict[str, str]) -> str:
     task, optimizer = values["task"], values["optimizer"]
     for wrong, why in (
-        ("gptq" in values["precision"], "a base in GPTQ is not trained by this product"),
-        (values["training"] == "qlora" and values["strategy"] != "single", "a base in 4 bits is not sharded by this product"),
-        (values["training"] == "qlora" and values["architecture"] == "mixtral", "transformers 4 packed its experts; today's holds them in 16 bits"),
-        ("vision" in task or "image" in task, "models of images are not trained by this product"),
-        (not values["micro_batch"].split(" ")[0].isdigit(), "the batch is not given"),
-        (not _length(values), "the lengths are not given"),
-        ("fp8" in values["precision"], "fp8 is not computed by this product"),
+        ("gptq" in values["precision"], "a GPTQ base is not supported"),
+        (values["training"] == "qlora" and values["strategy"] != "single", "sharding a 4-bit base is not supported"),
+        (values["training"] == "qlora" and values["architecture"] == "mixtral", "transformers 4 quantized its experts; version 5 keeps them in 16 bits"),
+        ("vision" in task or "image" in task, "image models are not supported"),
+        (not values["micro_batch"].split(" ")[0].isdigit(), "the batch is not stated"),
+        (not _length(values), "the lengths are not stated"),
+        ("fp8" in values["precision"], "fp8 is not supported"),
         (values["checkpointing"] in ("config default",), f"settings of {values['framework']} that are not given: checkpointing, optimizer in the backward pass, compiled"),
-        ("LayerNorm weights" in values["notes"], "only norms are trained: the product trains all weights or adapters"),
+        ("LayerNorm weights" in values["notes"], "trains only the norms, which is not supported"),
         ("SUM over" in values["notes"], "a sum over processes, apparently"),
         ("fused in backward" in optimizer, "the optimizer steps within the backward pass"),
-        (values["strategy"].startswith("zero") and not values["checkpointing"], "checkpointing is not given"),
+        (values["strategy"].startswith("zero") and not values["checkpointing"], "checkpointing is not stated"),
     ):  # fmt: skip
         if wrong:
             return why

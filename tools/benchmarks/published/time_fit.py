@@ -164,7 +164,7 @@ def judged(rows: Sequence[Known]) -> dict[str, float]:
 
 
 def table(rows: Sequence[Known], others: dict[str, float]) -> Iterator[str]:
-    yield "| row | source | run | measured | by formulas | traced | range | width | holds it | without its source | within it |"
+    yield "| row | source | run | measured | by formulas | traced | range | width | in range | without its source | in range |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for one in rows:
         row, range_ = one.row, planned(one.row, one.cost)
@@ -179,7 +179,7 @@ def table(rows: Sequence[Known], others: dict[str, float]) -> Iterator[str]:
 
 
 def cells(rows: Sequence[Known], fitted: Constants) -> Iterator[str]:
-    yield "| cards | format | share of the peak | a fit of today says | rows |"
+    yield "| cards | format | share of the peak | refitted today | rows |"
     yield "|---|---|---|---|---|"
     for cell in EFFICIENCIES:
         said = exp(fitted[cell.format] + fitted.get((cell.family, cell.format), 0.0))

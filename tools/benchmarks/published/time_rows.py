@@ -95,7 +95,7 @@ def _row(values: dict[str, str], shared: Path) -> TimeRow:
     architecture = read_architecture(config)[0] if config is not None else None
     card = find_gpu(CARDS.get(values["gpu"], values["gpu"]))
     if architecture is None or card is None or config is None:
-        return TimeRow(**base, left_out="its config is not here" if card is not None else "a card of no catalogue")
+        return TimeRow(**base, left_out="its config is not available" if card is not None else "a card of no catalogue")
     micro, length = int(values["micro_batch"]), _length(values)
     accumulation, world = int(values["grad_accum"]), int(values["world_size"])
     step = float(values["step_s"] or 0) or (
@@ -133,10 +133,10 @@ def _row(values: dict[str, str], shared: Path) -> TimeRow:
 
 def _not_expressed(values: dict[str, str]) -> str:
     for wrong, why in (
-        (values["architecture"] == "timm-vit", "models of images are not trained by this product"),
-        ("gptq" in values["precision"], "a base in GPTQ is not trained by this product"),
+        (values["architecture"] == "timm-vit", "image models are not supported"),
+        ("gptq" in values["precision"], "a GPTQ base is not supported"),
         (values["framework"] == "torchtune", "settings that are not given: checkpointing, compiled, optimizer in the backward pass"),
-        (not values["micro_batch"].isdigit(), "the batch is not given"),
+        (not values["micro_batch"].isdigit(), "the batch is not stated"),
     ):  # fmt: skip
         if wrong:
             return why
