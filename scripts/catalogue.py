@@ -36,6 +36,8 @@ LANGUAGES = ("zh",)
 SOURCES = ("core", "tui", "profiles")
 FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes; tr_as takes a meaning and a text, which is "text [meaning]" in the catalogue."""
+KEY_FUNCTIONS = ("key", "hidden")
+"""Rows of the key table: the words of the key bar and the sentence of the help are their fourth and fifth arguments."""
 SETTING_TEXTS = ("label", "group", "unit", "empty", "says")
 """Arguments of `setting(...)` that are translated where they are drawn."""
 TRANSLATED_KEYS = ("description", "text")
@@ -98,6 +100,9 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
             yield node.lineno, f"{text} [{meaning}]"
         if node.func.id == "setting":
             yield from setting_texts(node)
+        if node.func.id in KEY_FUNCTIONS:
+            read = (arg.value for arg in node.args[3:5] if isinstance(arg, ast.Constant))
+            yield from ((node.lineno, text) for text in read if isinstance(text, str))
         if node.func.id not in FUNCTIONS:
             continue
         wanted = FUNCTIONS[node.func.id]

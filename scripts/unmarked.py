@@ -109,8 +109,8 @@ def not_for_people(node: ast.AST) -> Iterator[ast.AST]:
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         if name in FIELDS:
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "description")
-        if name == "setting":
-            # scripts/catalogue.py reads the texts of an entry.
+        if name in ("setting", "key", "hidden"):
+            # scripts/catalogue.py reads the texts of an entry, and of a row of the key table.
             yield from (part for argument in (*node.args, *node.keywords) for part in ast.walk(argument))
         if name in TRANSLATORS or name in NOT_READ:
             for argument in node.args:

@@ -123,8 +123,7 @@ class SourceTally:
             if high is not None:
                 span = tr("{low} to {high} characters", low=low, high=high)
             message = tr(
-                "all {seen} rows of {name} are filtered out: none has {span}; widen min_characters and "
-                    "max_characters.",
+                "all {seen} rows of {name} are filtered out: none has {span}; widen min_characters and max_characters.",
                 seen=self.seen, name=name, span=span,
             )  # fmt: skip
             self._error("all_filtered", f"{key}.{'min' if high is None else 'max'}_characters", message)

@@ -76,9 +76,8 @@ def _adapter_for_others(model: FoundModel, base: str | None) -> str:
     name = base or str(values.get("base_model_name_or_path") or "")
     if not is_hub_id(name) or "/" not in name or Path(name).exists():
         message = tr(
-            "The adapter names its base model by a folder on this machine, {name}, which others do not have. "
-            "Specify the Hub ID of the base model (--base OWNER/NAME), or merge the adapter first: "
-            "trainwiz model merge.",
+            "The adapter names its base model by a folder on this machine, {name}, which others do not have. Specify "
+            "the Hub ID of the base model (--base OWNER/NAME), or merge the adapter first: trainwiz model merge.",
             name=name,
         )
         raise usage_error("local_base", "--base", message)

@@ -206,9 +206,8 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     if beside > 0.1 * (time.total_s or 1e30):
         spent = tr(", including {beside} for evaluation and generation", beside=duration(beside))
     message = tr(
-        "The guide's {total_time} for {steps} steps implies {slowest} to {fastest} sequences per second; at "
-        "{length} tokens each, that is at least {share} of {device}'s peak ({verdict}). The plan "
-        "estimates {planned}{spent}.",
+        "The guide's {total_time} for {steps} steps implies {slowest} to {fastest} sequences per second; at {length} "
+        "tokens each, that is at least {share} of {device}'s peak ({verdict}). The plan estimates {planned}{spent}.",
         total_time=claims["total_time"],
         **counted(steps=steps, slowest=slowest, fastest=fastest, length=work.length),
         share=percent(share),

@@ -328,8 +328,7 @@ def loss_mean_findings(plan: Plan) -> Iterator[Finding]:
     if plan.config.data.arrange_by_length:
         message = tr(
             "With {mean} micro_batches, a label has more weight if its micro-batch has few, and {key} decides which "
-            "rows share a micro-batch: the gradient of a step differs from that of the rows in the order "
-            "drawn.",
+            "rows share a micro-batch: the gradient of a step differs from that of the rows in the order drawn.",
             mean=LOSS_MEAN,
             key=ARRANGED,
         )

@@ -237,9 +237,8 @@ def _with_assumed(finding: Finding, config: RunConfig) -> Finding:
     source = sources[number]
     if source.text_column is None:
         message = tr(
-            "The Hub does not list its columns, so the column to train on is chosen after the download; a start "
-            "that then finds chats, or prompts with answers, stops there. Download it first, or set "
-            "{key}.text_column.",
+            "The Hub does not list its columns, so the column to train on is chosen after the download; a start that "
+            "then finds chats, or prompts with answers, stops there. Download it first, or set {key}.text_column.",
             key=finding.where,
         )
     elif config.origin(f"{finding.where}.text_column").origin != "detected":

@@ -446,9 +446,8 @@ def _liger(plan: Plan) -> Iterator[Refusal]:
 def _liger_note(plan: Plan) -> Iterator[Finding]:
     if plan.config.engine.liger:
         message = tr(
-            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included "
-            "in the memory and time shown here, and trainwiz has not compared its numerical results on a "
-            "GPU."
+            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
+            "the memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
         )
         yield plan.note("liger", "engine.liger", message)
 

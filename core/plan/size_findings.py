@@ -160,9 +160,8 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
     if work.deepspeed and engine.offload != "none" and engine.deepspeed_file is None:
         message = tr(
             "The gradients of {accumulation} micro-batches are accumulated in fp32, as set in deepspeed.json "
-            "(grad_accum_dtype), which takes 4 bytes per parameter on the GPU. In {precision}, which "
-            "DeepSpeed before 0.19 may use with the optimizer in RAM, two orders of the same rows differ "
-            "by {share}.",
+            "(grad_accum_dtype), which takes 4 bytes per parameter on the GPU. In {precision}, which DeepSpeed before "
+            "0.19 may use with the optimizer in RAM, two orders of the same rows differ by {share}.",
             **values,
             share=percent(OF_TWO_ORDERS["fp16" if engine.precision == "fp16" else "bf16"], 1),
         )

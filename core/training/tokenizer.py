@@ -113,9 +113,8 @@ def _trained(rows: TextRows, vocabulary: int, task: Task, model_type: str | None
             "vocabulary_too_small",
             "model.architecture_overrides.vocab_size",
             tr(
-                "a tokenizer cannot be trained for a vocabulary of {n} entries: it needs at least {needed} (256 "
-                "bytes and {special} special tokens); raise vocab_size, or set a tokenizer "
-                "(model.tokenizer).",
+                "a tokenizer cannot be trained for a vocabulary of {n} entries: it needs at least {needed} (256 bytes "
+                "and {special} special tokens); raise vocab_size, or set a tokenizer (model.tokenizer).",
                 n=vocabulary,
                 needed=SMALLEST_VOCABULARY,
                 special=len(SPECIAL_TOKENS),

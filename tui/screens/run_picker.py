@@ -33,9 +33,8 @@ REFRESH_S = 2.0
 MOST_NAME = 48
 STATUS_WIDTH = 8
 ABOUT = mark(
-    "Runs of trainwiz, and training by other tools that was found on this machine. Running ones come first, then "
-    "the newest. Watching changes nothing. To monitor something else, pass its folder: trainwiz monitor "
-    "FOLDER."
+    "Runs of trainwiz, and training by other tools that was found on this machine. Running ones come first, then the "
+    "newest. Watching changes nothing. To monitor something else, pass its folder: trainwiz monitor FOLDER."
 )
 
 

@@ -39,9 +39,8 @@ class AnswersPanel(MonitorPanel):
 
     help_text = mark(
         "The model's answers to a few prompts, with greedy decoding. The newest answer is above the one from before "
-        "training. Left and right show other steps, up and down other prompts. The prompts are held-out "
-        "rows, or those of evaluation.prompts. An ellipsis means that the answer reached its maximum "
-        "length or time."
+        "training. Left and right show other steps, up and down other prompts. The prompts are held-out rows, or those "
+        "of evaluation.prompts. An ellipsis means that the answer reached its maximum length or time."
     )
     key_table: ClassVar[ScreenName | None] = "answers"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("answers")]
