@@ -18,7 +18,7 @@ from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import mode_words, number_of_mode
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.tui.keys import REMEDY_KEYS, keys_of
+from trainwiz.tui.keys import keys_of
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
 from trainwiz.tui.screens.plan_machine import names_another
@@ -126,7 +126,6 @@ def _folder(request: PlanRequest, said: str) -> Path | None:
 
 # What f1 says: the focused field, its present value with origin and reason, and all findings in full.
 
-OTHER_REMEDIES = frozenset(f"plan.remedy_{digit}" for digit in REMEDY_KEYS[1:])
 STEP_HELP = (
     mark("This machine, and the profile that provides all other settings."),
     mark("The model to train. Its size affects memory and time more than anything else."),
@@ -137,11 +136,11 @@ STEP_HELP = (
 
 
 def help_card(state: PlanState, spec: Setting | None) -> HelpCard:
-    """The window of f1. The line of the first remedy's key stands for all of them, as in the key bar."""
+    """The window of f1."""
     from trainwiz.tui.widgets.frame import HelpCard
 
     title, parts = help_parts(state, spec, state_findings(state))
-    return HelpCard(title, parts, [row for row in keys_of("plan", "app") if row.id not in OTHER_REMEDIES])
+    return HelpCard(title, parts, keys_of("plan", "app"))
 
 
 def help_parts(

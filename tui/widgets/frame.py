@@ -150,7 +150,7 @@ KEY_WIDTH = 10
 
 
 class HelpCard(Window[None]):
-    """`parts` are (heading, text) pairs; `rows` are the keys to list."""
+    """`parts` are (heading, text) pairs; `rows` are the keys to list: of several digits that do the same the first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog")]
 
@@ -160,7 +160,7 @@ class HelpCard(Window[None]):
 
     def __init__(self, title: str, parts: Sequence[tuple[str, str]], rows: Sequence[KeyBinding]) -> None:
         super().__init__()
-        self._title, self._parts, self._rows = title, tuple(parts), tuple(rows)
+        self._title, self._parts, self._rows = title, tuple(parts), tuple(row for row in rows if not row.fills)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
