@@ -73,10 +73,11 @@ def monitor(what: str) -> dict[str, Any]:
     return _plain(look(find_target(str(what))).to_json())
 
 
-def _plain(document: Mapping[str, Any]) -> Any:
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
     """As a program that reads the JSON gets it: numbers that JSON does not have are None, tuples are lists."""
     import json
 
     from trainwiz.tui.output import json_text
 
-    return json.loads(json_text(document))
+    plain: dict[str, Any] = json.loads(json_text(document))
+    return plain

@@ -173,12 +173,41 @@ def doctor(as_json: AsJson = False) -> int:
     return run_doctor(as_json=as_json)
 
 
-@app.command("schema", cls=HelpfulCommand)
-def schema() -> int:
-    """Print the JSON schema of a profile, for an editor that completes and checks."""
-    from trainwiz.tui.commands.profiles import run_schema
+WHAT_SCHEMA = mark(
+    "profile (as without it), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure."
+)
 
-    return run_schema()
+
+@app.command("schema", cls=HelpfulCommand)
+def schema(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT_SCHEMA)] = "profile",
+) -> int:
+    """Print a JSON schema: of a profile, of run.yaml, or of what a command prints."""
+    from trainwiz.tui.commands.agent_docs import run_schema
+
+    return run_schema(what)
+
+
+@app.command("agent-docs", cls=HelpfulCommand)
+def agent_docs() -> int:
+    """Print a reference for programs: commands, JSON schemas, exit codes, recipes."""
+    from trainwiz.tui.commands.agent_docs import run_agent_docs
+
+    return run_agent_docs()
+
+
+@app.command("mcp", cls=HelpfulCommand)
+def mcp(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help=mark("Where runs and data lie; nothing outside is named (here)."))
+    ] = ".",
+    allow_start: Annotated[bool, typer.Option("--allow-start", help=mark("Offer a tool that starts runs."))] = False,
+    allow_stop: Annotated[bool, typer.Option("--allow-stop", help=mark("Offer a tool that stops runs."))] = False,
+) -> int:
+    """Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP)."""
+    from trainwiz.tui.commands.mcp_server import run_mcp
+
+    return run_mcp(folder, allow_start=allow_start, allow_stop=allow_stop)
 
 
 WHAT_TO_DIAGNOSE = mark("A run's name or folder, a log, the output folder of a Trainer, or - for a log from a pipe.")

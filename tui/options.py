@@ -170,7 +170,9 @@ COMMANDS: dict[str, str] = {
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),
-    "schema": mark("Print the JSON schema of a profile, for an editor that completes and checks."),
+    "schema": mark("Print the JSON schema of a profile, of run.yaml, or of what a command prints."),
+    "agent-docs": mark("Print a reference for programs: commands, JSON schemas, exit codes, recipes."),
+    "mcp": mark("Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP)."),
     "doctor": mark("Show what is missing here, and for what."),
 }
 
