@@ -173,6 +173,14 @@ def doctor(as_json: AsJson = False) -> int:
     return run_doctor(as_json=as_json)
 
 
+@app.command("completion", cls=HelpfulCommand)
+def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help=mark("bash, zsh or fish."))]) -> int:
+    """Print the script with which a shell completes commands, options, profiles, runs and cards."""
+    from trainwiz.tui.commands.completion import run_completion
+
+    return run_completion(shell)
+
+
 WHAT_SCHEMA = mark(
     "profile (as without it), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure."
 )

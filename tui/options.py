@@ -171,6 +171,7 @@ COMMANDS: dict[str, str] = {
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show what this machine is."),
     "schema": mark("Print the JSON schema of a profile, of run.yaml, or of what a command prints."),
+    "completion": mark("Print the script with which bash, zsh or fish completes commands and their values."),
     "agent-docs": mark("Print a reference for programs: commands, JSON schemas, exit codes, recipes."),
     "mcp": mark("Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP)."),
     "doctor": mark("Show what is missing here, and for what."),

@@ -64,7 +64,8 @@ def _shapes() -> dict[str, Any]:
     from trainwiz.core.run.attempts import PhaseNow, Recovery
     from trainwiz.core.run.listing import RunSummary, SetAside
     from trainwiz.core.run.state import RunState
-    from trainwiz.core.telemetry.snapshot import Pace, Planned
+    from trainwiz.core.telemetry.metrics import Pace
+    from trainwiz.core.telemetry.snapshot import Planned
 
     remedy = {"text": str, "command": str | None, "changes": dict[str, Any]}
     finding = {"code": str, "severity": str, "where": str, "message": str, "remedy": str | None, "remedies": [remedy]}

@@ -116,7 +116,8 @@ class Commands:
 def _refusal(message: str) -> Exception:
     from mcp.server.mcpserver.exceptions import ToolError
 
-    return ToolError(message)
+    refusal: Exception = ToolError(message)
+    return refusal
 
 
 def _sentences(text: str) -> str:
