@@ -103,7 +103,7 @@ def _shapes() -> dict[str, Any]:
             **_fields(RunSummary), "state": RunState, "checkpoints": list[dict[str, Any]],
             "set_aside": [SetAside], "phase": PhaseNow | None, "advice": list[dict[str, Any]], "recoveries": [Recovery],
         },
-        "hardware": {**_fields(Machine), "rates": dict[str, Any] | None},
+        "hardware": {**_fields(Machine), "rates": list[dict[str, Any]]},
         "failure": {"findings": [finding], "exit_code": int},
     }  # fmt: skip
 
