@@ -43,10 +43,10 @@ catalogue: $(TEST_VENV)/.installed
 
 # The pages lie in .cache/site as in the checkout, so that their links and pictures are the same on a site and on disk.
 docs: .venv-docs/.installed
-	rm -rf .cache/site build/site && mkdir -p .cache/site/tools/benchmarks .cache/site/profiles
-	cp -r README.md docs screenshots .cache/site/
+	rm -rf .cache/site build/site && mkdir -p .cache/site/tools/benchmarks .cache/site/profiles .cache/site/screenshots
+	cp -r README.md docs .cache/site/ && cp screenshots/*.png screenshots/*-zh.svg .cache/site/screenshots/
 	cp tools/benchmarks/README.md .cache/site/tools/benchmarks/ && cp profiles/environment.yaml .cache/site/profiles/
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site: build/site/index.html"
 
 .venv-docs/.installed: pyproject.toml

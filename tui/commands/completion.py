@@ -18,9 +18,12 @@ from trainwiz.tui.output import say
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
 BASH = """_trainwiz() {{
-    local IFS=$'\\n'
-    COMPREPLY=($({complete}=bash "$1" "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
-    [[ ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace
+    local found
+    COMPREPLY=()
+    while IFS= read -r found; do COMPREPLY+=("$found"); done \\
+        < <({complete}=bash "$1" "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null)
+    [[ ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace 2>/dev/null
+    return 0
 }}
 complete -o default -F _trainwiz trainwiz"""
 
@@ -67,6 +70,8 @@ def answer_shell(words: Sequence[str], shell: str) -> int:
     """Print how the last word could go on, one candidate a line. Whatever fails: nothing, so that the shell goes on."""
     with contextlib.suppress(Exception):
         for value, about in candidates([_unquoted(word) for word in words]):
+            if plain_text(value) != value:
+                continue
             if shell == "bash":
                 # Behind an open quote the shell takes a value as it is.
                 say(value if words[-1][:1] in ("'", '"') else re.sub(r"([^\w@%+=:,./-])", r"\\\1", value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -146,11 +147,13 @@ def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCP
     server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for tool in _reading(commands):
-        server.add_tool(tool, annotations=reads)
+        server.add_tool(tool, description=inspect.getdoc(tool), annotations=reads)
     if allow_start:
-        server.add_tool(_start(commands), annotations=ToolAnnotations(destructive_hint=False))
+        start = _start(commands)
+        server.add_tool(start, description=inspect.getdoc(start), annotations=ToolAnnotations(destructive_hint=False))
     if allow_stop:
-        server.add_tool(_stop(commands), annotations=ToolAnnotations(destructive_hint=True))
+        stop = _stop(commands)
+        server.add_tool(stop, description=inspect.getdoc(stop), annotations=ToolAnnotations(destructive_hint=True))
     return server
 
 
