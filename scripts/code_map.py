@@ -24,7 +24,7 @@ def noun_of(path: Path) -> str:
 def written_map() -> str:
     """The rooms from the ground up, each with its files. A package's own line stands beside its name."""
     parts = []
-    for top in ("core", "tui"):
+    for top in ("api", "core", "tui"):
         files = sorted((ROOT / top).rglob("*.py"), key=lambda path: (path.parent.as_posix(), path.name))
         for folder, inside in groupby(files, key=lambda path: path.parent):
             nouns = {path.name: noun_of(path) for path in inside}

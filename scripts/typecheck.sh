@@ -7,4 +7,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 roots=.cache/mypy-roots/trainwiz
 mkdir -p "$roots"
 for part in core tui profiles; do ln -sfn "../../../$part" "$roots/$part"; done
-exec "${1:-mypy}" -p trainwiz.core -p trainwiz.tui
+for part in __init__.py py.typed; do ln -sfn "../../../api/$part" "$roots/$part"; done
+exec "${1:-mypy}" -p trainwiz

@@ -131,6 +131,14 @@ def test_the_command_line_imports_nothing_heavy() -> None:
     assert loaded_after_importing(["trainwiz.tui.cli"]) == set()
 
 
+def test_the_python_interface_loads_nothing_until_it_is_used() -> None:
+    program = (
+        "import sys, trainwiz; trainwiz.plan; print(*(name for name in sys.modules if name.startswith('trainwiz.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 @pytest.mark.parametrize("module", ["trainwiz.tui.app", "trainwiz.tui.screens.plan", "trainwiz.tui.screens.monitor"])
 def test_screens_hold_no_torch(module: str) -> None:
     assert loaded_after_importing([module]) <= {"textual"}
@@ -144,7 +152,8 @@ def test_every_folder_with_code_is_packaged() -> None:
         for top in ("core", "tui", "profiles")
         for file in (REPOSITORY / top).rglob("*.py")
     }
-    assert found == listed
+    assert found | {"trainwiz"} == listed
+    assert project["tool"]["setuptools"]["package-dir"]["trainwiz"] == "api"
 
 
 def test_profiles_hold_only_data() -> None:
@@ -154,7 +163,7 @@ def test_profiles_hold_only_data() -> None:
 
 INSTALLED_AS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 """Import name -> distribution, where they differ."""
-OPTIONAL = {"deepspeed", "bitsandbytes"}
+OPTIONAL = {"deepspeed", "bitsandbytes", "mcp"}
 """Imported only where they are installed: extras."""
 
 

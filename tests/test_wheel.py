@@ -44,7 +44,7 @@ def trainwiz(installed: Path, folder: Path, *arguments: str) -> subprocess.Compl
 
 def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
     where = subprocess.run(
-        [sys.executable, "-c", "import trainwiz.core; print(trainwiz.core.__file__)"],
+        [sys.executable, "-c", "import trainwiz, trainwiz.core; trainwiz.plan; print(trainwiz.core.__file__)"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert Path(where.stdout.strip()).is_relative_to(installed)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
-from trainwiz.tui.options import BY_NAME, OPTIONS, Option
+from trainwiz.tui.options import BY_NAME, OPTIONS, Kind, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
@@ -107,6 +108,31 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
         words=words_of(given),
         **{name: parsed[name] for name in simple if name in parsed},
     )
+
+
+def choices_of(named: Mapping[str, Any], options: Sequence[Option]) -> Choices:
+    """The choices of a Python program, by the names and values that it has. Raises UsageError as `parse_choices`."""
+    known = tuple(option.name for option in options if option.flag not in ("--json", "--debug", "--lang"))
+    findings: list[Finding] = []
+    for name in named.keys() - set(known):
+        try:
+            one_of(name, tuple(difflib.get_close_matches(name, known)) or known)
+        except ValueError as error:
+            findings.append(wrong(plain_text(name, 40), str(error)))
+    if findings:
+        raise UsageError(findings)
+    return parse_choices({name: _as_typed(value, BY_NAME[name].kind) for name, value in named.items()})
+
+
+def _as_typed(value: Any, kind: Kind) -> Any:
+    """The value as typer would have read it."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Mapping):
+        return [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        return list(map(str, value)) if kind == "repeated" else ",".join(map(str, value))
+    return str(value)
 
 
 def is_given(option: Option, value: Any) -> bool:

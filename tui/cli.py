@@ -15,6 +15,8 @@ from trainwiz.core.text import plain_text
 # `--lang`, taken from the command line before any command reads it.
 
 FLAG = "--lang"
+COMPLETE = "_TRAINWIZ_COMPLETE"
+"""Set by a shell that wants to know how the words of a command line could go on; its value is the shell."""
 
 
 def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
@@ -101,6 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    if os.environ.get(COMPLETE):
+        from trainwiz.tui.commands.completion import answer_shell
+
+        return answer_shell(given, os.environ[COMPLETE])
     try:
         code = run_command(speak([argument for argument in given if argument != "--debug"]))
         sys.stdout.flush()

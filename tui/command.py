@@ -173,12 +173,51 @@ def doctor(as_json: AsJson = False) -> int:
     return run_doctor(as_json=as_json)
 
 
-@app.command("schema", cls=HelpfulCommand)
-def schema() -> int:
-    """Print the JSON schema of a profile, for completion and validation in an editor."""
-    from trainwiz.tui.commands.profiles import run_schema
+@app.command("completion", cls=HelpfulCommand)
+def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help=mark("bash, zsh or fish."))]) -> int:
+    """Print the completion script of a shell: commands, options, profiles, runs and GPUs."""
+    from trainwiz.tui.commands.completion import run_completion
 
-    return run_schema()
+    return run_completion(shell)
+
+
+WHAT_SCHEMA = mark("profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.")
+
+
+@app.command("schema", cls=HelpfulCommand)
+def schema(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT_SCHEMA)] = "profile",
+) -> int:
+    """Print a JSON schema: of a profile, of run.yaml, or of the output of a command."""
+    from trainwiz.tui.commands.agent_docs import run_schema
+
+    return run_schema(what)
+
+
+@app.command("agent-docs", cls=HelpfulCommand)
+def agent_docs() -> int:
+    """Print a reference for programs: commands, JSON schemas, exit codes, recipes."""
+    from trainwiz.tui.commands.agent_docs import run_agent_docs
+
+    return run_agent_docs()
+
+
+@app.command("mcp", cls=HelpfulCommand)
+def mcp(
+    folder: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER",
+            help=mark("Folder of runs and data; paths outside it are refused. Default: the current folder."),
+        ),
+    ] = ".",
+    allow_start: Annotated[bool, typer.Option("--allow-start", help=mark("Offer a tool that starts runs."))] = False,
+    allow_stop: Annotated[bool, typer.Option("--allow-stop", help=mark("Offer a tool that stops runs."))] = False,
+) -> int:
+    """Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP)."""
+    from trainwiz.tui.commands.mcp_server import run_mcp
+
+    return run_mcp(folder, allow_start=allow_start, allow_stop=allow_stop)
 
 
 WHAT_TO_DIAGNOSE = mark("Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin.")

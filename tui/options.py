@@ -175,50 +175,53 @@ COMMANDS: dict[str, str] = {
     "profiles": "list, show, use, current, diff, save, validate.",
     "runs": "list, show, stop, resume, join, compare, remove.",
     "hardware": mark("Show the hardware of this machine."),
-    "schema": mark("Print the JSON schema of a profile, for completion and validation in an editor."),
+    "schema": mark("Print a JSON schema: of a profile, of run.yaml, or of the output of a command."),
+    "completion": mark("Print the completion script for bash, zsh or fish."),
+    "agent-docs": mark("Print a reference for programs: commands, JSON schemas, exit codes, recipes."),
+    "mcp": mark("Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP)."),
     "doctor": mark("Show what is missing on this machine, and what needs it."),
 }
 
-USAGE = mark(
-    'Usage: trainwiz [OPTIONS]\n       trainwiz COMMAND ...\n\nFrom "which GPU do I have" to a healthy '
-    "training run, in a terminal.\n\n  trainwiz                                 the wizard\n  trainwiz --profile "
-    "NAME --yes            train without questions (headless)\n  trainwiz plan --profile NAME             "
-    "preview only; writes nothing\n  trainwiz monitor                         watch the runs on this "
-    "machine\n\nCommands (details: trainwiz COMMAND --help):"
-)
+USAGE = mark("""Usage: trainwiz [OPTIONS]
+       trainwiz COMMAND ...
 
-PLAN_USAGE = mark(
-    "Usage: trainwiz plan [OPTIONS]\n\nPreview a run: batch, memory, disk, time, findings, and who "
-    "chose each value.\nNothing is written. Errors are shown, but the exit code is 0: the plan may be for "
-    "another machine."
-)
+From "which GPU do I have" to a healthy training run, in a terminal.
 
-FIT_USAGE = mark(
-    "Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [OPTIONS]\n\nList "
-    "the models that fit this machine, or --gpu, with this dataset: training method, time, cost, and how many "
-    "epochs fit\ninto the time; best first. In a terminal, a row can be opened in the wizard. Nothing is "
-    "written."
-)
+  trainwiz                                 the wizard
+  trainwiz --profile NAME --yes            train without questions (headless)
+  trainwiz plan --profile NAME             preview only; writes nothing
+  trainwiz monitor                         watch the runs on this machine
 
-BENCH_USAGE = mark(
-    "Usage: trainwiz bench [OPTIONS]\n\nMeasure a few real steps of a plan on this machine: time, "
-    "memory, and the largest micro-batch that fits.\nTakes at most 60 seconds and keeps only the result, which "
-    'the next plan uses\n("measured here"). The weights are random, so nothing is downloaded.'
-)
+Commands (details: trainwiz COMMAND --help):""")
+
+PLAN_USAGE = mark("""Usage: trainwiz plan [OPTIONS]
+
+Preview a run: batch, memory, disk, time, findings, and who chose each value.
+Nothing is written. Errors are shown, but the exit code is 0: the plan may be for another machine.""")
+
+FIT_USAGE = mark("""Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [OPTIONS]
+
+List the models that fit this machine, or --gpu, with this dataset: training method, time, cost, and how many epochs fit
+into the time; best first. In a terminal, a row can be opened in the wizard. Nothing is written.""")
+
+BENCH_USAGE = mark("""Usage: trainwiz bench [OPTIONS]
+
+Measure a few real steps of a plan on this machine: time, memory, and the largest micro-batch that fits.
+Takes at most 60 seconds and keeps only the result, which the next plan uses
+("measured here"). The weights are random, so nothing is downloaded.""")
 
 EXIT_CODES = mark(
     "Exit codes: 0 finished, 1 training failed, 2 invalid usage, 3 cannot run on this machine, 130 stopped by you."
 )
 
-DATA_USAGE = mark(
-    "Usage: trainwiz data show DATA --model MODEL [--row N] [OPTIONS]\n\nShow a row as the model reads "
-    "it: its tokens, who speaks, and which tokens are trained on.\nNothing is written and nothing starts."
-)
+DATA_USAGE = mark("""Usage: trainwiz data show DATA --model MODEL [--row N] [OPTIONS]
 
-SAVE_USAGE = mark(
-    "Usage: trainwiz profiles save NAME [--extends PROFILE] [OPTIONS]\n\nSave options as your own "
-    "profile in your configuration folder. Existing profiles are never overwritten."
-)
+Show a row as the model reads it: its tokens, who speaks, and which tokens are trained on.
+Nothing is written and nothing starts.""")
+
+SAVE_USAGE = mark("""Usage: trainwiz profiles save NAME [--extends PROFILE] [OPTIONS]
+
+Save options as your own profile in your configuration folder. Existing profiles are never overwritten.""")
 
 COMMON: tuple[tuple[str, str], ...] = (
     ("--lang {en,zh}", mark("Language of the output.")),

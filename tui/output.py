@@ -92,9 +92,13 @@ def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
 
     Infinite and not-a-number values become null: they are not JSON.
     """
-    indent = None if compact else 1
+    say(json_text(document, indent=None if compact else 1))
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    """A document as JSON that any terminal and file takes."""
     text = json.dumps(finite(document), ensure_ascii=False, indent=indent, default=str)
-    say(text if is_text(text) else json.dumps(finite(document), indent=indent, default=str))
+    return text if is_text(text) else json.dumps(finite(document), indent=indent, default=str)
 
 
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:

@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 import yaml
-from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.yaml_text import parse_yaml, read_yaml
 from trainwiz.core.defaults import SETTINGS_FILE
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, after, os_reason, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import Profile, ProfileHardware, fitting_reasons
-from trainwiz.core.profile.read import ProfileFile, read_profile_file
 from trainwiz.core.run.folder import write_atomic
+
+if TYPE_CHECKING:
+    from trainwiz.core.profile.read import ProfileFile
 
 # Where profiles live, and loading them by name: the ones that ship with trainwiz and the user's own.
 
@@ -104,6 +104,10 @@ def _parent(file: ProfileFile, seen: tuple[str, ...]) -> Profile:
 
 def find_profile_file(name: str) -> ProfileFile:
     """The file of this name or path, as it is written. Raises UsageError as `load_profile`."""
+    # pydantic is slow to load, and the names of profiles need none of it.
+    from trainwiz.core.config.keys import did_you_mean
+    from trainwiz.core.profile.read import read_profile_file
+
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return read_profile_file(Path(name), "user")
     files = profile_files()
@@ -118,6 +122,8 @@ def find_profile_file(name: str) -> ProfileFile:
 
 @cache
 def _read_builtin(path: Path) -> ProfileFile:
+    from trainwiz.core.profile.read import read_profile_file
+
     return read_profile_file(path, "builtin")
 
 
@@ -202,6 +208,8 @@ def current_profile(folder: Path) -> str | None:
     path = folder / SETTINGS_FILE
     if not path.is_file():
         return None
+    from trainwiz.core.config.yaml_text import read_yaml
+
     value = read_yaml(path).values.get("profile")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -233,6 +241,8 @@ def _with_profile(text: str, name: str, path: Path) -> str:
     line = yaml.safe_dump({"profile": name}, default_flow_style=False, allow_unicode=True).rstrip("\n")
     if not text.strip():
         return f"{line}\n"
+    from trainwiz.core.config.yaml_text import parse_yaml
+
     lines = text.splitlines()
     at = parse_yaml(text, path).lines.get("profile")
     if at is None:

@@ -1,23 +1,32 @@
-"""What the pages say about profiles, samples, options and files is what the product has."""
+"""What the pages say about profiles, samples, options and files is what the product has; their commands are run."""
 
 from __future__ import annotations
 
+import doctest
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
+import yaml
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.profile import Profile, list_profiles
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.cli import main
 from trainwiz.tui.command import app
-from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.options import BY_NAME, OPTIONS
 
 from tests.conftest import REPOSITORY
 from tests.each import each
 
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
 OF_SLURM = {"--requeue", "--signal", "--time"}
 OF_OTHERS = {"--no-index", "--user", "--shm-size", "--enable-lora", *OF_SLURM, *OF_THE_CAMPAIGN}
@@ -95,5 +104,141 @@ def test_a_page_names_only_what_is_there(page) -> None:
     }
     unknown = {key for key in keys - files if not is_settable(key) and key != "engine.environment"}
     assert not unknown
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-        assert (page.parent / link).exists(), link
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link can name of a page: its headings, as GitHub and the site write them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = [re.sub(r"[`*]|\]\([^)]*\)|\[", "", found) for found in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@each("page", PAGES)
+def test_every_link_leads_somewhere(page) -> None:
+    wrong = []
+    for link in re.findall(
+        r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    ):
+        path, _, anchor = link.partition("#")
+        target = page if not path else page.parent / path
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            wrong.append(link)
+    assert not wrong
+
+
+def test_every_page_is_on_the_site_once() -> None:
+    def pages(node: Any) -> Iterator[str]:
+        for part in node if isinstance(node, list) else node.values():
+            if isinstance(part, str):
+                yield part
+            else:
+                yield from pages(part)
+
+    site = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
+    named = [name for name in pages(site["nav"]) if name != "tools/benchmarks/README.md"]
+    assert sorted(named) == sorted(page.relative_to(REPOSITORY).as_posix() for page in PAGES)
+
+
+@each("page", ["8gb", "24gb", "apple-cpu"])
+def test_the_tables_of_cards_are_what_the_plan_says(page) -> None:
+    are_current(page)
+
+
+@pytest.mark.all
+@each("page", ["12gb", "16gb", "2x24gb", "48-80gb"])
+def test_the_tables_of_the_other_cards_are_what_the_plan_says(page) -> None:
+    are_current(page)
+
+
+def are_current(page: str) -> None:
+    script = REPOSITORY / "scripts" / "card_pages.py"
+    done = subprocess.run([sys.executable, script, "--check", page], cwd=REPOSITORY.parent, check=False)
+    assert done.returncode == 0, f"docs/cards/{page}.md is old: run scripts/card_pages.py"
+
+
+def test_the_examples_of_the_python_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(str(REPOSITORY / "docs" / "python.md"), module_relative=False)
+    assert tried > 5 and not failed
+
+
+# The commands in the pages.
+
+
+def commands_of(page: Path) -> Iterator[tuple[list[str], bool]]:
+    """Every `trainwiz ...` of a page as arguments, and whether it stands in a block of code, where it is whole."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+    # What stands far to the right says what the command does.
+    lines = [(re.split(r"\s{3,}", line)[0], True) for block in blocks for line in block.splitlines()]
+    lines += [(" ".join(found.split()), False) for found in re.findall(r"(?<!`)`(trainwiz [^`]+)`", text)]
+    for line, whole in lines:
+        found = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*trainwiz( .*)?$", line)
+        # What leaves something out, or gives a choice of words, is no command.
+        if found and not re.search(r"\.\.\.|…|[{}<[]|\w\\?\|\w", line.partition("  #")[0]):
+            words = shlex.split(found[1] or "", comments=True)
+            ends = [place for place, word in enumerate(words) if word in ("|", ">", "&&", ";", "&")]
+            yield ["1" if word == "N" else word for word in words[: min(ends, default=len(words))]], whole
+
+
+def parsed(words: list[str]) -> tuple[Any, dict[str, Any]]:
+    """The command that the words name and its parameters; raises for an option or a value that there is not."""
+    command, arguments, parent, name = typer.main.get_command(app), words, None, "trainwiz"
+    while True:
+        context = command.make_context(name, list(arguments), parent=parent)
+        rest = [*context._protected_args, *context.args]
+        if not hasattr(command, "commands") or not rest:
+            return command, context.params
+        name, command, arguments = command.resolve_command(context, rest)
+        parent = context
+
+
+STANDS_FOR = re.compile(r"[A-Z][A-Z/_:]*(\.\.\.)?|M/N")
+"""A word in capitals: NAME, RUN, FILE."""
+
+
+@each("page", PAGES)
+def test_every_command_of_a_page_is_one(page) -> None:
+    wrong = []
+    for words, whole in commands_of(page):
+        if not whole and words[-1:] and words[-1].startswith("--"):
+            # In a sentence an option is named without its value.
+            option = BY_NAME.get(words[-1].removeprefix("--").replace("-", "_"))
+            words = words[:-1] if option is not None and option.kind not in ("flag", "switch") else words
+        try:
+            _, values = parsed([word for word in words if word not in ("--help", "--debug", "--version")])
+            choices = {name: value for name, value in values.items() if name in BY_NAME}
+            if not any(STANDS_FOR.fullmatch(str(value)) for value in choices.values()):
+                parse_choices(choices)
+        except Exception as error:  # noqa: BLE001 -- all are listed
+            if whole or type(error).__name__ != "MissingParameter":
+                wrong.append((" ".join(words), str(error) or type(error).__name__))
+    assert not wrong
+
+
+CHEAP = ("plan", "fit", "hardware", "doctor", "schema", "agent-docs", "completion", "data show", "runs list",
+         "profiles list", "profiles show", "profiles diff", "profiles current", "profiles validate")  # fmt: skip
+"""They start nothing and ask nobody."""
+
+
+def is_cheap(words: list[str], folder: Path) -> bool:
+    """Whether it can be run here: nothing in it stands for something else, and its files are here."""
+    files = [word for word in words if re.search(r"^[./~]|\.(jsonl?|ya?ml|fasta|csv|txt|tsv|parquet|log)$", word)]
+    return (
+        any(" ".join(words[:2]).startswith(start) for start in CHEAP)
+        and not any(STANDS_FOR.fullmatch(word) and not word.startswith("L40") for word in words)
+        and all((folder / file).exists() for file in files)
+        and "--measure" not in words
+    )
+
+
+def test_the_cheap_commands_of_all_pages_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = '{"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}\n'
+    (tmp_path / "chats.jsonl").write_text(row * 40)
+    whole = [words for page in PAGES for words, is_whole in commands_of(page) if is_whole]
+    commands = {tuple(words) for words in whole if words and is_cheap(words, tmp_path)}
+    failed = [(" ".join(words), capsys.readouterr().err) for words in sorted(commands) if main(words) != 0]
+    assert len(commands) > 30 and not failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from trainwiz.core.diagnosis.cause import Diagnosis
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
@@ -24,10 +25,10 @@ LONGEST_NAME = 200
 
 def run_diagnose(what: str, *, as_json: bool) -> int:
     """Print the diagnosis of a run, a log, a folder or stdin. 0 whatever the cause. Raises UsageError."""
-    source, path, status, found = look(what)
     if as_json:
-        say_json({"source": source, "path": path, "status": status, **found.to_json()})
+        say_json(document(what))
         return EXIT_FINISHED
+    _, path, status, found = look(what)
     for line in lines_of(plain_text(path, LONGEST_NAME), status, found):
         say_labelled(line)
     for number, remedy in enumerate(found.remedies):
@@ -36,6 +37,12 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
             # One line whatever its length: it is there to be copied.
             say(labelled("", paint(f"  {remedy.command}", "strong", sys.stdout)))
     return EXIT_FINISHED
+
+
+def document(what: str) -> dict[str, Any]:
+    """The JSON of the command; its keys are stable. Raises UsageError as `look`."""
+    source, path, status, found = look(what)
+    return {"source": source, "path": path, "status": status, **found.to_json()}
 
 
 def look(what: str) -> tuple[str, str, str | None, Diagnosis]:

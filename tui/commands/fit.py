@@ -22,7 +22,7 @@ from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
-from trainwiz.tui.choices import one_of, parse_choices, wrong
+from trainwiz.tui.choices import Choices, one_of, parse_choices, wrong
 from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
@@ -136,6 +136,30 @@ def run_fit(
 ) -> int:
     """`values` are the choices as typer read them."""
     choices = parse_choices({**values, "profile": "none"})
+    waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
+    fits, bound = answer(choices, typed, models=models, best=best, everything=everything, waits=waits)
+    if choices.json:
+        say_json(document(fits, bound))
+    elif waits:
+        return _ask(fits)
+    else:
+        _show(fits, bound)
+        say()
+        for number, fit in enumerate(fits.rows, start=1):
+            say(f"{number:>2}  {plain_text(fit.command, 2000)}")
+    return EXIT_FINISHED
+
+
+def answer(
+    choices: Choices,
+    typed: Mapping[str, str | None],
+    *,
+    models: tuple[str, ...],
+    best: str,
+    everything: bool,
+    waits: bool = False,
+) -> tuple[Fits, Bound]:
+    """What fits, and within which limit. `waits`: somebody reads, and sees the rows before and after they are traced."""
     try:
         rule = cast("Rule", one_of(best, tuple(RULES)))
     except ValueError as error:
@@ -146,7 +170,6 @@ def run_fit(
     if bound.currency and own != bound.currency:
         sentence = mark("{first} and {second} are different currencies")
         raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
-    waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
     question = Question(request, models, bound.limit, rule, 0 if everything else TRACED)
     with refining(tier) as refiner:
@@ -160,16 +183,7 @@ def run_fit(
                 say()
                 _say_table(better)
             fits = better
-    if choices.json:
-        say_json(document(fits, bound))
-    elif waits:
-        return _ask(fits)
-    else:
-        _show(fits, bound)
-        say()
-        for number, fit in enumerate(fits.rows, start=1):
-            say(f"{number:>2}  {plain_text(fit.command, 2000)}")
-    return EXIT_FINISHED
+    return fits, bound
 
 
 LIMIT_S = 120.0

@@ -443,14 +443,18 @@ def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
     return replace(target, replay_speed=parse_speed(speed))
 
 
-def look_once(target: Target, *, as_json: bool) -> int:
+def look(target: Target) -> Snapshot:
     from trainwiz.core.telemetry.target import open_source
 
     source = open_source(target)
     try:
-        snapshot = source.read_all()
+        return source.read_all()
     finally:
         source.close()
+
+
+def look_once(target: Target, *, as_json: bool) -> int:
+    snapshot = look(target)
     if as_json:
         say_json(snapshot.to_json())
         return 0

@@ -273,14 +273,6 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
     return EXIT_USAGE if errors else EXIT_FINISHED
 
 
-def run_schema() -> int:
-    """The JSON schema of a profile, for an editor that completes and checks."""
-    from trainwiz.core.profile.read import profile_schema
-
-    say_json(profile_schema())
-    return EXIT_FINISHED
-
-
 def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: bool) -> int:
     """Keep the choices of a run as a profile of the user's own."""
     from trainwiz.core.profile.save import save_profile

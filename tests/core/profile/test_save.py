@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,16 @@ def test_the_file_holds_what_differs_and_why() -> None:
     assert document["values"] == {"batch": {"micro_batch_size": 4, "gradient_accumulation_steps": None}}
     assert document["reasons"] == {"batch.gradient_accumulation_steps": "recomputed for your batch.micro_batch_size"}
     assert load_profile("mine").hardware.gpu == "RTX 2080 Super"
+
+
+def test_an_editor_finds_the_schema_and_the_file_keeps_to_it() -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with the extra mcp")
+    saved = save_profile("mine", PlanRequest(overrides={"batch.micro_batch_size": 4}), "2080super")
+    first = Path(saved.file).read_text().splitlines()[0]
+    schema = json.loads((Path(saved.file).parent / first.rpartition("$schema=")[2]).read_text())
+    jsonschema.validate(written("mine"), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"values": {"training": {"epoch": 2}}}, schema)
 
 
 def test_own_profiles_and_files_can_be_extended(tmp_path: Path) -> None:

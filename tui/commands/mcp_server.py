@@ -1,0 +1,269 @@
+"""`trainwiz mcp`: a server for agents (Model Context Protocol, over stdio). Each tool is a command with --json."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainwiz.core import product_version
+from trainwiz.core.errors import EXIT_FINISHED, CannotRunError, Finding, UsageError, usage_error
+from trainwiz.core.language import mark, tr
+from trainwiz.core.run.state import ACTIVE
+from trainwiz.core.text import plain_text
+from trainwiz.tui.options import BY_NAME
+from trainwiz.tui.output import is_terminal, say
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+Document = dict[str, Any]
+Tier = Literal["analytic", "layers", "full"]
+
+LIMIT_S = 300.0
+"""For one command; a plan is traced for two minutes at most, and a stop waits for its checkpoint."""
+
+INSTRUCTIONS = (
+    "Plans, starts and watches fine-tuning. Call `fit` or `plan` before `start`: they say whether it fits, how long "
+    "it takes, and what to change (findings with remedies). `diagnose` says why a run ended. Paths are relative to the "
+    "folder of this server; nothing outside it is read. Bytes are integers, seconds are floats."
+)
+
+
+def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
+    """Serve until the client leaves. Raises UsageError for a folder that is none, CannotRunError without the SDK."""
+    try:
+        from mcp.server import MCPServer  # noqa: F401
+    except ImportError:
+        message = tr("`trainwiz mcp` needs the MCP SDK, version 2: pip install 'trainwiz[mcp]'")
+        raise CannotRunError(Finding("missing_package", "error", "mcp", message)) from None
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        message = tr("There is no folder {path}.", path=repr(plain_text(folder)))
+        raise usage_error("no_such_path", "FOLDER", message)
+    os.chdir(root)
+    if is_terminal(sys.stdin):
+        say(
+            tr("Waiting for an agent on stdin; Ctrl-C ends it. docs/agents.md says how an agent starts it."), sys.stderr
+        )
+    server_of(Commands(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
+    return EXIT_FINISHED
+
+
+# What a tool may name: things of the catalogue, and paths inside the folder of the server.
+
+_WORDS = re.compile(r"[^\s\"',;:=\[\]{}()]+")
+OUTSIDE = mark("{text} is outside of the folder of this server ({folder}); name what is inside by a relative path.")
+
+
+class Commands:
+    """Runs commands of trainwiz in one folder, and refuses values that name something outside of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+
+    def check(self, value: Any) -> None:
+        """Raises ToolError. A guard against mistakes: what a file inside of the folder names is not followed."""
+        if isinstance(value, Mapping):
+            value = [*value.keys(), *value.values()]
+        if isinstance(value, list | tuple):
+            for part in value:
+                self.check(part)
+            return
+        for word in (str(value), *_WORDS.findall(str(value))):
+            inside = not word.startswith("~") and "\0" not in word
+            if not inside or not (self.folder / word).resolve().is_relative_to(self.folder):
+                raise _refusal(tr(OUTSIDE, text=repr(plain_text(word, 60)), folder=self.folder))
+
+    def options(self, choices: Mapping[str, Any]) -> list[str]:
+        """Choices as arguments; what is None was not said."""
+        arguments: list[str] = []
+        for name, value in choices.items():
+            self.check(value)
+            flag = BY_NAME[name].flag if name in BY_NAME else f"--{name.replace('_', '-')}"
+            if isinstance(value, Mapping):
+                said = [f"{key}={one if isinstance(one, str) else json.dumps(one)}" for key, one in value.items()]
+                arguments += [f"{flag}={one}" for one in said]
+            elif value is True:
+                arguments.append(flag)
+            elif value is not None and value is not False:
+                arguments.append(f"{flag}={value}")
+        return arguments
+
+    def run(self, *arguments: str) -> str:
+        """What the command prints. Raises ToolError with its sentences where it refuses."""
+        command = [sys.executable, "-P", "-m", "trainwiz.tui", *arguments]
+        try:
+            done = subprocess.run(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise _refusal(tr("It took longer than {seconds} s.", seconds=f"{LIMIT_S:g}")) from None
+        text = done.stdout.decode(errors="replace")
+        if done.returncode != EXIT_FINISHED:
+            raise _refusal(_sentences(text) or plain_text(done.stderr.decode(errors="replace"), 2000))
+        return text
+
+    def json(self, *arguments: str) -> Document:
+        return dict(json.loads(self.run(*arguments)))
+
+
+def _refusal(message: str) -> Exception:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    refusal: Exception = ToolError(message)
+    return refusal
+
+
+def _sentences(text: str) -> str:
+    """Of the JSON of a refusal: each error with its remedies."""
+    try:
+        findings = json.loads(text.strip().splitlines()[-1])["findings"]
+        return "\n".join(
+            "\n- ".join(
+                [finding["message"], *(f"{one['text']}: {one['command'] or ''}" for one in finding["remedies"])]
+            )
+            for finding in findings
+            if finding["severity"] == "error"
+        )
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+# The tools.
+
+
+def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCPServer:
+    """The server with the tools that it may offer."""
+    from mcp.server import MCPServer
+    from mcp.types import ToolAnnotations
+
+    server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    for tool in _reading(commands):
+        server.add_tool(tool, description=inspect.getdoc(tool), annotations=reads)
+    if allow_start:
+        start = _start(commands)
+        server.add_tool(start, description=inspect.getdoc(start), annotations=ToolAnnotations(destructive_hint=False))
+    if allow_stop:
+        stop = _stop(commands)
+        server.add_tool(stop, description=inspect.getdoc(stop), annotations=ToolAnnotations(destructive_hint=True))
+    return server
+
+
+def _asked(commands: Commands, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
+    """The choices of a plan; a profile by its name alone, since a file could name anything."""
+    if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
+        raise _refusal(tr("Give a profile by its name, not as a file."))
+    return [f"--profile={profile or 'none'}", *commands.options(choices)]
+
+
+def _reading(commands: Commands) -> Sequence[Any]:
+    def plan(
+        profile: str | None = None,
+        model: str | None = None,
+        dataset: str | None = None,
+        gpu: str | None = None,
+        num_gpus: int | None = None,
+        settings: dict[str, Any] | None = None,
+        tier: Tier = "analytic",
+    ) -> Document:
+        """Plan a training for this machine, or for another GPU: batch, memory, time, every choice, findings.
+
+        Name a profile, or a model and a dataset. `settings` are keys such as {"training.epochs": 2}. `tier`
+        "analytic" answers in a second; "layers" and "full" trace the step, which is more exact.
+        """
+        choices = {"model": model, "dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "set": settings, "tier": tier}
+        return commands.json("plan", "--json", *_asked(commands, profile, choices))
+
+    def fit(
+        dataset: str,
+        gpu: str | None = None,
+        num_gpus: int | None = None,
+        hours: float | None = None,
+        until: str | None = None,
+        best: Literal["largest", "fastest", "cheapest", "uncut"] = "largest",
+    ) -> Document:
+        """Which models fit a GPU (this machine's, or `gpu`) with this data and in this time, best first."""
+        choices = {"dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "hours": hours, "until": until, "best": best}
+        return commands.json("fit", "--json", *commands.options(choices))
+
+    def diagnose(what: str) -> Document:
+        """Why a training ended: cause, evidence, remedies. `what`: a run's name or folder, a log, a Trainer's output."""
+        return commands.json("diagnose", "--json", "--", _place(commands, what))
+
+    def runs(run: str | None = None) -> Document:
+        """The runs of this folder, newest first; with `run` all about one: state, attempts, checkpoints, how it ended."""
+        if run is None:
+            return commands.json("runs", "list", "--json")
+        return commands.json("runs", "show", "--json", "--", _run(commands, run))
+
+    def monitor(what: str | None = None) -> Document:
+        """One look at a training: step, loss, pace, GPUs, advice. `what`: a run, or the output folder of another tool;
+        none: the run of this folder that trains now, else the newest.
+        """
+        if what is None:
+            found = commands.json("runs", "list", "--json")["runs"]
+            active = [run for run in found if run["status"] in ACTIVE]
+            if not found:
+                raise _refusal(tr("There are no runs in runs/ yet."))
+            what = str((active or found)[0]["path"])
+        return commands.json("monitor", "--once", "--json", "--", _place(commands, what))
+
+    return plan, fit, diagnose, runs, monitor
+
+
+def _place(commands: Commands, what: str) -> str:
+    """A file or folder inside, or else the run of that name."""
+    commands.check(what)
+    return what if what and (commands.folder / what).exists() else _run(commands, what)
+
+
+def _run(commands: Commands, name: str) -> str:
+    """The folder of a run that lies inside; a name could also be that of a run elsewhere."""
+    from trainwiz.core.run.listing import find_run
+
+    try:
+        path = find_run(name).path
+    except UsageError as error:
+        raise _refusal(str(error)) from None
+    commands.check(path)
+    return str(path)
+
+
+def _start(commands: Commands) -> Any:
+    def start(
+        profile: str | None = None,
+        model: str | None = None,
+        dataset: str | None = None,
+        settings: dict[str, Any] | None = None,
+        name: str | None = None,
+        smoke: bool = False,
+    ) -> Document:
+        """Start a training and leave it running; returns its folder. What does not fit is refused with its remedies.
+
+        `smoke` runs the same path with a tiny model in a minute.
+        """
+        choices = {"model": model, "dataset": dataset, "set": settings, "name": name, "smoke": smoke}
+        asked = _asked(commands, profile, choices)
+        text = commands.run("--yes", "--detach", "--json", *asked)
+        events = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return {"events": [event for event in events if event.get("event") != "plan"]}
+
+    return start
+
+
+def _stop(commands: Commands) -> Any:
+    def stop(run: str, now: bool = False) -> Document:
+        """Stop a run after its step, with a checkpoint; `now` ends it without one. Returns what became of it."""
+        found = _run(commands, run)
+        commands.run("runs", "stop", *(["--now"] if now else []), "--", found)
+        return commands.json("runs", "show", "--json", "--", found)
+
+    return stop
