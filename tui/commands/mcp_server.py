@@ -45,12 +45,12 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
         raise CannotRunError(Finding("missing_package", "error", "mcp", message)) from None
     root = Path(folder).expanduser()
     if not root.is_dir():
-        message = tr("There is no folder {path}.", path=repr(plain_text(folder)))
+        message = tr("{path} is not a folder.", path=repr(plain_text(folder)))
         raise usage_error("no_such_path", "FOLDER", message)
     os.chdir(root)
     if is_terminal(sys.stdin):
         say(
-            tr("Waiting for an agent on stdin; Ctrl-C ends it. docs/agents.md says how an agent starts it."), sys.stderr
+            tr("Waiting for an agent on stdin; Ctrl-C ends it. See docs/agents.md for how an agent starts it."), sys.stderr
         )
     server_of(Commands(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
     return EXIT_FINISHED
@@ -59,7 +59,7 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
 # What a tool may name: things of the catalogue, and paths inside the folder of the server.
 
 _WORDS = re.compile(r"[^\s\"',;:=\[\]{}()]+")
-OUTSIDE = mark("{text} is outside of the folder of this server ({folder}); name what is inside by a relative path.")
+OUTSIDE = mark("{text} is outside the folder of this server ({folder}). Use a path relative to that folder.")
 
 
 class Commands:
@@ -160,7 +160,7 @@ def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCP
 def _asked(commands: Commands, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
     """The choices of a plan; a profile by its name alone, since a file could name anything."""
     if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
-        raise _refusal(tr("Give a profile by its name, not as a file."))
+        raise _refusal(tr("Specify a profile by name, not as a file."))
     return [f"--profile={profile or 'none'}", *commands.options(choices)]
 
 
