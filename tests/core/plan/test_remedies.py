@@ -251,7 +251,7 @@ def test_what_else_a_plan_finds() -> None:
     assert finding(make_plan(machine(), request, model=absolute, data=None), "too_long").severity == "error"
     assert "too_long" not in codes(make_plan(machine(), request, model=spec, data=None))
     # Of the reader: passed through, and errors first.
-    missing = Finding("missing_data", "error", "data.sources.0", "such file does not exist.")
+    missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
     made = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))
     assert made.findings[0] == missing and made.errors == (missing,)
     # A target far below one sequence is said in words.

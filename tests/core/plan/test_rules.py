@@ -208,7 +208,7 @@ def test_what_can_be_trained_is_not_refused() -> None:
 
 def test_data_that_cannot_be_used_say_nothing_of_the_length() -> None:
     """No time for steps that nobody named; what the user says of the length stays."""
-    refused = Finding("missing_data", "error", "data.sources.0", "such file does not exist.")
+    refused = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
     for values, steps, epochs in (({}, None, None), ({"training__max_steps": 70}, 70, None)):
         request = config("esm2-8m", **values)
         plan = make_plan(ONE, request, model=load_models()["esm2-8m"], data=None, findings=(refused,))
