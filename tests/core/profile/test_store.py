@@ -147,7 +147,7 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     assert "batch.micro_batch" in found[f"{first}:4"] and "Did you mean" in found[f"{first}:4"]
     assert "data.workers" in found[f"{first}:5"]
     assert "Did you mean RTX 3090" in found[f"{second}:2"]
-    assert "in the model catalog, not a" in found[f"{second}:5"]
+    assert "is not in the model catalog, not a Hub ID" in found[f"{second}:5"]
     # The final rate comes from the parent; the line is that of the key above it that is in this file.
     ((place, message),) = [(where, text) for where, text in found.items() if "final_learning_rate" in text]
     assert place.startswith(f"{third}:") and message.startswith(place)
