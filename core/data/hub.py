@@ -129,13 +129,13 @@ def split_files(
         if subset:
             raise SplitError(
                 tr(
-                    "has no split {split} in {subset} (its splits: {there}).",
+                    "has no split {split} in {subset} (its files: {there}).",
                     split=repr(split),
                     subset=repr(subset),
                     there=there,
                 )
             )
-        raise SplitError(tr("has no split {split} (its splits: {there}).", split=repr(split), there=there))
+        raise SplitError(tr("has no split {split} (its files: {there}).", split=repr(split), there=there))
     return tuple(chosen)
 
 

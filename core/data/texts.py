@@ -264,7 +264,7 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
             return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), place, are_chats=chats)
     except OSError as error:
         message = tr(
-            "the rows cannot be stored in {folder}: {reason}; free some space there, or load them into memory "
+            "The rows cannot be stored in {folder}: {reason}; free some space there, or load them into memory "
             "(data.streaming: false).",
             folder=folder / ROWS,
             reason=os_reason(error),

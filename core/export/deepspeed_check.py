@@ -83,7 +83,7 @@ KEY = "engine.deepspeed_file"
 ADAMW_NAMES = ("adam", "adamw")
 IN_FP32 = ("fp32", "float32", "float", "torch.float32")
 """Names of fp32 in `data_types` (DtypeEnum of DeepSpeed's runtime/config.py)."""
-NO_SCHEDULER = mark("no DeepSpeed equivalent")
+NO_SCHEDULER = mark("a schedule that DeepSpeed does not offer")
 NONE, NOTHING = mark("none"), mark("nothing")
 MISMATCH: dict[tuple[bool, bool], str] = {
     (True, True): mark(
@@ -314,7 +314,7 @@ def _scheduler(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expec
 
 
 def scheduler_of(config: RunConfig) -> str:
-    """The DeepSpeed scheduler that does what the run's schedule does; "none of DeepSpeed's" where there is none."""
+    """The DeepSpeed scheduler that does what the run's schedule does; NO_SCHEDULER where there is none."""
     training = config.training
     schedule, final = training.schedule, training.final_learning_rate
     if schedule == "constant" or final == training.learning_rate:
@@ -330,7 +330,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 def _shown(value: Any) -> str:
     """As in the file; our own words for what is not there are translated."""
-    return repr(tr(value) if value in (NO_SCHEDULER, NONE, NOTHING) else value)
+    return tr(value) if value in (NO_SCHEDULER, NONE, NOTHING) else repr(value)
 
 
 def _autos(node: Mapping[str, Any], prefix: str) -> Iterator[str]:

@@ -270,7 +270,7 @@ def _shorter_targets(plan: Plan, claimed: int) -> str:
         return estimate_memory(replace(work, target_length=target), plan.evidence).needed_bytes <= claimed
 
     longest = _largest(work.target_length, holds)
-    held = mark("{words}; it is enough for targets of up to {longest} tokens")
+    held = mark("{words}; the claimed size is enough for targets of up to {longest} tokens")
     return tr(held, words=words, longest=longest) if longest else words
 
 

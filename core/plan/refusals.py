@@ -69,14 +69,15 @@ def _scope(plan: Plan) -> Iterator[Refusal]:
     sliced = slicing_problem(work.architecture.model_type) if work is not None and config.training.loss_chunk else None
     yield sliced, "loss_not_sliceable", key, sliced or "", ((tr("compute the loss without chunks"), {key: None}),)
     message = tr(
-        "GPU {wanted} is selected (engine.gpus), but this run would compute on the CPU.", wanted=", ".join(names)
+        "engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names)
     )
     on_cpu = names and devices.device == "cpu"
     yield on_cpu, "missing_hardware", GPUS, message, ((tr("use the CPU"), {GPUS: None}),)
     named = [name for name in names if not name.isdecimal()]
     # The other machines would see no GPU at all.
     message = tr(
-        "GPU {names} is a GPU of one machine (engine.gpus), but {n} machines train; indices are valid on each of them.",
+        "engine.gpus selects GPUs by UUID ({names}); a UUID is valid on one machine only, but {n} machines train. Indices "
+        "are valid on each of them.",
         names=plain_text(", ".join(named), 200),
         n=devices.nodes,
     )

@@ -79,10 +79,14 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
         target = mark("{target_samples} sequences") if batch.target_samples else mark("{target_tokens} tokens")
     off = tr("{factor} times", **counted(factor=batch.deviation + 1))
     if abs(batch.deviation) < FAR:
-        off = tr("{share} off", share=percent(batch.deviation, 1, signed=True))
-    message = tr(
+        share = percent(abs(batch.deviation), 1)
+        off = tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share)
+    message = trn(
+        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequence ({effective_tokens} tokens) per "
+        "step, {off} the target of {target}.",
         "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences ({effective_tokens} tokens) "
         "per step, {off} the target of {target}.",
+        batch.effective_samples,
         micro_batch=batch.micro_batch,
         accumulation=batch.accumulation,
         world_size=batch.world_size,

@@ -78,7 +78,7 @@ def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
     assert state["engine"]["actual"] == state["engine"]["planned"]
     assert not state["engine"].get("findings")
     # The task, the adapters and the number of processes are the profile's own; only sizes are the machine's.
-    assert (state["task"], "adapter" if kind[1] != "none" else "full (all weights)") == (kind[0], trained_part(run))
+    assert (state["task"], "adapter" if kind[1] != "none" else "all weights") == (kind[0], trained_part(run))
     assert (state["engine"]["world_size"] > 1) == kind[3]
     assert_falls(losses(run))
     assert_loads(run / "final_model", kind)
@@ -109,7 +109,7 @@ def assert_falls(values: list[float]) -> None:
 def trained_part(run: Path) -> str:
     """What the checkpoints hold."""
     checkpoint = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    return "adapter" if (checkpoint / "adapter_model.safetensors").is_file() else "full (all weights)"
+    return "adapter" if (checkpoint / "adapter_model.safetensors").is_file() else "all weights"
 
 
 def assert_loads(folder: Path, kind: tuple[Any, ...]) -> None:

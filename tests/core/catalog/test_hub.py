@@ -163,7 +163,7 @@ def test_weights_that_the_hub_has_are_a_warning_with_their_size(hub: Hub) -> Non
     hub.add("Qwen/Qwen2.5-7B", {**WEIGHTS, "model-00001-of-00002.safetensors": 3_000_000_000, "other.safetensors": 9})
     finding = one("qwen2.5-7b", init="pretrained")
     assert (finding.code, finding.severity) == ("model_to_download", "warning")
-    assert "2 files (4.2 GB are downloaded when the run starts)" in finding.message
+    assert "2 files (4.2 GB) will be downloaded when the run starts" in finding.message
     assert finding.remedies[0].command == "hf download Qwen/Qwen2.5-7B"
     assert hub.asked == [("/api/models/Qwen/Qwen2.5-7B?blobs=true", None)]
     # So are pickles alone.
@@ -195,7 +195,7 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
 def test_a_gated_model_needs_an_account(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("meta-llama/Llama-3.1-8B", WEIGHTS, gated="manual")
     finding = one("llama-3.1-8b", init="pretrained")
-    assert finding.code == "gated_model" and "licence" in finding.message and "hf auth login" in finding.message
+    assert finding.code == "gated_model" and "license" in finding.message and "hf auth login" in finding.message
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     assert one("llama-3.1-8b", init="pretrained").code == "model_to_download"
     assert hub.asked[-1][1] == "Bearer hf_secret"
@@ -239,7 +239,7 @@ def test_a_tokenizer_of_its_own(hub: Hub, tmp_path: Path) -> None:
     finding = one("gpt2-tiny", tokenizer="someone/words")
     assert (finding.code, finding.severity, finding.where) == ("model_to_download", "warning", "model.tokenizer")
     assert one("gpt2-tiny", tokenizer="nobody/words").code == "missing_tokenizer"
-    assert one("gpt2-tiny", tokenizer=str(tmp_path)).message.startswith(f"{tmp_path} holds no tokenizer")
+    assert one("gpt2-tiny", tokenizer=str(tmp_path)).message.startswith(f"{tmp_path} does not contain a tokenizer")
     (tmp_path / "tokenizer.json").touch()
     assert findings("gpt2-tiny", tokenizer=str(tmp_path)) == []
     assert findings("gpt2-medium", tokenizer="train", init="scratch") == []

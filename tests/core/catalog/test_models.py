@@ -199,8 +199,8 @@ def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "not valid JSON (line 1, column 2)"),
-        ("[1]", "does not contain a JSON"),
-        ("{}", "model_type"),
+        ("[1]", "does not contain a JSON object"),
+        ("{}", "has no `model_type`"),
         ('{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "ViTForImageClassification"),
         (None, "does not exist"),
     ],

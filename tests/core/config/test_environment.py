@@ -29,8 +29,8 @@ def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
 
 
 @each(("name", "why"), [
-    ("PATH", "a run does not set PATH"), ("LD_PRELOAD", "code may be loaded from"),
-    ("PYTHONPATH", "a run does not set PYTHONPATH"), ("NCCL_NET_PLUGIN", "code may be loaded from"),
+    ("PATH", "a run cannot set PATH"), ("LD_PRELOAD", "code may be loaded from"),
+    ("PYTHONPATH", "a run cannot set PYTHONPATH"), ("NCCL_NET_PLUGIN", "code may be loaded from"),
     ("NCCL_CONF_FILE", "code may be loaded from"), ("CUDA_INJECTION64_PATH", "code may be loaded from"),
     ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
     ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),

@@ -20,7 +20,48 @@ from trainwiz.tui.screens.plan_fields import CONDITIONS
 
 from tests.core.training.runs import tiny_config
 
-MADE_UP = '\nimport json\nimport sys\n\nfrom trainwiz.core.config import settings_training\nfrom trainwiz.core.config.setting import setting\n\nsettings_training.TrainingSection.__annotations__["made_up"] = int | None\nsettings_training.TrainingSection.made_up = setting(\n    None, "What nobody needs.", "For a test.", "Empty.", "Time.",\n    ge=2, label="Made up", group="Goals", unit="steps", empty="off", option="--made-up N", says="Of a test.",\n)\n\nfrom trainwiz.tui.options import BY_NAME, root_help\nfrom trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, fields_of, parse_field\n\nlight = sorted(name for name in ("pydantic", "typer", "yaml", "torch") if name in sys.modules)\nrow = FIELD_BY_ID["made_up"]\nfrom trainwiz.core.config.build import build_config\nfrom trainwiz.core.errors import UsageError\nfrom trainwiz.core.profile.read import profile_schema\nfrom trainwiz.tui.choices import parse_choices\nfrom trainwiz.tui.options import OPTIONS\nfrom trainwiz.tui.screens.plan_fields import shown_value\n\nabsent = {option.name: {"flag": False, "repeated": []}.get(option.kind) for option in OPTIONS}\noverrides = parse_choices({**absent, "made_up": "4"}).request.overrides\nconfig = build_config(None, overrides)\ntry:\n    build_config(None, {"training.made_up": "1"})\n    refused = ""\nexcept UsageError as error:\n    refused = error.findings[0].message\nprint(json.dumps({\n    "light": light,\n    "help": [line.split() for line in root_help().splitlines() if "--made-up" in line],\n    "row": [row.label, row.cost, row in fields_of(TRAINING, rare=False), parse_field(row, "3 steps", None)],\n    "config": [config.training.made_up, config.origin("training.made_up").origin, shown_value(row, config)],\n    "refused": refused,\n    "schema": profile_schema()["$defs"]["TrainingSection"]["properties"]["made_up"],\n}))\n'
+MADE_UP = """
+import json
+import sys
+
+from trainwiz.core.config import settings_training
+from trainwiz.core.config.setting import setting
+
+settings_training.TrainingSection.__annotations__["made_up"] = int | None
+settings_training.TrainingSection.made_up = setting(
+    None, "What nobody needs.", "For a test.", "Empty.", "Time.",
+    ge=2, label="Made up", group="Goals", unit="steps", empty="off", option="--made-up N", says="Of a test.",
+)
+
+from trainwiz.tui.options import BY_NAME, root_help
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, fields_of, parse_field
+
+light = sorted(name for name in ("pydantic", "typer", "yaml", "torch") if name in sys.modules)
+row = FIELD_BY_ID["made_up"]
+from trainwiz.core.config.build import build_config
+from trainwiz.core.errors import UsageError
+from trainwiz.core.profile.read import profile_schema
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.screens.plan_fields import shown_value
+
+absent = {option.name: {"flag": False, "repeated": []}.get(option.kind) for option in OPTIONS}
+overrides = parse_choices({**absent, "made_up": "4"}).request.overrides
+config = build_config(None, overrides)
+try:
+    build_config(None, {"training.made_up": "1"})
+    refused = ""
+except UsageError as error:
+    refused = error.findings[0].message
+print(json.dumps({
+    "light": light,
+    "help": [line.split() for line in root_help().splitlines() if "--made-up" in line],
+    "row": [row.label, row.cost, row in fields_of(TRAINING, rare=False), parse_field(row, "3 steps", None)],
+    "config": [config.training.made_up, config.origin("training.made_up").origin, shown_value(row, config)],
+    "refused": refused,
+    "schema": profile_schema()["$defs"]["TrainingSection"]["properties"]["made_up"],
+}))
+"""
 
 
 def test_a_new_setting_is_one_entry() -> None:

@@ -131,7 +131,7 @@ def test_a_bare_pair_is_a_chat_only_where_there_is_a_template(tmp_path: Path) ->
     plain, chat = (detect_columns(config, has_template=lambda there=there: there) for there in (False, True))
     assert plain.data.sources[0].layout is None and plain.data.sources[0].target_column == "answer"
     assert chat.data.sources[0].layout == "chat" and chat.data.sources[0].target_column == "answer"
-    assert "'question' is the user's turn" in chat.origin("data.sources.0.layout").reason
+    assert "'question' becomes the user turn, 'answer' the assistant turn" in chat.origin("data.sources.0.layout").reason
     named = config_of("causal-lm", {"name": str(path), "text_column": "question", "layout": "plain"})
     assert detect_columns(named, has_template=lambda: True) == named
 
@@ -160,7 +160,7 @@ def test_a_prompt_and_its_answer_are_turns_where_all_rows_are(tmp_path: Path, fo
     config = found(path)
     assert config.data.sources[0].json_turns and config.data.sources[0].layout == "chat"
     assert (
-        "in the first 3 rows 'prompt' and 'completion' are lists of turns"
+        "in the first 3 rows, 'prompt' and 'completion' are lists of turns"
         in config.origin("data.sources.0.layout").reason
     )
     for streaming in (False, True):
@@ -175,14 +175,14 @@ def test_cells_that_are_not_all_turns_are_text_and_that_is_said(tmp_path: Path) 
     path = csv_of(tmp_path / "a.csv", ("prompt", "completion"), (ASKED, ANSWERED), ("List them", '[{"name": "fox"}]'))
     source = found(path).data.sources[0]
     assert source.layout is None and source.target_column == "completion"
-    assert "1 of the first 2 rows are lists of turns as JSON: all are taken for text" in (
+    assert "1 of the first 2 rows are lists of turns in JSON: all are treated as text" in (
         found(path).origin("data.sources.0.target_column").reason
     )
 
 
 def test_turns_that_are_not_json_are_never_learnt_as_text(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", ("messages",), (str(MESSAGES),), (json.dumps(MESSAGES),))
-    with pytest.raises(UsageError, match=r"line 2 holds a list that is not JSON .*; write it with json\.dumps"):
+    with pytest.raises(UsageError, match=r"line 2: contains a list that is not valid JSON .*; write it with json\.dumps"):
         summarize_data(found(path))
 
 

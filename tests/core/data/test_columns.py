@@ -93,7 +93,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "same column 'zh'" in _message(pair, text_column="zh", target_column=0)
     assert "did you mean 'en'" in _message(pair, text_column="zh", target_column="eng")
     assert "has no column at position 2" in _message(pair, text_column=0, target_column=2)
-    assert "one text column, 'text', and none for the target" in _message(write(tmp_path / "a.txt", "Hello.\n"))
+    assert "one text column, 'text', and no target column" in _message(write(tmp_path / "a.txt", "Hello.\n"))
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
     assert "has 2 columns named 'text'; select by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
@@ -245,7 +245,7 @@ def by_code(plan: Plan) -> dict[str, Finding]:
         ("oasst", "structured_columns", "OpenAssistant"),
         ("squad", "structured_columns", "is a list"),
         ("wiki", "structured_columns", "is a list"),
-        ("labels", "missing_column", "does not say which column"),
+        ("labels", "missing_column", "does not indicate which column"),
         ("alpaca", None, "an instruction with additional columns: 'input'"),
         ("dolly", None, "an instruction with additional columns: 'context'"),
         ("gsm8k", None, ""),

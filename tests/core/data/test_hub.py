@@ -154,7 +154,7 @@ def _finding(hub: HubStandIn, cache: Path, wanted: HubSplit) -> Finding:
 def test_planning_warns_with_number_and_size_of_the_files(hub: HubStandIn, tmp_path: Path) -> None:
     finding = _finding(hub, tmp_path / "c", HubSplit("some/pairs", subset="zh-en"))
     assert (finding.code, finding.severity) == ("data_to_download", "warning")
-    assert "2 files, 0.1 MB, are downloaded when the run starts" in finding.message
+    assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
     assert hub.asked == ["GET /api/datasets/some/pairs"]
     _finding(hub, tmp_path / "c", HubSplit("some/pairs", subset="zh-en"))
     assert len(hub.asked) == 1, "the hub is not asked again at each key press"
@@ -162,7 +162,7 @@ def test_planning_warns_with_number_and_size_of_the_files(hub: HubStandIn, tmp_p
 
 def test_what_the_hub_does_not_have_is_an_error_at_once(hub: HubStandIn, tmp_path: Path) -> None:
     for wanted, words in (
-        (HubSplit("some/pairs", subset="zh-en", split="dev"), "no split 'dev' of 'zh-en'"),
+        (HubSplit("some/pairs", subset="zh-en", split="dev"), "no split 'dev' in 'zh-en'"),
         (HubSplit("some/pairs"), "has several subsets; choose one: de-en, zh-en. Set data.sources.0.subset."),
         (HubSplit("some/script"), "loading script, which is code and is not run"),
         (HubSplit("some/gated"), "is gated; accept its terms"),
@@ -175,7 +175,7 @@ def test_what_the_hub_does_not_have_is_an_error_at_once(hub: HubStandIn, tmp_pat
 
 def test_a_split_that_is_only_partly_here_is_not_taken_for_the_whole(tmp_path: Path) -> None:
     environment = cached(tmp_path, "abc", "train-00001-of-00003.parquet")
-    with pytest.raises(UsageError, match="only partly in the local cache: 2 files of split 'train' are missing"):
+    with pytest.raises(UsageError, match="only partly in the local cache: split 'train' lacks 2 files"):
         hub_files(HubSplit("some/set"), environment)
 
 
@@ -236,7 +236,7 @@ def test_chats_are_known_before_the_download_and_read_after_it(tmp_path: Path, m
             config, message = planned(name)
             source = config.data.sources[0]
             assert source.layout == "chat" and source.json_turns == (True if name == "some/csv" else None)
-            assert "as set in the hub" in config.origin("data.sources.0.layout").reason
+            assert "according to the Hub, not downloaded yet" in config.origin("data.sources.0.layout").reason
             assert "Its rows are read as chats, based on the columns listed on the Hub." in message
             rows = load_text_rows(config, tmp_path)
             assert messages_of(rows.texts[0]) == (TURNS, None)
@@ -294,7 +294,7 @@ def test_the_card_and_the_names_give_the_same(card: dict[str, object]) -> None:
 
 def test_a_subset_that_is_not_there_names_the_nearest() -> None:
     assert "did you mean 'zh-en'? (its subsets: de-en, zh-en)" in _problem(WMT, WMT_CARD, subset="zh_en")
-    assert "no split 'train' of 'zh_en'" in _problem(WMT, {}, subset="zh_en")
+    assert "no split 'train' in 'zh_en'" in _problem(WMT, {}, subset="zh_en")
 
 
 @each(

@@ -126,7 +126,7 @@ def test_builds_that_were_killed_or_failed_leave_nothing_and_a_full_disk_is_one_
     assert [entry.name for entry in (tmp_path / ROWS).iterdir()] == ["lock"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / ROWS).write_text("in the way")
-    with pytest.raises(CannotRunError, match=r"rows cannot be kept in .*data.streaming: false"):
+    with pytest.raises(CannotRunError, match=r"rows cannot be stored in .*data.streaming: false"):
         load_text_rows(config_of("seq2seq", "sample-pairs", streaming=True), tmp_path / "full")
 
 
@@ -358,7 +358,7 @@ def test_a_record_that_would_fill_the_memory_is_one_sentence(tmp_path: Path, mon
     monkeypatch.setattr("trainwiz.core.data.blocks.LONGEST_LINE", 20_000)
     source = {"name": "a.fasta", "text_column": "sequence"}
     (tmp_path / "a.fasta").write_text(">short\nMKV\n>chromosome 1\n" + "ACGTACGT\n" * 4000 + ">short\nMKV\n")
-    with pytest.raises(UsageError, match=r"a\.fasta, byte 12: the text has 20,000 bytes or more"):
+    with pytest.raises(UsageError, match=r"a\.fasta, byte 12: the text has 20,000 or more bytes"):
         load_text_rows(config_of("causal-lm", source, streaming=True, validation_rows=0), tmp_path)
     assert len(load_text_rows(config_of("causal-lm", source, validation_rows=0), tmp_path).texts) == 3
 

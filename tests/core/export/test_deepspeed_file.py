@@ -70,13 +70,13 @@ def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
         export_files(config_for(path, engine__device="cuda"))
     found = refusal.value.findings
     assert {finding.code for finding in found} == {"deepspeed_mismatch"}
-    assert [finding.message.split(" has ")[1].split(" ")[0] for finding in found] == [
+    assert [finding.message.split(" sets ")[1].split(" ")[0] for finding in found] == [
         "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size", "gradient_clipping",
         "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
         "optimizer.params.weight_decay", "scheduler.type", "scheduler.params.warmup_min_lr",
         "scheduler.params.warmup_max_lr", "scheduler.params.warmup_num_steps",
     ]  # fmt: skip
-    assert "8 where the run has 3 (batch.gradient_accumulation_steps)" in found[1].message
+    assert "to 8, but the run uses 3 (batch.gradient_accumulation_steps)" in found[1].message
 
 
 def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp_path: Path) -> None:
@@ -93,18 +93,18 @@ def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp
 
 @each(("document", "changes", "words"), [
     # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
-    ({"gradient_accumulation_steps": None}, {}, "no gradient_accumulation_steps, which counts as 1"),
-    ({"gradient_clipping": None}, {}, "no gradient_clipping, which counts as 0.0"),
-    ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "no optimizer.params.lr, which counts as 0.001"),
-    ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type 'PagedAdamW' where the run has 'AdamW'"),
+    ({"gradient_accumulation_steps": None}, {}, "does not set gradient_accumulation_steps, which then defaults to 1,"),
+    ({"gradient_clipping": None}, {}, "does not set gradient_clipping, which then defaults to 0.0,"),
+    ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "does not set optimizer.params.lr, which then defaults to 0.001,"),
+    ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type to 'PagedAdamW', but the run uses 'AdamW'"),
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}}, {},
-     "total_num_steps 99 where the run has 10"),
+     "total_num_steps to 99, but the run uses 10 ("),
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-     {"training__warmup": 5}, "warmup_type, which counts as 'log', where the run has 'linear'"),
+     {"training__warmup": 5}, "warmup_type, which then defaults to 'log', but the run uses 'linear' (the shape of the warmup)"),
     ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-     {"training__final_learning_rate": 1e-5}, "where the run has \"no DeepSpeed equivalent\""),
-    ({}, {"engine__strategy": "zero1"}, "is zero2 with offload optimizer where the run has zero1"),
-    ({}, {"engine__offload": "none"}, "where the run has zero2 without offload"),
+     {"training__final_learning_rate": 1e-5}, "but the run uses a schedule that DeepSpeed does not offer ("),
+    ({}, {"engine__strategy": "zero1"}, "uses zero2 with offload optimizer, but the run uses zero1"),
+    ({}, {"engine__offload": "none"}, "but the run uses zero2 without offload"),
 ])  # fmt: skip
 def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
@@ -114,7 +114,7 @@ def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[s
 
 def test_what_contradicts_nothing_or_is_a_warning_only(tmp_path: Path) -> None:
     assert said(tmp_path, AUTO) == said(tmp_path, AUTO, engine__strategy=None) == []
-    assert "remove these" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
+    assert "Remove these settings, or change the file" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
     document = changed()
     del document["gradient_clipping"]
     [finding] = deepspeed_file_findings(config_for(write(tmp_path, document)))
@@ -173,7 +173,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | No
 WILD_VERDICTS = {
     "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "does not accept comments",
     "torch_compile": "`disable` in `compile`", "deepspeed_diffusion": "scheduler 'CosineWarmup'",
-    "PasoDoble": "train_micro_batch_size_per_gpu 1 where the run has 2",
+    "PasoDoble": "train_micro_batch_size_per_gpu to 1, but the run uses 2",
 }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def test_runs_the_exact_command_in_its_own_folder(tmp_path: Path) -> None:
     script = launch_script(solved_config("cpu-demo"), [("data.sources.0.name", "../my data; $(touch pwned).csv")])
     missing = run_script(tmp_path, script)
     assert missing.returncode == 2 and missing.stdout == ""
-    assert "../my data; $(touch pwned).csv is not here (data.sources.0.name in run.yaml)" in missing.stderr
+    assert "../my data; $(touch pwned).csv is not on this machine (data.sources.0.name in run.yaml)" in missing.stderr
     (tmp_path / "my data; $(touch pwned).csv").write_text("a")
     assert run_script(tmp_path, script).returncode == 0
     assert not list(tmp_path.rglob("pwned"))
@@ -79,7 +79,7 @@ def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each(
     solved = several.with_values(values, "solved", reason)
     assert "SOCKET_IFNAME" not in "".join(launch_environment(solved))
     lines = launch_script(solved).splitlines()
-    assert "# NCCL_SOCKET_IFNAME is not set here: solved: each takes its own." in lines
+    assert "# NCCL_SOCKET_IFNAME is not set here: chosen by trainwiz: each takes its own." in lines
     assert not [line for line in lines if line.startswith("export") and "IFNAME" in line]
     # What somebody said holds for all of them, and so does what was solved for the only one.
     assert launch_environment(several.with_values(values, "you")).items() >= {"NCCL_SOCKET_IFNAME": "eno1"}.items()
@@ -146,7 +146,7 @@ def with_nccl() -> RunConfig:
 def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) -> None:
     lines = launch_script(with_nccl()).splitlines()
     place = lines.index("export NCCL_P2P_DISABLE=1")
-    assert lines[place - 1] == "# Solved: GeForce cards without NVLink red."
+    assert lines[place - 1] == "# Chosen by trainwiz: GeForce cards without NVLink red."
     for number, line in enumerate(lines):
         if line.startswith("export "):
             assert lines[number - 1].startswith("# ") and lines[number - 1].endswith("."), line

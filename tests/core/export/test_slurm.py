@@ -54,7 +54,7 @@ def test_the_signal_leaves_time_for_a_long_step(tmp_path: Path) -> None:
     assert notice_s(Planned(None, None, stop_s=2400.0)) == 3660
     long = Planned(total_high_s=None, host_ram_bytes=None, stop_s=2400.0)
     assert time_limit(long, SlurmOrder(), notice_s(long)) == "1-00:00:00"
-    with pytest.raises(UsageError, match="240 s before its end"):
+    with pytest.raises(UsageError, match="240 s before the end"):
         script(tmp_path, order=SlurmOrder(time="0-00:05:00"))
 
 

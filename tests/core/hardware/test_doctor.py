@@ -96,8 +96,8 @@ SMALL_SHM = replace(GOOD, shared_memory_bytes=64 * 1024**2)
         (replace(NO_CARD, wsl=True), replace(TOOLS, nvidia_cards=0), "driver", "missing", "in Windows"),
         (replace(GOOD, torch_cuda=None, unavailable=NO_CARD.unavailable), TOOLS, "torch_cuda", "missing",
          "python3 -m pip install --force-reinstall torch==2.13.0"),
-        (NO_CARD, replace(TOOLS, nvidia_cards=0), "torch_cuda", "missing", "trains without. None"),
-        *((card("7.5"), TOOLS, feature, "missing", "sm 7.5") for feature in ("bf16", "tf32", "flash_attention")),
+        (NO_CARD, replace(TOOLS, nvidia_cards=0), "torch_cuda", "missing", "can train without it. None"),
+        *((card("7.5"), TOOLS, feature, "missing", "compute capability 7.5;") for feature in ("bf16", "tf32", "flash_attention")),
         (replace(GOOD, libraries=Libraries(ALL.versions | {"flash_attn": None})), TOOLS, "flash_attention", "missing",
          "python3 -m pip install flash-attn --no-build-isolation"),
         *((GOOD, Tools(1, None, None, None, False, "debian"), "deepspeed_compiler", "missing", part)

@@ -56,7 +56,7 @@ def test_apple_shares_its_ram() -> None:
     ("given", "said"),
     [
         ({"gpu": "RTX 3080"}, ["Which one: RTX 3080 10GB", "RTX 3080 12GB", "RTX 3080 20GB"]),
-        ({"gpu": "has no equivalent"}, ["has no GPU named", "--gpu-memory"]),
+        ({"gpu": "nothing like it"}, ["has no GPU named", "--gpu-memory"]),
         ({}, ["Specify the GPU to"]),
         ({"tflops": 71.0}, ["--gpu-memory", "--capability"]),
         ({"gpu": "T4", "num_gpus": -1, "ram_bytes": 0, "capability": "sm86"}, ["-1", "ram is 0", '"sm86"']),

@@ -158,7 +158,7 @@ SMALL = machine(ram_gib=12)
         (LINKED, P2P_OFF, "environment_conflict", "warning", "NVLink", ""),
         (machine(), {"NCCL_ALGO": "Ring"}, "environment_unused", "note", "NCCL_ALGO", ""),
         (machine(), ALLOCATORS, "environment_conflict", "warning", "two names of the same setting", ""),
-        (PCIE, {"NCCL_SOCKET_IFNAME": " "}, "environment_empty", "warning", "not set", "unknown_interface"),
+        (PCIE, {"NCCL_SOCKET_IFNAME": " "}, "environment_empty", "warning", "treats as unset", "unknown_interface"),
         # A long value is cut.
         (PCIE, {"NCCL_SOCKET_IFNAME": "x" * 900}, "unknown_interface", "error", "x…", ""),
         # Words for numbers are said once where the machine wants one.

@@ -144,7 +144,7 @@ def test_what_a_sample_is(name: str) -> None:
 )
 def test_what_may_be_several_things_is_asked(row: dict[str, str]) -> None:
     Path("mine.jsonl").write_text("\n".join([json.dumps(row)] * 20))
-    with pytest.raises(UsageError, match=r"cannot be told .*Say it with --task"):
+    with pytest.raises(UsageError, match=r"cannot be detected .*Set it with --task"):
         found(asked("mine.jsonl"))
 
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
                 PlanRequest(gpu="RTX 3090", gpu_memory_bytes=2**28, overrides={"data.sources.0.name": "sample-chat"})
             )
         )
-    with pytest.raises(UsageError, match=r"little time to train: the quickest, .* for 3 passes"):
+    with pytest.raises(UsageError, match=r"Not enough time to train: the fastest, .* for 3 epochs"):
         found(asked(limit=Limit(seconds=2.0)))
     with pytest.raises(UsageError, match=r"Near: RTX 3090"):
         found(asked(gpu="3091"))
@@ -193,12 +193,12 @@ def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: datetime) -> 
 @each(
     "bounds, sentence",
     [
-        ({"--until": "2026-11-26 11:00"}, r"has passed, it is 2026-11-26 12:00; the next is 2026-11-27 11:00"),
+        ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
         ({"--until": "24:30"}, "is not a time"),
         ({"--until": "08:00", "--hours": "3"}, "keep one"),
-        ({"--hours": "-1"}, "NaN of hours"),
-        ({"--hours": "1e300"}, "NaN of hours"),
-        ({"--budget": "5EUR"}, "nothing has a price yet: .*--per-hour"),
+        ({"--hours": "-1"}, "not a number of hours"),
+        ({"--hours": "1e300"}, "not a number of hours"),
+        ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
         ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
         ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
     ],

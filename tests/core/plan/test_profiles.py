@@ -43,35 +43,35 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "2080super-guide": [
         ("claim_time", "2,222 to 2,500 s"),
         ("claim_time", "35 to 40 years"),
-        ("claim_batch", "16,384 tokens/step, 0.8 %"),
-        ("claim_batch", "11,520 tokens/step, 0.6 %"),
+        ("claim_batch", "16,384 tokens per step, 0.8% of 2,000,000"),
+        ("claim_batch", "11,520 tokens per step, 0.6% of 2,000,000"),
         ("does_not_fit", "RTX 2080 Super"),
-        ("claim_memory", "8 GB do not hold"),
+        ("claim_memory", "8 GB is too low"),
         ("half_precision_accumulation", "651 micro-batches"),
         ("takes_years", "500,000 steps"),
     ],
     "2x2080super-guide": [
-        ("claim_batch", "32,768 tokens/step, 1.6 %"),
-        ("claim_batch", "23,040 tokens/step, 1.2 %"),
+        ("claim_batch", "32,768 tokens per step, 1.6% of 2,000,000"),
+        ("claim_batch", "23,040 tokens per step, 1.2% of 2,000,000"),
         ("does_not_fit", "RTX 2080 Super"),
-        ("claim_memory", "8 GB do not hold"),
+        ("claim_memory", "8 GB is too low"),
     ],
     "3080-10g-guide": [("does_not_fit", "9.7 GiB"), ("claim_memory", "9.7 GiB, before any activation")],
     "3080-12g-guide": [("does_not_fit", "9.7 GiB"), ("claim_memory", "9.7 GiB, before any activation")],
     "4080s-guide": [
         ("does_not_fit", "logits 17.6"),
-        ("claim_memory", "14-15 GB do not hold"),
+        ("claim_memory", "14-15 GB is too low"),
         ("claim_memory", "logits of 256-token targets"),
-        ("claim_time", "764 to 873 sequences a second"),
+        ("claim_time", "764 to 873 sequences per second"),
         ("claim_time", "impossible"),
     ],
     "3x3080-20g-guide": [
-        ("claim_batch", "144 sequences per step, 75.0 % of 192"),
+        ("claim_batch", "144 sequences per step, 75.0% of 192"),
         ("claim_memory", "accumulation 8 and"),
         ("claim_host_ram", "not the micro-batch"),
-        ("claim_batch", "256 sequences a step are +33 % against 192"),
+        ("claim_batch", "256 sequences per step is +33% compared to 192"),
     ],
-    "a6000-guide": [("claim_batch", "120 sequences per step, 93.8 % of 128")],
+    "a6000-guide": [("claim_batch", "120 sequences per step, 93.8% of 128")],
     "lora-r64-4xa100-guide": [("claim_launch", "DataParallel"), ("claim_launch", "has 256 sequences, not 64")],
 }
 
@@ -107,7 +107,7 @@ def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
             samples = changes["batch.micro_batch_size"] * changes["batch.gradient_accumulation_steps"]
             length = changes.get("batch.sequence_length", made.batch.sequence_length)
             off = abs(samples * made.batch.world_size * length / made.batch.effective_tokens - 1)
-            assert off < 0.01 or "closest to the" in one.remedies[0].text
+            assert off < 0.01 or "comes closest to the batch size" in one.remedies[0].text
 
 
 def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **changes: Any) -> Plan:
@@ -156,7 +156,7 @@ def test_workers_and_host_ram_of_a_profile_elsewhere() -> None:
     # 24 × 5 is the guide's own: 16 × 8 is the batch that it misses.
     remedy = finding(on(1, "a6000-guide"), "claim_batch").remedies[0]
     assert dict(remedy.changes) == {"batch.micro_batch_size": 16, "batch.gradient_accumulation_steps": 8}
-    assert "keeps it" in remedy.text
+    assert "keeps the batch size" in remedy.text
 
 
 def test_what_offloading_and_whole_checkpoints_take() -> None:
@@ -184,7 +184,7 @@ def test_compiling_costs_a_start_and_ram_and_is_offered_where_the_card_would_idl
     assert compiled.time.start_high_s == pytest.approx((plain.time.start_high_s or 0) + COMPILED_START.high)
     assert compiled.time.start_low_s == pytest.approx((plain.time.start_low_s or 0) + COMPILED_START.low)
     said = finding(compiled, "compile_takes_time").message
-    assert "2 to 120 s more at the start" in said and "0.6 GiB more host RAM" in said and "assumed" in said
+    assert "2 to 120 s more at the start" in said and "0.6 GiB more RAM per process" in said and "assumed" in said
     request = config("esm2-8m", batch__micro_batch_size=1, batch__sequence_length=64)
     for compiles in (False, True):
         idle = finding(plan(machine("H100 SXM"), request.with_values({"engine.compile": compiles}, "you")), "idle")

@@ -66,7 +66,7 @@ def too_large(made: Plan) -> Finding:
 
 def said_time(text: str) -> int:
     """How much longer a sequence takes by the words of a remedy, in %; 0 where they name no figure."""
-    found = re.search(r"about (\d+) % (more|less) time", text)
+    found = re.search(r"about (\d+)% (more|less) time", text)
     return 0 if found is None else int(found[1]) * (1 if found[2] == "more" else -1)
 
 
@@ -245,13 +245,13 @@ def test_what_else_a_plan_finds() -> None:
         gpu=None, num_gpus=1, ram_bytes=None, gpu_memory_bytes=20 * GIB, tflops=60, capability="8.6"
     )
     uncertain = finding(plan(by_hand, config("esm2-35m", engine__precision="fp32")), "uncertain_rate").message
-    assert "catalogue" not in uncertain and "specified manually" in uncertain
+    assert "catalog" not in uncertain and "specified manually" in uncertain
     spec, request = load_models()["esm2-8m"], config("esm2-8m", batch__sequence_length=2048)
     absolute = replace(spec, architecture={**spec.architecture, "position_embedding_type": "absolute"})
     assert finding(make_plan(machine(), request, model=absolute, data=None), "too_long").severity == "error"
     assert "too_long" not in codes(make_plan(machine(), request, model=spec, data=None))
     # Of the reader: passed through, and errors first.
-    missing = Finding("missing_data", "error", "data.sources.0", "such file does not exist.")
+    missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
     made = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))
     assert made.findings[0] == missing and made.errors == (missing,)
     # A target far below one sequence is said in words.

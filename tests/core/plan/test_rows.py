@@ -70,7 +70,7 @@ def test_pairs_are_arranged_by_their_longer_side(arrangement: Arrangement) -> No
 @each(
     ("changes", "expected", "why"),
     [
-        ({}, True, "padding 66 % -> 35 %"),
+        ({}, True, "padding 66% -> 35%"),
         ({"batch__gradient_accumulation_steps": 1}, False, "one micro-batch"),
         ({"batch__micro_batch_size": 1}, False, "one row"),
     ],
@@ -234,7 +234,7 @@ def test_a_target_of_real_tokens() -> None:
     for absurd in (1, 10**13):
         made = real(absurd)
         assert 1 <= made.batch.accumulation <= MOST_ACCUMULATION
-        assert f"target of {absurd:,} real tokens" in finding(made, "batch_deviation").message
+        assert f"target of {absurd:,} non-padding tokens" in finding(made, "batch_deviation").message
 
 
 def test_time_is_of_the_padded_tokens_and_joined_texts_have_none() -> None:

@@ -53,7 +53,7 @@ def due(
 
 ROWS = [
     # What the device cannot do, and what is not installed.
-    due("bf16_unsupported", "error", "sm 8.0", TURING, engine__precision="bf16", quiet=ONE),
+    due("bf16_unsupported", "error", "compute capability 8.0", TURING, engine__precision="bf16", quiet=ONE),
     due("tf32_unsupported", "error", "has no TF32", TURING, engine__precision="tf32"),
     due("tf32_unsupported", "error", "has no TF32", TURING, engine__tf32=True),
     due("fp16_unsupported", "error", "on a CPU", CPU, engine__precision="fp16", quiet=ONE),
@@ -72,24 +72,24 @@ ROWS = [
     due("reporter_not_supported", "error", "telegram", ONE, logging__report_to=["telegram"]),
     due("reporter_not_supported", "error", "none together with", ONE, logging__report_to=["none", "tensorboard"]),
     due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
-    due("missing_hardware", "error", "GPU 0, 1 is asked for", CPU, engine__gpus=["0", "1"], quiet=TWO),
-    due("unknown_gpu", "error", "no GPU 7", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
+    due("missing_hardware", "error", "engine.gpus selects GPU 0, 1,", CPU, engine__gpus=["0", "1"], quiet=TWO),
+    due("unknown_gpu", "error", "GPU 7 is not available", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
     due(
-        "gpus_of_one_machine", "error", "GPU-0a, GPU-1a is a card", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
+        "gpus_of_one_machine", "error", "by UUID (GPU-0a, GPU-1a)", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
         engine__nodes=2, quiet={"engine__nodes": 1},
     ),
     # Engines that share out.
     due("shared_table", "error", "share one token", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
-    due("fsdp_needs_gpus", "error", "says nothing", CPU, **FSDP, engine__processes=2, quiet=TWO),
+    due("fsdp_needs_gpus", "error", "silently", CPU, **FSDP, engine__processes=2, quiet=TWO),
     due("fsdp_needs_gpus", "error", "this run has one", ONE, **FSDP),
     due("offload_not_supported", "error", "offload the optimizer alone", TWO, **FSDP, **OFFLOAD),
     due("optimizer_not_shared", "error", "bitsandbytes", TWO, **FSDP, engine__optimizer="adamw_bnb_8bit"),
     due("deepspeed_needs_cuda", "error", "Apple GPU", machine("Apple M2 Max"), engine__strategy="zero2"),
     # What contradicts the task.
-    due("peft_not_supported", "error", "full (all weights)", ONE, peft__method="lora"),
-    due("nothing_to_generate", "error", "does not", ONE, evaluation__generate=True),
-    due("nothing_to_generate", "error", "have none", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
-    due("nothing_held_out", "error", "none are held out", ONE, **BEST, data__validation_rows=0),
+    due("peft_not_supported", "error", "all weights", ONE, peft__method="lora"),
+    due("nothing_to_generate", "error", "masked-lm does not", ONE, evaluation__generate=True),
+    due("nothing_to_generate", "error", "have neither", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
+    due("nothing_held_out", "error", "no rows are held out", ONE, **BEST, data__validation_rows=0),
     due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),
     due("unknown_metric", "error", "eval_bleu", ONE, **CAUSAL, data__sources=TEXT, **BLEU),
     due("joined_targets", "error", "have answers", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
@@ -108,12 +108,12 @@ ROWS = [
     due("packing_not_possible", "error", "rows end to end", ONE, data__packing=True),
     due("packing_not_possible", "error", "mamba", ONE, **PACKED,
         model__architecture_overrides={"model_type": "mamba"}),
-    due("nothing_to_pack", "note", "changes nothing", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
+    due("nothing_to_pack", "note", "has no effect", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
     due("nothing_to_group", "note", "one row", ONE, data=of(90), data__group_by_length=True, batch__micro_batch_size=1),
-    due("nothing_to_group", "note", "joined", ONE, model="gpt2-tiny", data__sources=TEXT, data__group_by_length=True),
+    due("nothing_to_group", "note", "concatenated", ONE, model="gpt2-tiny", data__sources=TEXT, data__group_by_length=True),
     # The batch and its rows.
     due(
-        "batch_deviation", "warning", "-25.0 %", ONE, batch__target_samples=128, batch__micro_batch_size=24,
+        "batch_deviation", "warning", "25.0% below the target of 128 sequences", ONE, batch__target_samples=128, batch__micro_batch_size=24,
         batch__gradient_accumulation_steps=4, quiet={"batch__target_samples": 96},
     ),
     due("batch_larger_than_data", "warning", "more than once", ONE, data=rows(1000), batch__target_samples=4000),
@@ -121,16 +121,16 @@ ROWS = [
     due("several_targets", "error", "500 sequences", ONE, data=LENGTHS, **REAL, batch__target_samples=64,
         quiet={"batch__target_samples": 500}),
     due(
-        "half_precision_accumulation", "warning", "in fp32, as set in", ONE, model="esm2-150m", **OFFLOAD,
+        "half_precision_accumulation", "warning", "in fp32, as set in deepspeed.json", ONE, model="esm2-150m", **OFFLOAD,
         batch__target_samples=600, batch__micro_batch_size=2, quiet={"batch__target_samples": 8},
     ),
     due(
         "half_precision_accumulation", "warning", "16 bits", ONE, model="esm2-150m", engine__precision="bf16-true",
         batch__target_samples=640, batch__micro_batch_size=4,
     ),
-    due("rows_cut", "note", "10 % of the rows", ONE, data=of(300, 600), batch__sequence_length=512),
-    due("rows_cut", "warning", "100 % of the rows", ONE, data=of(300, 600), batch__sequence_length=128),
-    due("rows_cut", "warning", "100 % of the rows", ONE, **LONG, data=of(4000), batch__sequence_length=1024),
+    due("rows_cut", "note", "10% of the rows", ONE, data=of(300, 600), batch__sequence_length=512),
+    due("rows_cut", "warning", "100% of the rows", ONE, data=of(300, 600), batch__sequence_length=128),
+    due("rows_cut", "warning", "100% of the rows", ONE, **LONG, data=of(4000), batch__sequence_length=1024),
     due(
         "targets_cut", "note", "of the targets", ONE, **PAIRS, batch__target_length=64,
         data=replace(of(90), target_lengths=(100,) * 9), quiet={"batch__target_length": 128},
@@ -208,7 +208,7 @@ def test_what_can_be_trained_is_not_refused() -> None:
 
 def test_data_that_cannot_be_used_say_nothing_of_the_length() -> None:
     """No time for steps that nobody named; what the user says of the length stays."""
-    refused = Finding("missing_data", "error", "data.sources.0", "such file does not exist.")
+    refused = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
     for values, steps, epochs in (({}, None, None), ({"training__max_steps": 70}, 70, None)):
         request = config("esm2-8m", **values)
         plan = make_plan(ONE, request, model=load_models()["esm2-8m"], data=None, findings=(refused,))

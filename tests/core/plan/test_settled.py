@@ -45,8 +45,8 @@ def settles(
 
 ROWS = [
     # The card and what computes on it.
-    settles(TURING, {"engine.precision": "fp16", "engine.tf32": False}, "sm 7.5"),
-    settles(ONE, {"engine.precision": "bf16", "engine.tf32": True}, "sm 8.6"),
+    settles(TURING, {"engine.precision": "fp16", "engine.tf32": False}, "compute capability 7.5"),
+    settles(ONE, {"engine.precision": "bf16", "engine.tf32": True}, "compute capability 8.6"),
     settles(CPU, {"engine.precision": "fp32", "engine.tf32": False, "memory.device": "host RAM"}),
     settles(ONE, {"engine.optimizer": "adamw_torch_fused"}, "one kernel"),
     settles(CPU, {"engine.optimizer": "adamw_torch"}, "every device"),
@@ -73,7 +73,7 @@ ROWS = [
     settles(machine("RTX 2080 Ti"), {"data.pad_to_multiple_of": 1}, "fp32", engine__precision="fp32"),
     settles(OLD, {"data.pad_to_multiple_of": 1}, "no tensor cores", engine__precision="fp16"),
     settles(CPU, {"data.pad_to_multiple_of": 1}, "only tensor cores"),
-    *(settles(CPU, {"data.pad_to_multiple_of": n}, f"{lengths} of them", data=data, batch__sequence_length=limit, **HALF)
+    *(settles(CPU, {"data.pad_to_multiple_of": n}, f"at most {lengths} lengths", data=data, batch__sequence_length=limit, **HALF)
       for limit, data, n, lengths in (
           (512, DataSummary(9, True, (9, 4000)), 16, 32), (1024, DataSummary(9, True, (9, 4000)), 32, 32),
           (512, DataSummary(9, True, (9, 40)), 2, 20), (512, DataSummary(9, True, (9, 32)), 1, 32), (500, None, 16, 32),
@@ -84,7 +84,7 @@ ROWS = [
     settles(ONE, {"engine.checkpointing": True}, "with it", model="esm2-650m", batch__target_samples=64,
             batch__sequence_length=1024),
     settles(machine("H100 SXM"), {"engine.checkpointing": False}, "off", model="esm2-650m", batch__target_samples=64),
-    settles(ONE, {"training.max_steps": 300, "time.steps": 300, "time.epochs": 3.0}, "3 passes over 10,000 rows",
+    settles(ONE, {"training.max_steps": 300, "time.steps": 300, "time.epochs": 3.0}, "3 epochs over 10,000 rows",
             rows(10_000), training__epochs=3, batch__target_samples=100),
     settles(ONE, {"training.max_steps": None, "time.steps": 200}, data=rows(10_000, exact=False), training__epochs=2,
             batch__target_samples=100),
@@ -225,7 +225,7 @@ def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int
 def test_ram_and_not_the_cores_decides_the_workers_where_it_is_short() -> None:
     made = plan(SHORT, config(), rows())
     assert 0 < (made.config.data.workers or 0) < MOST_WORKERS
-    assert "14.4 GiB of RAM to plan with" in made.config.origin("data.workers").reason
+    assert "RAM budget 14.4 GiB" in made.config.origin("data.workers").reason
     # What others hold is not planned with.
     busy = replace(machine("RTX 3090", 4, cores=64), ram_available_bytes=14 * GIB)
     assert (plan(busy, config(), rows()).config.data.workers or 0) < MOST_WORKERS

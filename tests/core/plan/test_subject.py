@@ -103,7 +103,7 @@ def test_apple_gpus() -> None:
     apple, mac = load_as_written("lora-r64-mps"), real(machine("Apple M1 Max"))
     assert choose_target(PlanRequest(), apple, mac) == (mac, ())
     (found,) = choose_target(PlanRequest(), apple, CPU)[1]
-    assert "made for 1 × Apple M2 Max, and this machine has no Apple GPU." in found.message
+    assert "is for 1 × Apple M2 Max, but this machine has no Apple GPU." in found.message
     (found,) = choose_target(PlanRequest(), PROFILE, mac)[1]
     assert "no NVIDIA GPU (it has an Apple GPU, which runs other profiles)" in found.message
 
@@ -131,7 +131,7 @@ def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: 
     Path("qwen2-tiny/config.json").write_text(json.dumps(document))
     hidden = plan_run(request, CPU)
     found = finding(hidden, "folder_of_same_name")
-    assert found.severity == "warning" and "./qwen2-tiny is the folder" in found.message
+    assert found.severity == "warning" and "for the folder, use ./qwen2-tiny" in found.message
     meant = plan_run(PlanRequest(overrides=dict(found.remedies[0].changes)), CPU)
     assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters
 
@@ -160,7 +160,7 @@ def test_a_model_brings_its_task_and_a_sample(model: str, task: str, sample: str
     plan = plan_run(PlanRequest(profile=profile, overrides={"model.name": model}), CARD)
     assert (plan.task, plan.config.data.sources[0].name) == (task, sample)
     if task != "masked-lm":
-        assert plan.config.origin("task").reason == f"what {model} is made for"
+        assert plan.config.origin("task").reason == f"the task that {model} is built for"
     assert plan.to_json()["data"]["rows"] > 100
 
 

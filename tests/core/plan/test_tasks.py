@@ -38,7 +38,7 @@ def test_an_answer_shares_its_sequence_with_the_prompt(asked: int | None, planne
     assert ("generation_cut" in codes(made)) is cut
     if cut:
         found = finding(made, "generation_cut")
-        assert "end at 128 tokens, not at 200" in found.message
+        assert "end at 128 tokens, not 200" in found.message
         fixed = plan(machine(), made.config.with_values(dict(found.remedies[0].changes), "you"))
         assert "generation_cut" not in codes(fixed) and longest_generation(fixed.config) == 200
 

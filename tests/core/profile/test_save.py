@@ -97,7 +97,7 @@ def test_files_are_kept_by_their_whole_path(tmp_path: Path, monkeypatch: pytest.
     ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),
     ("CPU-demo", "is the name of a built-in profile"), ("../up", "is not a valid profile name"),
     ("a b", "is not a valid profile name"), ("", "is not a valid profile name"),
-    ("x" * 200, "is not a valid profile name"), ("mine.yaml", "Give the profile a name, not a file: mine"),
+    ("x" * 200, "is not a valid profile name"), ("mine.yaml", "Specify a name for the profile, not a file: mine."),
 ])  # fmt: skip
 def test_names_that_are_refused(name: str, words: str) -> None:
     assert words in refused(name)[0]
@@ -107,8 +107,8 @@ def test_names_that_are_refused(name: str, words: str) -> None:
 def test_nothing_is_overwritten() -> None:
     save_profile("mine", PlanRequest(overrides={"data.workers": 1}), "cpu-demo")
     before = (user_folder() / "mine.yaml").read_bytes()
-    assert "There is a profile 'mine' of yours already" in refused("mine")[0]
-    assert "There is a profile 'Mine' of yours already" in refused("Mine")[0]
+    assert "You already have a profile 'mine' (" in refused("mine")[0]
+    assert "You already have a profile 'Mine' (" in refused("Mine")[0]
     (user_folder() / "other.yml").write_text("extends: cpu-demo\n")
     assert "already" in refused("other")[0]
     assert (user_folder() / "mine.yaml").read_bytes() == before
@@ -123,7 +123,7 @@ def test_everything_that_is_wrong_at_once(tmp_path: Path, monkeypatch: pytest.Mo
                   "set 1 or more"):  # fmt: skip
         assert any(words in one for one in said), words
     assert "Did you mean 2080super" in refused("mine", extends="2080supr")[0]
-    assert "as set in the catalogue" in refused("mine", PlanRequest(gpu_memory_bytes=2**34, tflops=50))[0]
+    assert "GPU specifications entered manually are not allowed" in refused("mine", PlanRequest(gpu_memory_bytes=2**34, tflops=50))[0]
     assert not user_folder().exists()
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
