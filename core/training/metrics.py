@@ -315,7 +315,7 @@ def _shown(line: dict[str, Any], max_steps: int) -> str:
     place = f"step {line['step']}/{max_steps}"
     if "loss" in line:
         rate = line["real_tokens_per_s"]
-        speed = f"  {rate:,.0f} real tokens/s" if rate else ""
+        speed = f"  {rate:,.0f} non-padding tokens/s" if rate else ""
         return f"{place}  loss {line['loss']:.4f}  learning rate {line['learning_rate']:.3g}{speed}"
     shown = {
         "loss": "eval_loss",

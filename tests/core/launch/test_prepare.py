@@ -57,7 +57,7 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     (full / "thesis.txt").write_text("x")
-    with pytest.raises(UsageError, match="empty, and existing files are never overwritten") as refusal:
+    with pytest.raises(UsageError, match="not empty, and existing files are never overwritten") as refusal:
         prepare_run(small_plan(), full)
     assert refusal.value.exit_code == 2
     assert [path.name for path in full.iterdir()] == ["thesis.txt"]

@@ -115,7 +115,7 @@ def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
     assert document["settings"]["batch.micro_batch_size"] == [1, micro]
     assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
     assert document["results"]["attempts"] == [0, 0]
-    with pytest.raises(UsageError, match="Specify two or"):
+    with pytest.raises(UsageError, match="Specify two or more runs"):
         compare_runs([one])
     two.run_yaml.write_text("a: [")
     with pytest.raises(UsageError, match="cannot be read as YAML"):
