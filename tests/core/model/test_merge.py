@@ -75,6 +75,6 @@ def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
         merged_of(adapter, tmp_path / "merged", base=wider)
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps({**config, "target_modules": ["q_proj"]}))
-    with pytest.raises(UsageError, match=r"does not fit the base .* tensors are only in one of them"):
+    with pytest.raises(UsageError, match=r"does not match the base .* tensors are in only one of them"):
         merged_of(adapter, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

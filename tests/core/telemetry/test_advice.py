@@ -236,7 +236,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
         "heat": f"Heat throttles {names} (at 1,200 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have been idle for 3 min.",
-        "others_on_gpu": f"Others hold 3.0 GiB of each of {names}: blender.",
+        "others_on_gpu": f"Other processes use 3.0 GiB of each of {names}: blender.",
     }
     gone = [replace(one, problem="gone") for one in cards]
     assert [item.text for item in advice_on(gpus=gone)] == [f"{names} cannot be read: gone."]
@@ -246,7 +246,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     found = texts_of(gpus=parts)
     names = "GPUs 0 (1g.10gb) and 0 (1g.10gb)"
     assert found["gpu_memory_full"].startswith(names)
-    assert found["others_on_gpu"] == f"Others hold 3.0 GiB of each of {names}: blender."
+    assert found["others_on_gpu"] == f"Other processes use 3.0 GiB of each of {names}: blender."
     gone = [replace(part, problem="gone") for part in parts]
     assert [item.text for item in advice_on(gpus=gone)] == ["GPU 0 cannot be read: gone."]
 
@@ -374,8 +374,8 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
     ("setup", "used_gib", "remedy"),
     [
         (RunSetup(workers=2, cpu_cores=32), 4, "6 instead of 2 loader workers would fix it: --set data.workers=6"),
-        (RunSetup(workers=2, cpu_cores=4), 4, "CPU cores allow 3"),
-        (RunSetup(workers=2, cpu_cores=3), 4, "fix it, but no more are possible"),
+        (RunSetup(workers=2, cpu_cores=4), 4, "3 are possible (limit: CPU cores): --set data.workers=3"),
+        (RunSetup(workers=2, cpu_cores=3), 4, "fix it, but no more are possible (limit: CPU cores)"),
         # An engine that does not say it is no guess.
         (setup_of({"actual": "single"}), 4, "More loader workers may help (data.workers)."),
     ],

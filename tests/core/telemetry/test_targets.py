@@ -91,10 +91,10 @@ def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
     assert "matches 2 runs: protein-small, protein-large" in refusal("protein")
     assert "Did you mean protein-large" in refusal("protien-large")
     assert "Did you mean notes?" in refusal("noets")
-    assert "no file or folder './other/x'" in refusal("./other/x")
-    assert "no file or folder ''" in refusal("")
-    assert "There is no" in refusal("x" * 5000)
-    assert "There is no" in refusal("[bold]x")
+    assert "File or folder not found: './other/x'" in refusal("./other/x")
+    assert "File or folder not found: ''" in refusal("")
+    assert "There is no run, file or process" in refusal("x" * 5000)
+    assert "There is no run, file or process" in refusal("[bold]x")
     for text in ("0", "999999999", "99999999999999999999"):
         assert f"Process {text} does not exist or is not visible" in refusal(text)
 
@@ -150,9 +150,9 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
         assert [find_target(text).pid for text in ("gpu:0", "GPU:1", "gpu:bbbb")] == [one.pid, two.pid, two.pid]
         assert "On the GPUs 2 jobs are running" in refusal("gpu")
         assert "Nothing is computing on GPU 2 now." in refusal("gpu:2")
-        assert "Process 999999999 computes on GPU 3, and cannot be seen" in refusal("gpu:3")
+        assert "Process 999999999 computes on GPU 3 but is not visible from here" in refusal("gpu:3")
         assert "is lost" in refusal("gpu:4")
-        assert "There is no GPU '7' here; there are: gpu:0" in refusal("gpu:7")
+        assert "There is no GPU '7' on this machine; available: gpu:0" in refusal("gpu:7")
         assert "There is no GPU '-1'" in refusal("gpu:-1")
         # A job on a card is listed whatever it is called.
         listed = {found.target.pid: found.gpus for found in list_targets()}
@@ -262,8 +262,8 @@ def test_places_that_are_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert "is neither a readable file nor a folder" in refusal_of(tmp_path / "pipe")
-    assert "is neither a readable file nor a folder" in refusal_of(tmp_path / "link")
+    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "pipe")
+    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "link")
     assert "is empty" in refusal_of(tmp_path / "empty")
     assert "does not exist" in refusal_of(tmp_path / "nowhere")
 
