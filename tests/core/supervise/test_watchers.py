@@ -109,7 +109,7 @@ def test_a_machine_that_slept_has_not_stalled(tmp_path: Path, jump_s: float) -> 
 def test_a_training_that_its_guard_has_stopped_says_so_too(seen: SeenRun, tmp_path: Path) -> None:
     """The bad loss itself was never logged."""
     seen.steps_of(2.0, 5)
-    write_failure(tmp_path, NonFiniteLoss("The loss is NaN at step 6. The last good one is checkpoint-5."))
+    write_failure(tmp_path, NonFiniteLoss("The loss is NaN or infinite at step 6. The last good one is checkpoint-5."))
     (advice,) = seen.look()
     assert (advice.code, advice.level) == ("nan_loss", "error") and "checkpoint-5" in advice.text
     write_failure(tmp_path, ValueError("another"))

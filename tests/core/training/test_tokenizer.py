@@ -102,7 +102,7 @@ def test_the_models_own_comes_before_one_from_the_data(tmp_path: Path) -> None:
             "gpt2-tiny",
             {"model__architecture": {**T5, "vocab_size": 200}},
             "vocabulary_too_small",
-            "vocabulary of 200 entries: it needs 261",
+            "vocabulary of 200 entries: it needs at least 261",
         ),
     ],
 )
