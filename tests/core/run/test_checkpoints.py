@@ -87,7 +87,7 @@ SPOILT: dict[str, Break] = {
     "config.json has": lambda path: (path / "config.json").write_text("{}"),
 }
 SPOILT_STATES: dict[str, Break] = {
-    "rank_0_mp_rank_00_optim_states.pt does not hold": lambda path: spoil(path / STATES, 300, b"\0" * 64)
+    "rank_0_mp_rank_00_optim_states.pt is not what was saved": lambda path: spoil(path / STATES, 300, b"\0" * 64)
 }
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
@@ -171,7 +171,7 @@ def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_pat
     (tmp_path / "checkpoint-12").write_text("no folder")
     chosen, said = choose_checkpoint(run, "auto")
     assert chosen.path == good
-    assert len(said) == 2 and "it is now broken-checkpoint-8-2" in said[0]
+    assert len(said) == 2 and "it was renamed to broken-checkpoint-8-2" in said[0]
     assert not any(os.path.lexists(tmp_path / f"checkpoint-{step}") for step in (8, 12))
     assert (tmp_path / "broken-checkpoint-12").read_text() == "no folder"
     # Nothing that was set aside is lost to the next.

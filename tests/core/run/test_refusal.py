@@ -79,8 +79,8 @@ def test_a_state_of_a_newer_trainwiz_is_not_written_over(run: RunFolder) -> None
     before = run.state_json.read_text().replace('"schema_version": 1', '"schema_version": 2')
     run.state_json.write_text(before)
     said = why_not_start(run, state, resume=True) or ""
-    assert "newer trainwiz (version 2" in said
-    assert said.endswith("Update trainwiz to go on with one.")
+    assert "newer trainwiz (file version 2" in said
+    assert said.endswith("Update trainwiz to resume one.")
     with pytest.raises(UsageError, match="newer trainwiz"):
         start_run(run, resume="auto")
     assert run.state_json.read_text() == before

@@ -76,7 +76,7 @@ def test_a_run_that_cannot_go_whole_stays_whole_under_its_name(tmp_path: Path, m
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
-    with pytest.raises(CannotRunError, match="could not be removed whole: Permission denied"):
+    with pytest.raises(CannotRunError, match="could not be removed completely: Permission denied"):
         remove_run(run)
     # While it goes, no list finds half of it.
     assert seen == [[".one.removing"]]
