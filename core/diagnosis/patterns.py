@@ -138,8 +138,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "node_lost",
         r"^Node \d+ \(.{1,120}\) was lost \(",
-        r"^Node [\d, ]+ of \d+ did not come within \d",
-        r"^Node 0 could not be reached at ",
+        r"^Node [\d, ]+ of \d+ did not (?:come|connect) within \d",
+        r"^Node 0 (?:could not be reached|was unreachable) at ",
     ),
     _pattern(
         "port_in_use",

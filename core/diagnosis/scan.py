@@ -19,7 +19,7 @@ TELLING = re.compile(
     r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
     r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"
     r"|abort|NCCL|ancdata|alloc|pos|duplicate|argument|strategy|cannot|can't|couldn't|incorrect|terminated|pipe"
-    r"|exclusive|exited|detected|resource|did not come|not be reached|[\u4e00-\u9fff]",
+    r"|exclusive|exited|detected|resource|did not co|not be reached|unreachable|[\u4e00-\u9fff]",
     re.IGNORECASE,
 )
 """Without any of these words no pattern fits: asking is cheaper than trying them all."""

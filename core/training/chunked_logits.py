@@ -144,7 +144,7 @@ def not_sliceable(what: object) -> Exception:
         "cannot_slice_vocabulary",
         "training.loss_chunk",
         tr(
-            "the loss of a {kind} cannot be computed in chunks of the logits because the model changes its logits "
+            "the loss of {kind} cannot be computed in chunks of the logits because the model changes its logits "
             "in an unknown way; remove training.loss_chunk.",
             kind=type(what).__name__,
         ),

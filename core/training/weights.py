@@ -26,7 +26,7 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.files import at_home
-from trainwiz.core.language import tr
+from trainwiz.core.language import tr, trn
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
 from trainwiz.core.training.process import rank_of_this_process
@@ -158,11 +158,12 @@ def load_weights(
         raise usage_error(
             "broken_checkpoint" if whole else "weights_of_another_model",
             str(name) if whole else "model.name",
-            tr(
+            trn(
+                "{what} {name} is missing {n} tensor, for example {example}.",
                 "{what} {name} is missing {n} tensors, for example {example}.",
+                len(missing),
                 what=what,
                 name=name,
-                n=len(missing),
                 example=next(key for key in missing if whole or key not in of_head),
             ),
         )

@@ -22,7 +22,7 @@ DEEP = "[" * 100_000
 
 
 def test_depth_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="nested too deeplyly"):
+    with pytest.raises(ValueError, match="nested too deeply"):
         parse_json(DEEP)
     with pytest.raises(json.JSONDecodeError):
         parse_json("{")
@@ -49,13 +49,13 @@ def test_a_model_config_of_any_depth_is_one_finding(tmp_path: Path) -> None:
     spec, findings = resolve_model(ModelSection(name=str(tmp_path)))
     assert spec is None
     assert [finding.code for finding in findings] == ["broken_model_config"]
-    assert "nested too deeplyly" in findings[0].message
+    assert "nested too deeply" in findings[0].message
 
 
 def test_a_deepspeed_file_of_any_depth_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
     path.write_text(DEEP, encoding="utf-8")
-    with pytest.raises(UsageError, match="nested too deeplyly"):
+    with pytest.raises(UsageError, match="nested too deeply"):
         read_deepspeed_file(path)
 
 

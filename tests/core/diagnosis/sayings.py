@@ -46,7 +46,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "Windows, Chinese": ("host_oom", TRACE + "OSError: [WinError 1455] 页面文件太小，无法完成操作。 Error loading \"torch_cuda.dll\""),
     "shell": ("host_oom", "run.sh: line 12: 48211 Killed                  python train.py --config a.yaml"),
     "shell, Chinese": ("host_oom", " 12%|█▏        | 12/100 [00:10<01:20,  1.1it/s]\n已杀死"),
-    "exit 137": ("host_oom", "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit code 137."),
+    "exit 137": ("host_oom", "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 137."),
     "accelerate -9": ("host_oom", TRACE + "subprocess.CalledProcessError: Command '['/opt/bin/python', 'train.py']' died with <Signals.SIGKILL: 9>."),
     "deepspeed -9": ("host_oom", "[2024-05-01 10:11:12,013] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 4411\n[2024-05-01 10:11:12,201] [ERROR] [launch.py:322:sigkill_handler] ['/opt/bin/python', '-u', 'train.py', '--local_rank=0'] exits with return code = -9"),
     # disk_full

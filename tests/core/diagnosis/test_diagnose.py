@@ -89,14 +89,14 @@ def test_the_code_of_an_own_error_is_the_cause() -> None:
     # Data that is gone is a missing file and not a wrong setting.
     gone = {"type": "UsageError", "message": "no data at 'rows.fasta'", "findings": [{"code": "missing_data"}]}
     found = found_in(Failure.from_json(gone))
-    assert found.cause == "missing_file" and found.remedies[0].text.startswith("Restore the file named in")
+    assert found.cause == "missing_file" and found.remedies[0].text.startswith("Restore the file")
     # A failure file from a dying process is enough.
     assert found_in(Failure.from_json({"rank": "x", "message": None, "findings": 3})).cause == "python_error"
 
 
 def test_the_step_stands_beside_what_happened_and_foreign_text_stays_text() -> None:
     assert found_in(failure(WORKER)).message.startswith("A loader worker was killed after step 12 (")
-    assert found_in(kernel=KernelFacts(True, 2)).message == "The node ran out of RAM."
+    assert found_in(kernel=KernelFacts(True, 2)).message == "The machine ran out of RAM."
     assert clean("\x1b[31mred\x1b[0m\ttab\x07") == "red tab" and len(clean("x" * 5000)) == 300
     message = found_in(failure("\x1b]0;title\x07boom\nsecond line")).message
     assert "\x1b" not in message and "second" not in message
@@ -113,7 +113,19 @@ def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost(
 
 
 # As torchrun and gloo wrote it when the fault campaign sent SIGHUP to rank 0.
-HUNG_UP = 'step 9/16  loss 3.0466  learning rate 0.0008  2,928 non-padding tokens/s\nTraceback (most recent call last):\n  File "main.py", line 47, in main\n    trainer.train()\nRuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:63616. This is typically caused by a remote worker crashing.\nW1122 11:21:14.881000 17057 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17133 closing signal SIGTERM\nE1122 11:21:15.049000 17057 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python\nRoot Cause (first observed failure):\n[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -1 (pid: 17132)  (SIGHUP)\n'
+HUNG_UP = """\
+step 9/16  loss 3.0466  learning rate 0.0008  2,928 non-padding tokens/s
+Traceback (most recent call last):
+  File "main.py", line 47, in main
+    trainer.train()
+RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:63616. This is typically caused by a remote worker crashing.
+W1122 11:21:14.881000 17057 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17133 closing signal SIGTERM
+E1122 11:21:15.049000 17057 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -1 (pid: 17132)  (SIGHUP)
+"""
 
 
 def test_the_signal_that_hung_up_a_rank_is_named(tmp_path: Path) -> None:
@@ -135,7 +147,26 @@ def test_the_earliest_rank_is_the_cause() -> None:
 
 
 def test_in_a_log_the_rank_that_torchrun_names_is_the_cause() -> None:
-    text = '[rank0]: Traceback (most recent cmachine last):\n[rank1]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 3, in main\n[rank1]:   File "train.py", line 3, in main\n[rank0]: ValueError: a consequence\n[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n============================================================\ntrain.py FAILED\nFailures:\n[1]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 10)\n------------------------------------------------------------\nRoot Cause (first observed failure):\n[0]:\n  time      : 2024-04-10_03:17:25\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 11)\n'
+    text = """\
+[rank0]: Traceback (most recent call last):
+[rank1]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 3, in main
+[rank1]:   File "train.py", line 3, in main
+[rank0]: ValueError: a consequence
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+============================================================
+train.py FAILED
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 10)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-04-10_03:17:25
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 11)
+"""
     found = diagnose(Evidence(log=log(text)))
     assert (found.cause, found.rank, found.evidence[0].line) == ("cuda_oom", 1, 6)
     without_table = diagnose(Evidence(log=log(text.partition("=====")[0])))
@@ -188,10 +219,10 @@ def test_the_kernel_tells_of_the_time_of_the_run_alone(monkeypatch: pytest.Monke
     ("evidence", "cause", "said"),
     [
         (Evidence("r", -9), "unknown", "SIGKILL"),
-        (Evidence("r", 1, log=log(" exitcode  : -9 (pid: 4)")), "unknown", "Lack of RAM"),
+        (Evidence("r", 1, log=log(" exitcode  : -9 (pid: 4)")), "unknown", "The usual cause is lack of RAM"),
         (Evidence("r", 1, log=log("died with <Signals.SIGSEGV: 11>.")), "unknown", "SIGSEGV"),
         (Evidence("r", 1, disk_free_bytes=0), "disk_full", "disk is full"),
-        (Evidence("r", 0), "unknown", "without saying that it finished"),
+        (Evidence("r", 0), "unknown", "without reporting that it finished"),
         (Evidence("r", 1, log=log("ValueError: bad thing")), "python_error", "ValueError: bad thing"),
         (Evidence("r", 3, log=log("all quiet")), "unknown", "exit code 3"),
     ],

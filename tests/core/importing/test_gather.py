@@ -51,24 +51,24 @@ REFUSED = [
     ("a.json", '{"name": "left-pad", "version": "1.0.0"}', "cannot be imported"),
     ("a.json", '{"log_history": [], "global_step": 4}', "trainwiz monitor"),
     ("a.json", '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "--model"),
-    ("ds.json", '{"zero_optimization": {"stage": 2', "ends before its JSON does (line 1)"),
+    ("ds.json", '{"zero_optimization": {"stage": 2', "ends before its JSON is complete (line 1)"),
     ("ds.json", '{\n// "a" {\n"zero_optimization": {"stage": two}\n}', "line 3, column 32"),
-    ("ds.json", '{"a":' * 100_000, "nested too deeplyly"),
+    ("ds.json", '{"a":' * 100_000, "nested too deeply"),
     ("x.py", "print('hello')", "calls neither TrainingArguments"), ("x.py", "def f(:\n", "line 1: this is not valid"),
     ("x.py", "p = HfArgumentParser((A, B))\n", "from the command line (line 1)"),
     ("x.py", "x = " + "(" * 5000, "too many nested"), ("x.py", "x = " + "-" * 100_000 + "1", "cannot be parsed"),
     ("pasted", "args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
-    *((COMMAND, command, "does not start a") for command in (
+    *((COMMAND, command, "does not start a training") for command in (
         "python -c 'print(1)'", "python --version", "echo python", "torchrun", "# accelerate launch train.py",
         "python -m pip install x", "llamafactory-cli chat a.yaml", "axolotl preprocess a.yml",
     )),
-    (COMMAND, "accelerate launch --config_file x.yaml", "line 1 names no script"),
+    (COMMAND, "accelerate launch --config_file x.yaml", "line 1 contains no script"),
     *((COMMAND, command, "cannot be imported") for command in ("ls -l", "pip install torch", "accelerate config")),
     # What only holds or names a command.
-    ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "cannot be imported kinds"),
-    ("notes.txt", 'python = "^3.9"\n', "does not start a"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "none of the"),
-    ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "does not start a"),
-    ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "does not start a"),
+    ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "cannot be imported. Supported kinds"),
+    ("notes.txt", 'python = "^3.9"\n', "does not start a training"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "cannot be imported"),
+    ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "does not start a training"),
+    ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "does not start a training"),
     ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "among other text"),
     ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "among other text"),
     ("run.sh", "cat <<EOF > ds.json\n{}\nEOF\ndeepspeed train.py\n", "among other text"),
@@ -180,9 +180,9 @@ def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> No
 
 
 @each(("text", "said"), [
-    ("no.yaml", "file no does not exist.yaml"), (".", "Is a directory"), (YAML[:20], "no distributed_type"),
+    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), (YAML[:20], "no distributed_type"),
     ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
-    ("a\0b: 1", "zero bytes"), ("a" * (2**20 + 1), "more than 1 MiB"),
+    ("a\0b: 1", "it contains null bytes"), ("a" * (2**20 + 1), "larger than 1 MiB"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("here")
 def test_refusals_are_one_sentence(text: str, said: str) -> None:

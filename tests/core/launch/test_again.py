@@ -109,7 +109,7 @@ def test_the_child_answers_with_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert answer["setup"]["micro_batch_size"] == 3
     run.run_yaml.write_text("name: [")
     done = subprocess.run(child, capture_output=True, text=True, cwd="/", check=True)
-    assert "run.yaml is broken at line" in json.loads(done.stdout)["error"]
+    assert "run.yaml is not valid at line 1" in json.loads(done.stdout)["error"]
 
 
 @each("changes", [{"batch.micro_batch_size": "many"}, {"no.such.section": 3}])

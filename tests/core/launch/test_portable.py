@@ -81,12 +81,15 @@ def test_what_the_folder_does_not_hold_is_named(project: Path) -> None:
     assert "../../data/p.fasta (data.sources.0.name), ../../weights (model.name)" in paths
     assert "owner/set (data.sources.1.name)" in hub
     script = run.file("launch.sh").read_text()
-    assert "../../data/p.fasta is not here (data.sources.0.name in run.yaml)" in script and "owner/set" not in script
+    assert (
+        "../../data/p.fasta is not on this machine (data.sources.0.name in run.yaml)" in script
+        and "owner/set" not in script
+    )
     moved = project.parent / "elsewhere"
     shutil.copytree(run.path, moved)
     refused = subprocess.run([str(moved / "launch.sh")], cwd="/", capture_output=True, text=True)
     assert refused.returncode == 2
-    assert "../../data/p.fasta is not here (data.sources.0.name in run.yaml)" in refused.stderr
+    assert "../../data/p.fasta is not on this machine (data.sources.0.name in run.yaml)" in refused.stderr
     assert read_state(RunFolder(moved)).status == "prepared"
 
 

@@ -57,7 +57,7 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     (full / "thesis.txt").write_text("x")
-    with pytest.raises(UsageError, match="empty, and existing files are never overwritten") as refusal:
+    with pytest.raises(UsageError, match="not empty, and existing files are never overwritten") as refusal:
         prepare_run(small_plan(), full)
     assert refusal.value.exit_code == 2
     assert [path.name for path in full.iterdir()] == ["thesis.txt"]
@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_even_be_looked_for_is_a_sentence(tmp_path: Path) -
         prepare_run(small_plan(), tmp_path / ("x" * 300))
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with pytest.raises(CannotRunError, match="cannot be written"):
+    with pytest.raises(CannotRunError, match="is not writable: Too many levels"):
         prepare_run(small_plan(), loop / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["loop"]
 
@@ -157,7 +157,7 @@ def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) 
     """Nobody means the sample there; whoever does says so."""
     plan = small_plan()
     elsewhere = replace(plan, machine=replace(plan.machine, hypothetical=True))
-    with pytest.raises(UsageError, match="No data is named: sample-proteins ships with trainwiz") as refusal:
+    with pytest.raises(UsageError, match="No dataset is specified: sample-proteins ships with trainwiz") as refusal:
         prepare_run(elsewhere, tmp_path / "one")
     assert "--dataset" in refusal.value.findings[0].remedies[0].text and not (tmp_path / "one").exists()
     named = elsewhere.config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you")

@@ -99,7 +99,7 @@ def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path, monkeypatch:
     append(one)
     measured = Refiner(None, load).plan(gathered)
     assert measured.time.basis == "probe"
-    assert measured.time.basis_text == f"measured here on {one.day} (probe)"
+    assert measured.time.basis_text == f"measured on this machine, {one.day} (probe)"
     assert measured.time.step_s == pytest.approx(one.step_s, rel=0.01)
 
 

@@ -88,7 +88,7 @@ def test_another_machine_and_several_nodes_are_asked_wrongly() -> None:
         made = demo(**mode)
         assert (_plan_json(made, made.config)["planned_measurement"] is not None) == kept
     unknown = replace(demo(), work=None)
-    with pytest.raises(UsageError, match="What the model esm2-8m is made of is unknown"):
+    with pytest.raises(UsageError, match="The architecture of the model esm2-8m is unknown"):
         check_probe(unknown)
     check_probe(demo())
 

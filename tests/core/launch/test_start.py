@@ -66,7 +66,7 @@ def test_a_broken_run_yaml_is_a_sentence(tmp_path: Path, text: str, sentence: st
     assert sentence in str(refusal.value)
     assert read_state(run).status == "prepared"
     assert stop_run(run).status == "prepared", "what does not run is not stopped"
-    with pytest.raises(UsageError, match=r"holds no run\.yaml"):
+    with pytest.raises(UsageError, match=r"is not a run: it has no run\.yaml"):
         start_run(RunFolder(tmp_path))
 
 
@@ -121,5 +121,5 @@ def test_a_run_of_another_user_is_refused_in_a_sentence(
 
 def test_a_run_on_another_machine_is_stopped_there(tmp_path: Path) -> None:
     run = run_kept_by(ProcessId(1, 0.0), tmp_path, machine="another", host="gpu-box")
-    with pytest.raises(CannotRunError, match="runs on gpu-box; stop it there: trainwiz runs stop"):
+    with pytest.raises(CannotRunError, match="is running on gpu-box; stop it there: trainwiz runs stop"):
         stop_run(run)

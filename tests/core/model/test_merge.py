@@ -71,10 +71,10 @@ def test_after_4_bits_the_16_bit_base_is_taken_and_the_difference_told(tmp_path:
 def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
     base, wider = base_model(tmp_path), base_model(tmp_path, hidden=48)
     adapter = adapter_on(base, tmp_path / "adapter")
-    with pytest.raises(UsageError, match=r"does not fit the base .*size mismatch"):
+    with pytest.raises(UsageError, match=r"does not match the base .*size mismatch"):
         merged_of(adapter, tmp_path / "merged", base=wider)
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps({**config, "target_modules": ["q_proj"]}))
-    with pytest.raises(UsageError, match=r"does not fit the base .* tensors are only in one of them"):
+    with pytest.raises(UsageError, match=r"does not match the base .* tensors are in only one of them"):
         merged_of(adapter, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

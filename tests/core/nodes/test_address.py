@@ -42,7 +42,7 @@ def test_addresses(text: str, address: Address) -> None:
 
 @each("text", ["", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(UsageError, match="is not an address of node"):
+    with pytest.raises(UsageError, match="is not an address of node 0"):
         parse_address(text)
 
 

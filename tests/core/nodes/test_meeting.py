@@ -78,11 +78,11 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
 
 def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_path: Path, address: Address) -> None:
     began = time.monotonic()
-    with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not come within 2 s") as caught:
+    with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not connect within 2 s") as caught:
         host(tmp_path, address, 3, patience_s=2.0)
     assert 1.5 < time.monotonic() - began < 60
     assert caught.value.code == "node_missing" and f"port {address.meeting_port}" in caught.value.message
-    with pytest.raises(NodeProblem, match=r"could not be reached at 127\.0\.0\.1") as caught:
+    with pytest.raises(NodeProblem, match=r"was unreachable at 127\.0\.0\.1") as caught:
         attend(tmp_path, introduce(1, 2, 1), address, 1.0, nothing)
     assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
 
@@ -104,9 +104,9 @@ Change = Callable[[Handshake], Handshake]
     [
         (lambda who: replace(who, nodes=3), "node 1 of 3; this run has 2"),
         (lambda who: replace(who, node=2), "node 2 of 2"),
-        (lambda who: replace(who, processes=4), "starts 4 processes and node 0 starts 1"),
+        (lambda who: replace(who, processes=4), "starts 4 processes, but node 0 starts 1"),
         (lambda who: replace(who, versions={**who.versions, "torch": "1.0"}), "torch 1.0 ≠"),
-        (lambda who: replace(who, data={SOURCE: None}), f"{SOURCE} is not there"),
+        (lambda who: replace(who, data={SOURCE: None}), f"{SOURCE} is missing on that node"),
         (
             lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "sample": "0"}}),
             "the same size with different content",
@@ -137,7 +137,7 @@ def test_the_data_as_a_machine_finds_it(tmp_path: Path) -> None:
 def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
     first, others = meet(tmp_path, address, [introduce(1, 3, 1), introduce(1, 3, 1)])
     for future in (first, *others):
-        with pytest.raises(NodeProblem, match="Two machines say that they are node 1"):
+        with pytest.raises(NodeProblem, match="Two machines claim to be node 1"):
             future.result()
 
 
@@ -147,7 +147,9 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypat
     mine.mkdir()
     other.mkdir()
     first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=3.0)
-    with pytest.raises(NodeProblem, match=f"127.0.0.1 came what did not prove .* does not see the run folder {mine}"):
+    with pytest.raises(
+        NodeProblem, match=f"Connections from 127.0.0.1 did not prove .* does not see the run folder {mine}"
+    ):
         first.result()
     with pytest.raises(NodeProblem, match=f"did not prove that it is node 0 .* need the run folder {other}"):
         others[0].result()
@@ -195,7 +197,7 @@ def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
         other.beat()
         assert one.receive(wait_s=1.0) == []
         time.sleep(0.5)
-        with pytest.raises(ChannelClosed, match="silent"):
+        with pytest.raises(ChannelClosed, match="no message for 1 s"):
             one.receive()
         other.close()
         one.close()

@@ -92,7 +92,7 @@ def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, capsys: pytest.Ca
     for stranger in strangers:
         heard = all_that_came(stranger)
         assert set(heard) <= {"nonce"}, heard
-    assert capsys.readouterr().out.count("127.0.0.1 did not prove") == 1
+    assert capsys.readouterr().out.count("A connection from 127.0.0.1 was closed because it did not prove") == 1
 
 
 def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_let_go(
@@ -113,7 +113,9 @@ def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_
         assert set(all_that_came(replay)) <= {"nonce"}
         assert all_that_came(silent) == []
         assert not again.done()
-        with pytest.raises(NodeProblem, match=r"Node 1 of 2 did not come .* From 127\.0\.0\.1 came what did not prove"):
+        with pytest.raises(
+            NodeProblem, match=r"Node 1 of 2 did not connect .* Connections from 127\.0\.0\.1 did not prove"
+        ):
             again.result()
 
 
@@ -160,7 +162,7 @@ def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -
             socket.create_connection(("127.0.0.2", address.meeting_port), 1.0)
         with pytest.raises(NodeProblem):
             first.result()
-    with pytest.raises(NodeProblem, match=r"cannot listen on 192\.0\.2\.1: .* Name an address of node 0 itself"):
+    with pytest.raises(NodeProblem, match=r"cannot listen on 192\.0\.2\.1: .* Use an address of node 0 itself"):
         Meeting(tmp_path, introduce(0, 2, 1), Address("192.0.2.1", address.port))
 
 

@@ -52,7 +52,7 @@ TORN_ADAPTER: dict[str, Break] = {
 }
 STATES = "global_step7/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
 TORN_DEEPSPEED: dict[str, Break] = {
-    "optimizer states of a rank in": lambda path: (path / STATES).unlink(),
+    "optimizer states of a rank": lambda path: (path / STATES).unlink(),
     "mp_rank_00_model_states.pt is truncated": lambda path: cut(path / "global_step7/mp_rank_00_model_states.pt"),
     "'global_step7' is missing": lambda path: shutil.rmtree(path / "global_step7"),
     "'../../etc' is missing": lambda path: (path / "latest").write_text("../../etc"),
@@ -87,7 +87,7 @@ SPOILT: dict[str, Break] = {
     "config.json has": lambda path: (path / "config.json").write_text("{}"),
 }
 SPOILT_STATES: dict[str, Break] = {
-    "rank_0_mp_rank_00_optim_states.pt does not hold": lambda path: spoil(path / STATES, 300, b"\0" * 64)
+    "rank_0_mp_rank_00_optim_states.pt is not what was saved": lambda path: spoil(path / STATES, 300, b"\0" * 64)
 }
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
@@ -126,8 +126,8 @@ TABLE = [
     *((sealed_by_two, spoiling, problem) for problem, spoiling in SPOILT_STATES.items()),
     *((in_shards, spoiling, problem) for problem, spoiling in TORN_SHARDS.items()),
     (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "the RNG state is missing"),
-    (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "the RNG state of a rank is"),
-    (by_ranks(write_deepspeed, 2), lambda path: (path / LAST_STATES).unlink(), "optimizer states of a rank in"),
+    (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "the RNG state of a rank"),
+    (by_ranks(write_deepspeed, 2), lambda path: (path / LAST_STATES).unlink(), "optimizer states of a rank"),
 ]
 
 
@@ -168,12 +168,12 @@ def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_pat
     good = write_checkpoint(tmp_path, 4)
     (tmp_path / "checkpoint-8").symlink_to(tmp_path / "nowhere")
     (tmp_path / "broken-checkpoint-8").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "checkpoint-12").write_text("folder on this")
+    (tmp_path / "checkpoint-12").write_text("no folder")
     chosen, said = choose_checkpoint(run, "auto")
     assert chosen.path == good
-    assert len(said) == 2 and "it is now broken-checkpoint-8-2" in said[0]
+    assert len(said) == 2 and "it was renamed to broken-checkpoint-8-2" in said[0]
     assert not any(os.path.lexists(tmp_path / f"checkpoint-{step}") for step in (8, 12))
-    assert (tmp_path / "broken-checkpoint-12").read_text() == "folder on this"
+    assert (tmp_path / "broken-checkpoint-12").read_text() == "no folder"
     # Nothing that was set aside is lost to the next.
     assert set_aside(inspect_checkpoint(write_checkpoint(tmp_path, 12)), "broken").name == "broken-checkpoint-12-2"
 

@@ -58,7 +58,7 @@ def test_names_are_stamped_and_never_taken_twice(tmp_path: Path) -> None:
     check_text(Path("/tmp/蛋白质"))
     named = {"runs/a-b": "a-b", "/tmp/my run": "'/tmp/my run'", "runs/-a": "runs/-a", "-a": "./-a"}
     assert {path: name_for_commands(Path(path)) for path in named} == named
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not valid UTF-8"):
         check_text(Path("runs/bad\udcff"))
 
 
@@ -94,7 +94,7 @@ def test_finding_a_run(tmp_path: Path) -> None:
     assert find_run(str(path), tmp_path / "elsewhere").path == path
     here = tmp_path
     for name, root, whole, said in (
-        ("demo", here, False, "fits 2 runs"),
+        ("demo", here, False, "matches 2 runs"),
         ("2026-11-22_1100-protien", here, False, "Did you mean 2026-11-22_1100-protein"),
         (str(here), here, False, r"holds no run\.yaml"),
         ("x", here / "nowhere", False, "no runs in"),
@@ -122,7 +122,7 @@ def test_a_run_elsewhere_is_found_by_its_name(tmp_path: Path) -> None:
         find_run("protein", root, whole=True)
     again = make_run(tmp_path / "farther", "2026-protein")
     record_run(again)
-    with pytest.raises(UsageError, match=f"fits 2 runs: {again.path}, {far.path}"):
+    with pytest.raises(UsageError, match=f"matches 2 runs: {again.path}, {far.path}"):
         find_run("2026-protein", root)
 
 

@@ -162,7 +162,7 @@ def test_a_moved_folder_keeps_its_keeper_and_a_copy_has_none(run: RunFolder, tmp
     keeper_of(moved, replace(this_process(), start_ticks=1, create_time=1.0))
     assert "This folder was" not in read_state(moved).exit.message
     back = RunFolder(moved.path.rename(tmp_path / "again"))
-    assert f"This folder was {moved.path} when" in read_state(back).exit.message
+    assert f"This folder was at {moved.path} when" in read_state(back).exit.message
     assert read_state(link).status == "prepared"
 
 
@@ -204,7 +204,7 @@ BROKEN = [
     (b"\0" * 4096, "is empty"),
     (b'{"status": "running", "na', "not JSON"),
     (b"\xff\xfe\x00garbage", "not JSON"),
-    (b"[1, 2]", "no JSON object"),
+    (b"[1, 2]", "it is not a JSON object"),
     (b'{"name": "x"}', "it contains no state"),
     (b'{"schema_version": 9, "status": "dreaming"}', "newer trainwiz"),
     (b"[" * 100_000, "not JSON"),

@@ -46,11 +46,11 @@ WHY_NOT: list[tuple[RunStatus, str | None, bool, str | None]] = [
     ("running", None, False, "one is already running. Monitor it with: trainwiz monitor {path}"),
     ("running", "far", True, "one is already running on far. Monitor it with: trainwiz monitor {path}"),
     *(("prepared", None, resume, None) for resume in (True, False)),
-    ("stopping", None, True, f"one is being stopped. When it has ended, go on with: {GO_ON}"),
+    ("stopping", None, True, f"one is stopping. When it has ended, resume it with: {GO_ON}"),
     ("finished", None, True, "one has finished; there is nothing to resume."),
     *((status, None, True, None) for status in ("failed", "stopped", "lost")),
     *(
-        (s, None, False, f"one was started before ({s}Resume it with: trainwiz runs{GO_ON}")
+        (s, None, False, f"one was started before ({s}). Resume it with: {GO_ON}")
         for s in ("failed", "stopped", "lost")
     ),
 ]
@@ -79,8 +79,8 @@ def test_a_state_of_a_newer_trainwiz_is_not_written_over(run: RunFolder) -> None
     before = run.state_json.read_text().replace('"schema_version": 1', '"schema_version": 2')
     run.state_json.write_text(before)
     said = why_not_start(run, state, resume=True) or ""
-    assert "newer trainwiz (version 2" in said
-    assert said.endswith("Update trainwiz to go on with one.")
+    assert "newer trainwiz (file version 2" in said
+    assert said.endswith("Update trainwiz to resume one.")
     with pytest.raises(UsageError, match="newer trainwiz"):
         start_run(run, resume="auto")
     assert run.state_json.read_text() == before

@@ -76,7 +76,7 @@ def test_a_run_that_cannot_go_whole_stays_whole_under_its_name(tmp_path: Path, m
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
-    with pytest.raises(CannotRunError, match="could not be removed whole: Permission denied"):
+    with pytest.raises(CannotRunError, match="could not be removed completely: Permission denied"):
         remove_run(run)
     # While it goes, no list finds half of it.
     assert seen == [[".one.removing"]]
@@ -115,7 +115,7 @@ def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
     assert document["settings"]["batch.micro_batch_size"] == [1, micro]
     assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
     assert document["results"]["attempts"] == [0, 0]
-    with pytest.raises(UsageError, match="Specify two or"):
+    with pytest.raises(UsageError, match="Specify two or more runs"):
         compare_runs([one])
     two.run_yaml.write_text("a: [")
     with pytest.raises(UsageError, match="cannot be read as YAML"):

@@ -57,7 +57,7 @@ def test_a_checkpoint_by_name_is_refused_where_it_is_not_complete(tmp_path: Path
         write_adapter(tmp_path, step)
     cut(tmp_path / "checkpoint-12" / "optimizer.pt")
     for name in ("checkpoint-12", "checkpoint-77"):
-        with pytest.raises(CannotStart, match="complete ones: checkpoint-4, checkpoint-8"):
+        with pytest.raises(CannotStart, match="complete checkpoints: checkpoint-4, checkpoint-8"):
             choose_checkpoint(run, name)
     assert (tmp_path / "checkpoint-12").exists()
     chosen, said = choose_checkpoint(run, "checkpoint-4")

@@ -44,7 +44,7 @@ INTERRUPTED = "step 7/16  loss 3.1\nTraceback (most recent call last):\n  x\nKey
     [
         # Before a process listened it is a stop; to the launcher it ends the training with it and may be tried again.
         (RANK_INTERRUPTED, 1, False, ("stopped", "user_stop", None), "by a signal from outside trainwiz before the"),
-        (INTERRUPTED, -2, True, ("failed", "unknown", "SIGINT"), "The launcher was ended from outside by SIGINT"),
+        (INTERRUPTED, -2, True, ("failed", "unknown", "SIGINT"), "The launcher was terminated by an external SIGINT"),
     ],
 )
 def test_an_interrupt_from_outside(
@@ -121,14 +121,14 @@ def test_a_process_that_stays_on_the_card_is_named(nvml: FakeNvml) -> None:
     ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
     found = ledger.check(sampler.sample, patience_s=0.0)
     assert (found.verdict, found.pids_left) == ("held", (OURS,))
-    assert f"Process {OURS} is still named on a GPU, with 6.0 GiB" in verified_words([], found)
+    assert f"Process {OURS} is still listed on a GPU, with 6.0 GiB" in verified_words([], found)
 
 
 def test_where_the_driver_names_no_process_of_ours_the_card_is_compared_with_before(nvml: FakeNvml) -> None:
     ledger, sampler = noted(nvml, card(), card(5 * GIB + DESKTOP, {ANOTHER: 5 * GIB}))
     assert ledger.held == {"GPU-one": 5 * GIB}
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found.verdict == "unclear" and "GPU 0 holds 5.0 GiB more than before the run" in found.reason
+    assert found.verdict == "unclear" and "GPU 0 has 5.0 GiB more in use than before the run" in found.reason
     nvml.write([card()])
     assert ledger.check(sampler.sample, patience_s=0.0).verdict == "free"
 
@@ -139,7 +139,7 @@ def test_a_lost_card_and_a_driver_without_an_answer_are_no_free_memory(
     ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
     nvml.write([card(7 * GIB, lost=True)])
     found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found.verdict == "not_checked" and "GPU-one could not be looked at" in found.reason
+    assert found.verdict == "not_checked" and "GPU-one could not be checked" in found.reason
     monkeypatch.setattr(nvml_module, "_hangs", False)
     monkeypatch.setattr(gpu_ledger, "DRIVER_ANSWERS_WITHIN_S", 0.1)
     found = ledger.check(lambda: (time.sleep(1.0), ([], {}))[1], patience_s=0.0)
@@ -165,7 +165,7 @@ def test_where_nothing_was_held_nothing_is_looked_for_and_what_hangs_in_the_kern
     ledger, sampler = noted(nvml, card(), card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB}))
     assert ledger.check(sampler.sample) is None
     assert verified_words([], None) == "All processes of the run have ended."
-    assert "could not be ended: 12, 13. They go when their driver or disk answers" in verified_words([12, 13], None)
+    assert "could not be ended: 12, 13. They end when their driver or disk responds" in verified_words([12, 13], None)
 
 
 def test_a_child_that_has_ended_is_no_process_of_the_run_before_it_is_waited_for() -> None:

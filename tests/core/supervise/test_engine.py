@@ -29,7 +29,7 @@ ACTUAL = {
 @each(
     ("key", "value", "message"),
     [
-        ("actual", "ddp", "The engine is ddp, but zero2+offload was planned."),
+        ("actual", "ddp", "The engine is ddp but was planned as zero2+offload."),
         ("device", "cpu", "The device is cpu but was planned as cuda."),
         ("precision", "fp32", "The precision is fp32 but was planned as bf16."),
         ("optimizer", "SGD", "The optimizer is SGD but was planned as adamw_torch."),

@@ -254,7 +254,7 @@ def test_a_tied_run_ends_with_its_command(start: Starter) -> None:
     owner.kill()
     owner.wait()
     state = one.wait(lambda state: state.has_ended)
-    assert state.status == "stopped" and "the exit of the command that" in state.exit.message
+    assert state.status == "stopped" and "the exit of the command" in state.exit.message
     assert newest_complete(one.run) is not None
     assert_gone(one.mark)
 

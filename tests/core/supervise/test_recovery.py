@@ -58,11 +58,11 @@ DECIDED: list[tuple[str, Situation, dict[str, Any] | str]] = [
     # The training stays as it is where the evaluation runs out of memory.
     ("cuda_oom", situation(during="evaluation"), {EVALUATION: 4}),
     ("cuda_oom", situation(but(eval_micro_batch_size=None), during="evaluation"), {EVALUATION: 3}),
-    ("cuda_oom", situation(but(eval_micro_batch_size=1), during="evaluation"), "batch is already one row: it cannot"),
+    ("cuda_oom", situation(but(eval_micro_batch_size=1), during="evaluation"), "evaluation batch is already one row"),
     ("nccl_error", situation(but(on=False)), "recovery.on"),
     ("nccl_error", situation(starts=3), "3 times"),
     *((cause, situation(), {}) for cause in ("nccl_error", "nccl_timeout", "port_in_use", "node_lost")),
-    ("node_lost", situation(during="loading"), "It already waited for the other"),
+    ("node_lost", situation(during="loading"), "already waited for the other nodes"),
     ("dataloader_worker_killed", situation(), FEWER),
     ("dataloader_worker_killed", situation(but(workers=1)), {"data.workers": 0}),
     ("dataloader_worker_killed", situation(but(workers=0)), "fail in the same way"),
@@ -96,7 +96,7 @@ def test_the_effective_batch_is_exact_down_to_one_row(micro: int, accumulation: 
         assert smaller.micro_batch_size * smaller.gradient_accumulation_steps == micro * accumulation
         setup = smaller
     assert setup.micro_batch_size == 1
-    assert "is already one row" in decision.why
+    assert "micro-batch is already one row" in decision.why
 
 
 @each("batches", [1, 2, 5])
@@ -154,7 +154,7 @@ def test_it_shrinks_again_and_ends_at_one_row_with_a_sentence(tmp_path: Path) ->
     for attempt in (2, 3, 4):
         started.follow(attempt, "cuda_oom")
     end = started.after("cuda_oom")
-    assert isinstance(end, End) and "is already one row" in end.why
+    assert isinstance(end, End) and "micro-batch is already one row" in end.why
     assert [entry.changes[BATCH[0]] for entry in read_recoveries(started.run)] == [3, 2, 1]
     assert changes_now(started.run)[BATCH[1]] == 48
 

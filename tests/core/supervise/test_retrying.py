@@ -67,7 +67,7 @@ def test_a_kill_from_outside_is_made_good_and_a_stop_in_the_next_attempt_keeps_i
     first, second = state.attempts
     assert first.status == "failed" and "SIGKILL" in first.exit["message"]
     assert (second.because, second.signal) == ("unknown", "SIGKILL")
-    assert attempt_words(second, {}).startswith("an external attempt 2, because SIGKILL terminated it; from step")
+    assert attempt_words(second, {}).startswith("attempt 2, because an external SIGKILL terminated it; from step")
     assert int((second.resume or "").rpartition("-")[2]) >= 10
     one.wait_for_steps(18)
     state = stop_run(one.run)

@@ -92,7 +92,9 @@ def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
     seen.rest(1_800)
     assert seen.ever == set()
     seen.rest(60)
-    assert text_of(seen.found, "stalled").startswith("No step was logged in the first 31 min; 30 s were planned")
+    assert text_of(seen.found, "stalled").startswith(
+        "No step was logged in the first 31 min; one step was planned to take up to 30 s"
+    )
 
 
 @each("jump_s", [30_000, -60_000])
@@ -109,7 +111,7 @@ def test_a_machine_that_slept_has_not_stalled(tmp_path: Path, jump_s: float) -> 
 def test_a_training_that_its_guard_has_stopped_says_so_too(seen: SeenRun, tmp_path: Path) -> None:
     """The bad loss itself was never logged."""
     seen.steps_of(2.0, 5)
-    write_failure(tmp_path, NonFiniteLoss("The loss is NaN at step 6. The last good one is checkpoint-5."))
+    write_failure(tmp_path, NonFiniteLoss("The loss is NaN or infinite at step 6. The last good one is checkpoint-5."))
     (advice,) = seen.look()
     assert (advice.code, advice.level) == ("nan_loss", "error") and "checkpoint-5" in advice.text
     write_failure(tmp_path, ValueError("another"))
@@ -135,7 +137,7 @@ def test_a_leak_is_foretold_with_the_time_left_and_the_growth_of_a_start_is_none
         leaks.steps_of(5.0, 1)
         leaks.host["ram_used_bytes"] += GIB // 20
     said = text_of(leaks.found, "ram_short")
-    assert said.startswith(("RAM grows: full in 78 min", "RAM grows: full in 79 min"))
+    assert said.startswith(("RAM usage is growing: full in 78 min", "RAM usage is growing: full in 79 min"))
 
 
 def test_sensors_that_hang_are_told_from_a_quiet_run(seen: SeenRun) -> None:

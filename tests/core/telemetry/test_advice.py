@@ -137,7 +137,7 @@ START = [3.0 + 0.01 * index for index in range(20)]
         (
             "ram_full",
             host(ram_used_bytes=62 * GIB, swap_used_bytes=5 * GIB),
-            "62.0 GiB of 64.0 GiB, and 5.0 GiB are swapped out",
+            "62.0 GiB of 64.0 GiB, and 5.0 GiB is swapped out",
         ),
         ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
         ("disk_short", host(**SHRINKS), "The disk will be full in 5 h at the rate of the last 60 min."),
@@ -147,14 +147,18 @@ START = [3.0 + 0.01 * index for index in range(20)]
         ("disk_short", host(disk_free_bytes=2 * GIB), None),
         ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
-        ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB + 1}, "100.0 GiB of disk are free"),
+        (
+            "checkpoint_does_not_fit",
+            {"host": HOST, "checkpoint_bytes": 100 * GIB + 1},
+            "100.0 GiB of disk space is free",
+        ),
         # fp16 finds its scale.
         ("gradient_not_finite", norms(5), None),
-        ("gradient_not_finite", norms(30), "30 %"),
-        ("faster_than_plan", paced(8.9), "1.1x speed"),
+        ("gradient_not_finite", norms(30), "30%"),
+        ("faster_than_plan", paced(8.9), "1.1x as fast"),
         ("faster_than_plan", paced(9.0), None),
         ("slower_than_plan", paced(22.0), None),
-        ("slower_than_plan", paced(22.1), "1.1 times as long"),
+        ("slower_than_plan", paced(22.1), "1.1x as long"),
         ("stalled", stood(125), None),
         ("stalled", stood(600), "No step was logged for 10 min; usually there is one every 10 s."),
         ("stalled", stood(600, status="stopping"), None),
@@ -212,7 +216,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     assert advice_on(gpus=[CARD], host=HOST) == (), "a machine in order is not spoken of"
     lost = card(index=1, problem="the GPU is lost: it has fallen off the bus", memory_used_bytes=None, processes=())
     found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
-    assert found["gpu_lost"] == "Cannot read GPU 1: the GPU is lost: it fell off the bus."
+    assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it has fallen off the bus."
     assert found["gpu_memory_full"].startswith("GPU 2")
     cards = [
         card(
@@ -231,8 +235,8 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     assert texts_of(gpus=cards) == {
         "heat": f"Heat throttles {names} (at 1,200 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
-        "gpu_idle": f"{names} have done nothing for 3 min.",
-        "others_on_gpu": f"Others hold 3.0 GiB of each of {names}: blender.",
+        "gpu_idle": f"{names} have been idle for 3 min.",
+        "others_on_gpu": f"Other processes use 3.0 GiB of each of {names}: blender.",
     }
     gone = [replace(one, problem="gone") for one in cards]
     assert [item.text for item in advice_on(gpus=gone)] == [f"{names} cannot be read: gone."]
@@ -242,9 +246,9 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     found = texts_of(gpus=parts)
     names = "GPUs 0 (1g.10gb) and 0 (1g.10gb)"
     assert found["gpu_memory_full"].startswith(names)
-    assert found["others_on_gpu"] == f"Others hold 3.0 GiB of each of {names}: blender."
+    assert found["others_on_gpu"] == f"Other processes use 3.0 GiB of each of {names}: blender."
     gone = [replace(part, problem="gone") for part in parts]
-    assert [item.text for item in advice_on(gpus=gone)] == ["Cannot read GPU 0: gone."]
+    assert [item.text for item in advice_on(gpus=gone)] == ["GPU 0 cannot be read: gone."]
 
 
 # Checkpoints: the size of the next, and whether the disk lasts for all that come.
@@ -320,7 +324,7 @@ def test_a_resumed_run_forgets_what_it_went_back_over_and_a_clock_set_back_is_no
     assert said("loss_rises", loss_trend=trend) is not None
     trend.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
     assert said("loss_rises", loss_trend=trend) is None
-    assert said("stalled", loss_trend=trend, time_s=NOW_S + 1e6) is None, "its pace is unknown yet"
+    assert said("stalled", loss_trend=trend, time_s=NOW_S + 1e6) is None, "its pace is not known yet"
     trend = LossTrend()
     for at, pause_s in ((100.0, None), (110.0, None), (20.0, None), (30.0, None), (40.0, 10.0)):
         trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
@@ -370,8 +374,8 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
     ("setup", "used_gib", "remedy"),
     [
         (RunSetup(workers=2, cpu_cores=32), 4, "6 instead of 2 loader workers would fix it: --set data.workers=6"),
-        (RunSetup(workers=2, cpu_cores=4), 4, "CPU cores allow 3"),
-        (RunSetup(workers=2, cpu_cores=3), 4, "fix it, but no more are possible"),
+        (RunSetup(workers=2, cpu_cores=4), 4, "3 are possible (limit: CPU cores): --set data.workers=3"),
+        (RunSetup(workers=2, cpu_cores=3), 4, "fix it, but no more are possible (limit: CPU cores)"),
         # An engine that does not say it is no guess.
         (setup_of({"actual": "single"}), 4, "More loader workers may help (data.workers)."),
     ],
@@ -379,7 +383,7 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
 def test_the_advice_names_the_number(setup: RunSetup, used_gib: int, remedy: str) -> None:
     host = HostReading(ram_used_bytes=used_gib * GIB, ram_total_bytes=64 * GIB)
     found = said("data_wait", pace=pace_of(wait=0.6), setup=setup, host=host)
-    assert found is not None and "60 %" in found.text and remedy in (found.remedy or "")
+    assert found is not None and "60%" in found.text and remedy in (found.remedy or "")
     assert said("data_wait", pace=pace_of(wait=0.25), setup=setup, host=host) is None
 
 

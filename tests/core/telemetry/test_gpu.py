@@ -142,7 +142,7 @@ def test_eight_cards_each_with_a_trouble_of_its_own(driver: FakeNvml, sampler: G
             FakeGpu(utilization=12, lost=True),
             FakeGpu(utilization=13, failing={"procs": NO_PERMISSION}),
             FakeGpu(utilization=14, unsupported=["limit"]),
-            FakeGpu(utilization=15, failing={"heat": GPU_LOST}),
+            FakeGpu(utilization=15, failing={"temp": GPU_LOST}),
             FakeGpu(utilization=16, failing={"power": TIMEOUT, "fan": UNKNOWN}),
             FakeGpu(name="NVIDIA A100-SXM4-40GB", unsupported=["util"], mig=True, slices=[FakeMig("MIG-a")]),
         ]
@@ -313,7 +313,7 @@ def test_a_driver_that_names_no_process_of_the_job_is_said(driver: FakeNvml) -> 
     row = machine.sample()
     assert row is not None
     history.add_rows([row])
-    assert "lists no process of this job on" in with_machine(bare, history, uses_gpu=True).unavailable["job_gpu_memory"]
+    assert "lists no process of this job" in with_machine(bare, history, uses_gpu=True).unavailable["job_gpu_memory"]
     unknown = with_machine(bare, history, uses_gpu=None)
     assert "job_gpu_memory" not in unknown.unavailable and unknown.used_gpus
     # The cards of the machine are not those of a job that computes on the CPU.

@@ -144,7 +144,7 @@ def test_a_run_without_times_or_that_goes_on_is_refused(run: RunFolder) -> None:
 def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
     assert [parse_speed(text) for text in ("60x", "0.5X", "1e3")] == [60.0, 0.5, 1000.0]
     for text in ("0", "nan", "fast", "1e30"):
-        with pytest.raises(UsageError, match="--replay needs a speed above"):
+        with pytest.raises(UsageError, match="--replay needs a speed"):
             parse_speed(text)
     clock = Clock()
     played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, clock)

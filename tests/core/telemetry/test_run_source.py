@@ -154,7 +154,7 @@ def test_a_folder_that_goes_away_under_its_viewer_is_told_and_found_again(tmp_pa
     folder.rename(tmp_path / "moved")
     snapshot = source.poll()
     assert snapshot.status == "lost"
-    assert snapshot.ending is not None and "is missing: it was removed or moved, or" in snapshot.ending.text
+    assert snapshot.ending is not None and "is missing: it was removed or moved" in snapshot.ending.text
     assert (snapshot.eta_s, snapshot.step, snapshot.actions) == (None, 1600, frozenset())
     (tmp_path / "moved").rename(folder)
     snapshot = source.poll()

@@ -88,15 +88,15 @@ def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
     make_run(here / "runs" / "protein-large")
     make_run(here / "runs" / "protein-small")
     (here / "notes").mkdir()
-    assert "fits 2 runs: protein-small, protein-large" in refusal("protein")
+    assert "matches 2 runs: protein-small, protein-large" in refusal("protein")
     assert "Did you mean protein-large" in refusal("protien-large")
     assert "Did you mean notes?" in refusal("noets")
-    assert "no file or folder './other/x'" in refusal("./other/x")
-    assert "no file or folder ''" in refusal("")
-    assert "There is no" in refusal("x" * 5000)
-    assert "There is no" in refusal("[bold]x")
+    assert "File or folder not found: './other/x'" in refusal("./other/x")
+    assert "File or folder not found: ''" in refusal("")
+    assert "There is no run, file or process" in refusal("x" * 5000)
+    assert "There is no run, file or process" in refusal("[bold]x")
     for text in ("0", "999999999", "99999999999999999999"):
-        assert f"does not exist or is{text}" in refusal(text)
+        assert f"Process {text} does not exist or is not visible" in refusal(text)
 
 
 @on_linux
@@ -110,10 +110,10 @@ def test_processes(here: Path) -> None:
         target = find_target(str(process.pid))
         assert (target.kind, target.pid, target.path) == ("process", process.pid, here)
         assert target.name == f"train.py · process {process.pid}"
-    assert "no process" in refusal(str(process.pid))
+    assert f"Process {process.pid} does not exist" in refusal(str(process.pid))
     for thread in ("2", "3", "4", "5"):
         if Path(f"/proc/{thread}").exists() and not Path(f"/proc/{thread}/cmdline").read_text():
-            assert "is part of the kernel, or" in refusal(thread)
+            assert "it is part of the kernel" in refusal(thread)
 
 
 @on_linux
@@ -136,7 +136,7 @@ def test_a_process_of_a_run_means_the_run(tmp_path: Path, module: str) -> None:
 
 def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
     driver.write(init_error=9)
-    assert "GPU to look at: the NVIDIA driver is installed but not loaded does not exist." in refusal("gpu")
+    assert "There is no GPU to monitor: the NVIDIA driver is installed but not loaded." in refusal("gpu")
     scripts, me = write_scripts(here), os.getpid()
     with started(python("train.py"), scripts, WORKERS="1") as one, started(python("train.py"), scripts) as two:
         cards = [
@@ -150,9 +150,9 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
         assert [find_target(text).pid for text in ("gpu:0", "GPU:1", "gpu:bbbb")] == [one.pid, two.pid, two.pid]
         assert "On the GPUs 2 jobs are running" in refusal("gpu")
         assert "Nothing is computing on GPU 2 now." in refusal("gpu:2")
-        assert "Process 999999999 computes on GPU 3, and cannot be seen" in refusal("gpu:3")
+        assert "Process 999999999 computes on GPU 3 but is not visible from here" in refusal("gpu:3")
         assert "is lost" in refusal("gpu:4")
-        assert "There is no GPU '7' here; there are: gpu:0" in refusal("gpu:7")
+        assert "There is no GPU '7' on this machine; available: gpu:0" in refusal("gpu:7")
         assert "There is no GPU '-1'" in refusal("gpu:-1")
         # A job on a card is listed whatever it is called.
         listed = {found.target.pid: found.gpus for found in list_targets()}
@@ -163,7 +163,7 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
 
 def test_without_a_word_the_only_run_or_the_one_that_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.telemetry.discovery.list_jobs", lambda active=(): [])
-    assert "Nothing trains here now" in refusal(None)
+    assert "Nothing is training on this machine now" in refusal(None)
     record_run(make_run(here / "runs" / "old", started_s=OLD_S))
     assert find_target(None).name == "old"
     make_run(here / "runs" / "new", started_s=NEW_S)
@@ -215,7 +215,7 @@ def test_outputs_of_a_trainer_and_the_only_output_below(tmp_path: Path) -> None:
     for name in "abcdef":
         checkpoint(tmp_path / "several" / name, 20)
     sentence = refusal_of(tmp_path / "several")
-    assert "6 outputs" in sentence and "a, b, c, d and 2 more" in sentence
+    assert "the outputs of 6 trainings" in sentence and "a, b, c, d and 2 more" in sentence
 
 
 def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments(tmp_path: Path) -> None:
@@ -240,10 +240,10 @@ def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments
         ("trainer_state.json", POINTER, "Git LFS pointer"),
         ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
         ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
-        ("config.json", b"{}", "is not a Trainer state: it has"),
-        ("notes.txt", b"hello", "nothing to watch"),
+        ("config.json", b"{}", "is not a Trainer state"),
+        ("notes.txt", b"hello", "cannot be monitored: it is not an event file"),
         ("empty.log", b"", "is empty"),
-        ("picture.png", bytes(range(256)) * 9, "nothing to watch"),
+        ("picture.png", bytes(range(256)) * 9, "cannot be monitored: it is not an event file"),
     ],
 )
 def test_files_that_are_nothing_and_folders_of_them_say_how(
@@ -255,15 +255,15 @@ def test_files_that_are_nothing_and_folders_of_them_say_how(
     of_folder = recognise(tmp_path)
     assert isinstance(of_folder, str)
     broken = "tfevents" in name or name == "trainer_state.json"
-    assert (words if broken else "contains nothing to monitor: no") in of_folder
+    assert (words if broken else "contains nothing to monitor") in of_folder
 
 
 def test_places_that_are_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert "is neither a readable file nor a" in refusal_of(tmp_path / "pipe")
-    assert "is neither a readable file nor a" in refusal_of(tmp_path / "link")
+    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "pipe")
+    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "link")
     assert "is empty" in refusal_of(tmp_path / "empty")
     assert "does not exist" in refusal_of(tmp_path / "nowhere")
 
@@ -274,4 +274,4 @@ def test_everything_real_is_recognised(shared_data: Path) -> None:
     files = list((wild / "tfevents").rglob("*tfevents.*"))
     assert {kind_of(path) for path in [*files, *(file.parent for file in files)]} == {"tensorboard"}
     for config in (wild / "configs").glob("*.json"):
-        assert "is not a Trainer state: it has" in refusal_of(config) or "is not complete JSON" in refusal_of(config)
+        assert "is not a Trainer state" in refusal_of(config) or "is not complete JSON" in refusal_of(config)

@@ -67,7 +67,7 @@ def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> N
     write_points(tmp_path / "night", second, suffix=".b", later_s=50_000.0)
     snapshot = look(tmp_path / "night", BEGAN_S + 500_000)
     assert (counts(snapshot), snapshot.pace.wall_step_s) == ({"loss": (60, 59)}, 1.0)
-    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
+    assert any(advice.text.startswith("2 launches wrote these files") for advice in snapshot.advice)
 
 
 def test_growth_is_read_new_runs_are_found_and_a_rewritten_file_begins_anew(

@@ -163,7 +163,7 @@ def test_a_training_that_began_anew_forgets_the_old_one_and_a_resumed_one_goes_o
     write(resumed, "b", every(range(50, 90, 10), 1.0), later_s=50_000.0)
     snapshot = look(resumed, BEGAN_S + 90_000)
     assert (snapshot.metrics["loss"].count, snapshot.pace.wall_step_s) == (8, 1.0)
-    assert any(advice.text.startswith("2 launches wrote here") for advice in snapshot.advice)
+    assert any(advice.text.startswith("2 launches wrote these files") for advice in snapshot.advice)
     began_s = EventAccumulator(str(resumed / "runs" / "b")).Reload().FirstEventTimestamp()
     assert snapshot.started_s == pytest.approx(began_s, abs=1e-5)
 

@@ -153,7 +153,7 @@ def test_what_a_plan_says(tmp_path: Path) -> None:
     assert found["what_is_learnt"].severity == "note" and "the answers" in found["what_is_learnt"].message
     assert found["roles_repeat"].message.startswith("In 1 of 3 chats") and "line 3" in found["roles_repeat"].message
     cut = found["answers_cut"]
-    assert cut.severity == "warning" and cut.message.startswith("33 % of the chats exceed 40 tokens")
+    assert cut.severity == "warning" and cut.message.startswith("33% of the chats exceed 40 tokens")
     assert [remedy.changes for remedy in cut.remedies] == [{"batch.sequence_length": 128}, {"data.too_long": "drop"}]
     dropped = planned(tmp_path, PLAIN, CHAT, long, **{"batch.sequence_length": 40, "data.too_long": "drop"})
     assert dropped.data is not None and dropped.data.rows == 1
@@ -179,6 +179,6 @@ def test_a_row_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
     assert "a.jsonl, line 2" in out
     assert main(["data", "show", data, "--model", model, "--row", "9"]) == 2
-    assert "There is no row 9" in capsys.readouterr().err
+    assert "Row 9 is not among the rows that were read" in capsys.readouterr().err
     assert main(["data", "show", data, "--model", model, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["look"]["shown"][0]["learnt"].count(True) > 0

@@ -152,18 +152,18 @@ def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path, capsys: p
     )
     for tokenizer, reason in (
         (refuses, "the template reports: no system turn, please"),
-        (changes, "the template writes turn 2 otherwise"),
+        (changes, "the template renders turn 2 differently"),
     ):
         encoder = encoder_of(tokenizer, tmp_path)
         tokens, labels = encoder.row(kept(TALK))
         assert len(tokens) == 1 and set(labels) == {IGNORED}, "a run does not end for one row"
         said = capsys.readouterr().out
-        assert f"the chat that begins with 'fox' is left out: {reason}" in said
+        assert f"the chat that begins with 'fox' is skipped: {reason}" in said
     assert encoder_of(refuses, tmp_path).lengths([kept(TALK)]) == [1]
     assert learnt_text(encoder_of(changes, tmp_path, "last_answer"), TALK) == "red"
     none = small_tokenizer(tmp_path)
     none.chat_template = None
-    with pytest.raises(UsageError, match=r"has no chat template; choose one: --chat-template chatml, or a"):
+    with pytest.raises(UsageError, match=r"has no chat template; choose one: --chat-template chatml"):
         encoder_of(none, tmp_path)
     with pytest.raises(UsageError, match=r"cannot be read"):
         encoder_of(none, tmp_path, chat_template="gone.jinja")

@@ -95,7 +95,9 @@ def test_settings_become_a_metric_or_a_sentence(tmp_path: Path) -> None:
     assert best_checkpoints(wrong, tmp_path, findings, evaluates=True) is None
     assert best_checkpoints(asked, tmp_path, findings, evaluates=False) is None
     assert [finding.code for finding in findings] == ["unknown_metric", "nothing_held_out"]
-    assert "eval_loss, eval_accuracy, eval_perplexity. eval_bleu needs evaluation.generate" in findings[0].message
+    assert (
+        "eval_loss, eval_accuracy, eval_perplexity. eval_bleu requires evaluation.generate: true" in findings[0].message
+    )
 
 
 def test_scores_that_count(tmp_path: Path) -> None:
@@ -181,7 +183,10 @@ def test_the_wait_ends_in_a_sentence_that_names_the_last_good_one(tmp_path: Path
         guard(tmp_path, 0, wait_s=0.0).make_room(NEEDED, 2)
     (finding,) = ended.value.findings
     assert finding.code == "disk_full"
-    assert "checkpoint-1 is whole" in finding.message and "trainwiz runs resume" in finding.message
+    assert (
+        "checkpoint-1 is the newest complete checkpoint" in finding.message
+        and "trainwiz runs resume" in finding.message
+    )
 
 
 def test_a_wait_is_told_once_each_time_and_taken_back_by_the_save(tmp_path: Path) -> None:
@@ -191,7 +196,7 @@ def test_a_wait_is_told_once_each_time_and_taken_back_by_the_save(tmp_path: Path
     said = advice(tmp_path)
     assert [line["severity"] for line in said] == ["error", "cleared", "error", "cleared"]
     assert {line["code"] for line in said} == {"waiting_for_disk"}
-    assert "waits at step 2" in said[2]["text"] and "goes on by itself" in said[2]["remedy"]
+    assert "is waiting at step 2" in said[2]["text"] and "continues automatically" in said[2]["remedy"]
 
 
 # A save.

@@ -195,7 +195,7 @@ def test_fsdp_without_a_gpu_ends_before_the_first_step(tmp_path: Path) -> None:
     assert process.wait(TRAIN_S) != 0
     failure = json.loads((folder / "failure-rank0.json").read_text())
     assert failure["findings"][0]["code"] == "engine_not_as_planned"
-    assert "what would train here is DistributedDataParallel" in failure["message"]
+    assert "DistributedDataParallel would train on the device cpu" in failure["message"]
     engine = json.loads((folder / "engine.json").read_text())
     assert (engine["actual"], engine["wrapper"], engine["backend"]) == ("ddp", "DistributedDataParallel", "gloo")
     assert not any("loss" in line for line in metrics(folder))

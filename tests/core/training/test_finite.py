@@ -45,7 +45,7 @@ class Guarded:
 def test_one_bad_micro_batch_of_a_window_ends_it(tmp_path: Path, bad: float) -> None:
     guarded = Guarded(tmp_path)
     guarded.step(FINE, FINE)
-    with pytest.raises(NonFiniteLoss, match=r"not a number at step 2\. There is no checkpoint from before"):
+    with pytest.raises(NonFiniteLoss, match=r"NaN or infinite at step 2\. There is no earlier checkpoint"):
         guarded.step(FINE, torch.tensor(bad), FINE)
 
 
@@ -111,7 +111,7 @@ def test_a_real_run_ends_at_its_last_good_checkpoint(
     assert len(failures) == processes, "all ranks end by themselves, none hangs in a collective"
     for failure in failures:
         assert failure["type"] == "NonFiniteLoss" and failure["findings"][0]["code"] == "nan_loss"
-        assert failure["message"] == "The loss is NaN at step 8. The last good checkpoint is checkpoint-6."
+        assert failure["message"] == "The loss is NaN or infinite at step 8. The last good checkpoint is checkpoint-6."
     for checkpoint in (folder / "checkpoint-3", folder / "checkpoint-6"):
         assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
 

@@ -190,7 +190,7 @@ def test_what_is_not_known_is_refused_in_one_sentence() -> None:
         lambda: product + torch.zeros(2, 3, 9),
         lambda: torch.softmax(product, -1),  # type: ignore[call-overload]
     ):
-        with pytest.raises(UsageError, match=r"Linear cannot be computed in slices .* leave training\.loss_chunk out"):
+        with pytest.raises(UsageError, match=r"Linear cannot be computed in chunks .* remove training\.loss_chunk"):
             use()
     bare: Any = torch.nn.Module()
     bare.get_output_embeddings = lambda: None
@@ -239,7 +239,7 @@ def test_types_that_cannot_be_sliced_are_known_beforehand() -> None:
     assert "fsmt" in (logit_slices.slicing_problem("fsmt") or "")
     config = AutoConfig.for_model("fsmt", src_vocab_size=50, tgt_vocab_size=50, langs=["en", "de"], **LAYERS)
     model = MODEL_CLASSES["seq2seq"].from_config(config)
-    with pytest.raises(UsageError, match=r"leave training\.loss_chunk out"):
+    with pytest.raises(UsageError, match=r"remove training\.loss_chunk"):
         let_logits_be_read(model, 4)
         tokens = torch.ones(1, 3, dtype=torch.int64)
         model(input_ids=tokens, decoder_input_ids=tokens, **{READER: lambda logits: logits})

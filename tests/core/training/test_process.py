@@ -158,5 +158,5 @@ def test_without_a_server_it_writes_into_the_run_folder(
 
 
 def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"There is no reporter wandbb; .*tensorboard.*logging\.report_to"):
+    with pytest.raises(UsageError, match=r"Unknown reporter wandbb; .*tensorboard.*logging\.report_to"):
         take_reporters(arguments(tmp_path, "wandbb", "tensorboard"))

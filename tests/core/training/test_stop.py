@@ -127,7 +127,11 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     process = start(folder, config, "--resume", f"checkpoint-{stopped}")
     _wait_until_it_trains(run, process)
     state = stop_run(run, now=True)
-    assert state.status == "stopped" and state.exit is not None and "at once" in state.exit.message
+    assert (
+        state.status == "stopped"
+        and state.exit is not None
+        and "immediately, without a checkpoint" in state.exit.message
+    )
     assert process.wait(60) != 0
     assert [attempt.resume for attempt in state.attempts] == [None, f"checkpoint-{stopped}"]
 

@@ -221,7 +221,7 @@ def test_tokens_that_cannot_be_kept_are_one_sentence(tokenizer: PreTrainedTokeni
     rows = load_text_rows(text_config("gpt2-tiny", data__streaming=True), tmp_path)
     # A folder in the place of the lock: refused for every user, root too.
     (rows.folder / ".tokens.lock").mkdir()
-    with pytest.raises(CannotRunError, match=r"cannot be kept in .*data\.streaming: false"):
+    with pytest.raises(CannotRunError, match=r"cannot be stored in .*data\.streaming: false"):
         join_tokens(rows, rows.train, CausalEncoder(tokenizer, 8), tokenizer)
 
 
