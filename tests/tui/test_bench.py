@@ -94,17 +94,17 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
     assert keep(PLAIN) == "" and len(load(HERE)) == 1
     (tmp_path / "trainwiz").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert keep(PLAIN).startswith(f"Could not save the measurement to{history_path()}: ")
+    assert keep(PLAIN).startswith(f"Could not save the measurement to {history_path()}: ")
 
 
 @each(
     ("arguments", "said"),
     [
-        (["--gpu", "RTX 3090"], "this plans for another machine, but a probe measures this one; remove"),
-        (["--choose", "--gpu", "RTX 3090"], "it plans for another machine"),
+        (["--gpu", "RTX 3090"], "this plans for another machine, but a probe measures this one"),
+        (["--choose", "--gpu", "RTX 3090"], "this plans for another machine"),
         (["--profile", "a100-opus"], "A probe measures this machine"),
         (["--profile", "cpu-demo", "--nodes", "2"], "the plan has 2"),
-        (["--model", "nowhere/nothing"], "What the model nowhere/nothing is made of is unknown"),
+        (["--model", "nowhere/nothing"], "The architecture of the model nowhere/nothing is unknown"),
         (["--model", "esm2-8m", "--seconds", "1"], "--seconds"),
         (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be greater than 0"),
         (["--profile", "cpu-demo", "--dataset", "sample-proteins", "--task", "sequence-classification"], ""),
@@ -137,7 +137,7 @@ def test_signals_end_it_as_ctrl_c_does_and_nohup_is_respected() -> None:
         ([(1.0, 2.0)] * 8, "slower"),
         ([(1.0, 0.5), (0.5, 1.0)] * 4, "no difference beyond the spread"),
         ([(1.01, 1.0)] * 8, "no difference beyond the spread"),
-        ([(2.0, 1.0)] * 4, "too few rounds to tell; allow"),
+        ([(2.0, 1.0)] * 4, "too few rounds to tell"),
     ],
 )  # fmt: skip
 def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float, float]], words: str) -> None:
@@ -229,7 +229,7 @@ BENCHMARK = Benchmark(
 def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:
     assert benchmark_rows(BENCHMARK) == [
         ("Step", "0.4 s (0.37 to 0.42 s over 8 steps); planned 0.12 to 0.8 s (estimated by formula)"),
-        ("Pace", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3 % of the time spent waiting for data"),
+        ("Pace", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3% of the time spent waiting for data"),
         ("Memory", "at most 3.0 GiB allocated, planned 2.0 GiB"),
         ("RAM", "at most 1.0 GiB, planned 1.0 GiB"),
     ]

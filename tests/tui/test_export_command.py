@@ -53,8 +53,8 @@ def test_the_sbatch_file_is_written_and_never_over_another(
     [
         ({"script": False, "slurm": False}, "Choose what to export: --script"),
         ({"script": True, "slurm": True}, "Choose what to export: --script"),
-        ({"script": True, "slurm": False, "account": "bio"}, "--account goes with --slurm"),
-        ({"script": False, "slurm": True, "main": "a"}, "--main goes with --script"),
+        ({"script": True, "slurm": False, "account": "bio"}, "--account only works with --slurm"),
+        ({"script": False, "slurm": True, "main": "a"}, "--main only works with --script"),
         ({"script": True, "slurm": False, "main": "a b"}, "is not an address of node"),
         ({"script": False, "slurm": True, "time": "soon"}, "is not a time"),
         ({"script": False, "slurm": True, "output": "no/such/folder/job"}, "cannot be written"),

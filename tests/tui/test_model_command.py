@@ -65,9 +65,9 @@ def test_what_a_model_writes_is_harmless() -> None:
         (("fill", "tuned"), "Use: trainwiz model chat tuned"),
         (("chat", "empty"), "contains no model"),
         (("chat", "nobody"), "There is no run"),
-        (("chat", "base-32", "--bits", "4"), "is a whole model"),
-        (("chat", "base-32", "--compare"), "to compare with: the run"),
-        (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat"),
+        (("chat", "base-32", "--bits", "4"), "is a full model"),
+        (("chat", "base-32", "--compare"), "to compare with"),
+        (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat template"),
         (("chat", "tuned", "--base", "empty"), "not a folder that contains a model"),
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
         (("merge", "tuned", "--to", "empty"), "nothing is overwritten"),
@@ -199,7 +199,7 @@ def test_a_push_is_one_commit_of_what_a_model_is(
     ("path", "status", "said"),
     [
         ("/whoami", 401, "The Hub rejected your token"),
-        ("/repos/create", 403, "may not write there"),
+        ("/repos/create", 403, "has no write access there"),
         ("/commit", 500, "refused it (500)"),
     ],
 )

@@ -251,7 +251,7 @@ def test_zoom_goes_round() -> None:
     shown = [StepRange()]
     for _ in range(3):
         shown.append(shown[-1].next_zoom())
-    assert [item.words() for item in shown] == ["", "last 20%", "last 4 %", ""]
+    assert [item.words() for item in shown] == ["", "last 20%", "last 4%", ""]
     assert StepRange(100, 200).next_zoom().words() == "last 20%"
 
 

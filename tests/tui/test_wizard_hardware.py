@@ -121,7 +121,7 @@ async def test_the_load_is_live_names_who_holds_the_card_and_is_asked_for_only_o
         assert "\x1b" not in shown(app) and "[red]RTX" in shown(app)
         mine = os.getpid()
         driver.write([card(0), card(1, memory_used=7 * GIB, utilization=93, processes={mine: 5 * GIB, 2**22 + 3: GIB})])
-        said = ("17.0 of 24.0 GiB free", "93 %", f"({mine}) 5.0 GiB")
+        said = ("17.0 of 24.0 GiB free", "93%", f"({mine}) 5.0 GiB")
         await until(pilot, lambda: all(text in shown(app) for text in said))
         # The plan counts with what is free now, too.
         await until(pilot, lambda: app.screen.state.plan.machine.gpus[1].memory_free_bytes == 17 * GIB)
