@@ -58,7 +58,7 @@ def test_what_is_there_is_said_in_one_order() -> None:
 
 def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> None:
     ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
-    assert ending_lines(ending)[1:] == [f"Eval  {', '.join(WORDS)}", "Engine    ! The engine is single."]
+    assert ending_lines(ending)[1:] == [f"Eval      {', '.join(WORDS)}", "Engine    ! The engine is single."]
     document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
@@ -81,7 +81,7 @@ def test_an_engine_that_was_not_planned_is_always_said(engine: dict[str, Any], s
 def test_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_show("translation", as_json=False) == 0
     shown = capsys.readouterr().out
-    assert f"Eval    {', '.join(WORDS)}" in shown
+    assert f"Eval        {', '.join(WORDS)}" in shown
     assert "! The engine is single." in shown
     text = "\n".join(summary_lines(RunSource(RunFolder(run), clock=lambda: NOW_S).poll()))
     assert "perplexity 13.6" in text and "BLEU 24.1" in text

@@ -78,10 +78,10 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     device, pace = text_of(DevicePanel, snapshot), text_of(PacePanel, snapshot)
     assert "5.3 of 7.8 GiB" in device and "planned 5.4 GiB" in device and "79 °C, throttled" in device
     assert "trainer 9.8  workers 12 × 0.70  supervisor 0.04" in text_of(HostPanel, snapshot)
-    assert "real 1,523 tokens/s   padded 2,695   data wait 2%" in pace
+    assert "non-pad 1,523 tokens/s   padded 2,695   data wait 2%" in pace
     assert "planned 460 to 1,150 s/step   measured 742   ✓" in pace
     assert "memory planned 5.4 GiB   measured 5.3   ✓" in pace
-    assert "a step 3,906 sequences   1,999,872 tokens" in pace
+    assert "per step 3,906 sequences   1,999,872 tokens" in pace
     assert "! Heat throttles GPU 0" in text_of(AdvicePanel, snapshot)
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER"
     alone = text_of(HostPanel, snapshot, 118, 30)
@@ -148,7 +148,7 @@ def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
     assert "clock    1,815 MHz   throttled: power limit   fan 62%" in text
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER · MIG 1g.10gb"
     page = [line.plain for line in gpu_page(snapshot, snapshot.gpus[0], 100, UNICODE_MARKS)]
-    assert "The clock is throttled: power limit" in "\n".join(page)
+    assert "Clock throttled: power limit" in "\n".join(page)
     mine, other = (line for line in page if " GiB  " in line and ("python" in line or "game" in line))
     assert "200" in mine and "3.0 GiB" in mine and "this job" in mine
     assert "777" in other and "2.0 GiB" in other and "other" in other and "[bold]game" in other

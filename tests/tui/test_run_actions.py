@@ -71,7 +71,7 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1580" in asked(pilot))
         assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in asked(pilot)
-        assert "up to 12 min of work are computed again" in asked(pilot)
+        assert "up to 12 min of work will be repeated" in asked(pilot)
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
         await pilot.press("enter")
@@ -88,8 +88,8 @@ def cost(
 @each(
     ("cost", "words"),
     [
-        (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "not ended after 83 min is ended by force"]),
-        (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "The save takes about 30 s"]),
+        (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "still running after 83 min is killed"]),
+        (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "Saving takes about 30 s"]),
         (cost(phase="paused"), ["is waiting for disk space"]),
         (cost(phase="tokenising"), ["has not started"]),
         (cost(phase="evaluating"), ["is canceled without a result", "may take 70 s"]),
@@ -147,7 +147,7 @@ async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Pa
         assert (folder / "state.json").read_bytes() == before
         (folder / "run.yaml").write_text("name: [")
         await pilot.press("r", "enter")
-        await until(pilot, lambda: any("run.yaml is broken at line 1" in message for message in said(pilot.app)))
+        await until(pilot, lambda: any("run.yaml is not valid at line 1" in message for message in said(pilot.app)))
 
 
 async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:

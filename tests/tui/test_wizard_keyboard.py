@@ -207,7 +207,7 @@ def _batch_phrases(plan: dict[str, Any]) -> Iterator[str]:
 def _time_phrases(plan: dict[str, Any], now: datetime) -> Iterator[str]:
     time = plan["time"]
     step = duration_range(time["step_low_s"], time["step_high_s"])
-    yield f"a step takes {step}"
+    yield f"{step} per step"
     if time["pace_gain"] is not None:
         gain, possible = (f"{time[key]:.2f}" for key in ("pace_gain", "possible_pace_gain"))
         yield f"{gain}x faster from grouping by length ({possible}x at best)"
