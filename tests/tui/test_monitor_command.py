@@ -237,7 +237,10 @@ def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
         "process", "x", "x", "running", NOW_S, gpus=(card,), engine={"device": "cpu"}, job_cpu_history=(90.0,)
     )
     lines = "\n".join(summary_lines(on_cpu))
-    assert "90% by this run (100 is one core)   running on the CPU; the machine has a GPU" in lines and "no GPU" not in lines
+    assert (
+        "90% by this run (100 is one core)   running on the CPU; the machine has a GPU" in lines
+        and "no GPU" not in lines
+    )
     assert "MIG" not in "\n".join(summary_lines(dataclasses.replace(on_cpu, engine={})))
 
 

@@ -238,7 +238,9 @@ def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None
     driver.write([card(0, name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", mig=True, slices=parts)])
     state, views = read_of({})
     assert [view.is_chosen for view in views] == [False, True, False]
-    assert "Split into MIG slices; a run uses one slice." in plain(row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True))
+    assert "Split into MIG slices; a run uses one slice." in plain(
+        row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True)
+    )
     assert state.reading.machine is not None
     assert toggled(state.reading.machine, state, views[2].gpu) == ["MIG-b"]
     state, views = read_of({"engine.gpus": ["MIG-b"]})
