@@ -43,7 +43,7 @@ def test_the_sbatch_file_is_written_and_never_over_another(
     text = Path("job.sbatch").read_text()
     assert text.startswith("#!/bin/bash\n") and "#SBATCH --account=bio\n" in text and "#SBATCH --nodes=2\n" in text
     assert "Wrote job.sbatch" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="nothing is overwritten"):
+    with pytest.raises(UsageError, match="is not overwritten"):
         run_export("run", script=False, slurm=True, output="job.sbatch")
     assert Path("job.sbatch").read_text() == text
 

@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: py
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "scandir", refused)
-    assert read_folder(world, KINDS).problem == f"{world} cannot be read: Permission denied."
+    assert read_folder(world, KINDS).problem == f"Can't read {world}: Permission denied."
 
 
 def test_a_link_that_goes_in_circles_and_one_that_leads_nowhere_are_entries(world: Path):

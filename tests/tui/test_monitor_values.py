@@ -85,7 +85,7 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     assert "! Heat throttles GPU 0" in text_of(AdvicePanel, snapshot)
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER"
     alone = text_of(HostPanel, snapshot, 118, 30)
-    assert "200  trainer         9.8   180%" in alone and alone.count("worker ") == 12
+    assert "200  trainer         9.8    180%" in alone and alone.count("worker ") == 12
 
 
 def test_a_run_on_the_cpu_is_not_measured_by_the_gpu_beside_it(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
     assert "clock    1,815 MHz   throttled: power limit   fan 62%" in text
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER · MIG 1g.10gb"
     page = [line.plain for line in gpu_page(snapshot, snapshot.gpus[0], 100, UNICODE_MARKS)]
-    assert "Clock throttled: power limit" in "\n".join(page)
+    assert re.search(r"Clock throttled since [-\d :]+: power limit\.", "\n".join(page))
     mine, other = (line for line in page if " GiB  " in line and ("python" in line or "game" in line))
     assert "200" in mine and "3.0 GiB" in mine and "this job" in mine
     assert "777" in other and "2.0 GiB" in other and "other" in other and "[bold]game" in other

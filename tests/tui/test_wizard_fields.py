@@ -273,7 +273,7 @@ def test_the_plan_names_targets_what_takes_time_and_what_several_machines_send()
     assert "source" not in panel(plan) and "network" not in panel(plan)
     sent = {"network_bytes": 40 * 2**30, "network_high_s": 57.0, "network_gbit_s": 10.0, "network_assumed": True}
     text = panel(replace(plan, time=replace(plan.time, **sent, total_low_s=None, total_high_s=None)))
-    assert "network: 40.0 GiB a step" in text and "10 Gbit/s, assumed" in text
+    assert "network: each node sends 40.0 GiB per step" in text and "10 Gbit/s, assumed" in text
 
 
 async def test_slash_reaches_every_field_that_means_something_and_brings_it_into_view() -> None:
