@@ -28,7 +28,8 @@ OUT_OF_MEMORY = {
 }
 NOT_EVEN_ONE_ROW = {
     **OUT_OF_MEMORY,
-    "remedy": "Reduce the max length to 256 tokens. trainwiz --profile 2080super --set batch.micro_batch_size=1 --set batch.gradient_accumulation_steps=3906 --length 256 --yes",
+    "remedy": "Reduce the max length to 256 tokens. trainwiz --profile 2080super --set batch.micro_batch_size=1 "
+    "--set batch.gradient_accumulation_steps=3906 --length 256 --yes",
 }
 STOPPED = {"code": 130, "cause": "stopped", "message": "Stopped after step 1,600; checkpoint-1600 is complete."}
 

@@ -59,10 +59,10 @@ def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said()
         (
             {},
             (
-                "on host RAM, 31 s in all",
-                "at most 8 × 2 sequences of 64 tokens; dataset rows",
-                "in 20 steps), 1,000 tokens/s including padding",
-                "planned",
+                "on host RAM, 31 s in total",
+                "8 × 2 sequences of at most 64 tokens; dataset rows",
+                "over 20 steps), 1,000 tokens/s including padding",
+                "planned 0.95 to 10 s",
                 "a rough estimate for this processor",
                 "peak 3.0 GiB",
                 "micro-batch 64 fits; search ended: the time limit was reached",
@@ -94,17 +94,17 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
     assert keep(PLAIN) == "" and len(load(HERE)) == 1
     (tmp_path / "trainwiz").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert keep(PLAIN).startswith(f"Could not save the measurement to{history_path()}: ")
+    assert keep(PLAIN).startswith(f"Could not save the measurement to {history_path()}: ")
 
 
 @each(
     ("arguments", "said"),
     [
-        (["--gpu", "RTX 3090"], "this plans for another machine, but a probe measures this one; remove"),
-        (["--choose", "--gpu", "RTX 3090"], "it plans for another machine"),
+        (["--gpu", "RTX 3090"], "this plans for another machine, but a probe measures this one"),
+        (["--choose", "--gpu", "RTX 3090"], "this plans for another machine"),
         (["--profile", "a100-opus"], "A probe measures this machine"),
         (["--profile", "cpu-demo", "--nodes", "2"], "the plan has 2"),
-        (["--model", "nowhere/nothing"], "What the model nowhere/nothing is made of is unknown"),
+        (["--model", "nowhere/nothing"], "The architecture of the model nowhere/nothing is unknown"),
         (["--model", "esm2-8m", "--seconds", "1"], "--seconds"),
         (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be greater than 0"),
         (["--profile", "cpu-demo", "--dataset", "sample-proteins", "--task", "sequence-classification"], ""),
@@ -132,12 +132,12 @@ def test_signals_end_it_as_ctrl_c_does_and_nohup_is_respected() -> None:
 @each(
     ("pairs", "words"),
     [
-        ([(2.0, 1.0)] * 7 + [(2.2, 1.0)], "2.00x the speed (2.00x to 2.20x over 8 turns); faster: --set engine.attention=eager"),
-        ([(1.4, 1.0)] * 19 + [(0.1, 1.0)], "1.40x the speed (1.40x to 1.40x over 20 turns); faster"),
+        ([(2.0, 1.0)] * 7 + [(2.2, 1.0)], "2.00x the speed (2.00x to 2.20x over 8 rounds); faster: --set engine.attention=eager"),
+        ([(1.4, 1.0)] * 19 + [(0.1, 1.0)], "1.40x the speed (1.40x to 1.40x over 20 rounds); faster"),
         ([(1.0, 2.0)] * 8, "slower"),
         ([(1.0, 0.5), (0.5, 1.0)] * 4, "no difference beyond the spread"),
         ([(1.01, 1.0)] * 8, "no difference beyond the spread"),
-        ([(2.0, 1.0)] * 4, "too few rounds to tell; allow"),
+        ([(2.0, 1.0)] * 4, "too few rounds to tell"),
     ],
 )  # fmt: skip
 def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float, float]], words: str) -> None:
@@ -148,7 +148,7 @@ def test_what_is_not_compared_says_why() -> None:
     full = plan(real(machine(gpu=None)), config("esm2-8m", batch__sequence_length=1024, engine__precision="fp32"))
     full = replace(full, machine=replace(full.machine, ram_available_bytes=int(1.2 * full.memory.host_ram_bytes)))
     notes = {one.key: one.note for one in alternatives_of(full)}
-    assert notes["engine.precision"] == "you chose fp32" and notes["engine.attention"].startswith("it may take")
+    assert notes["engine.precision"] == "you chose fp32" and notes["engine.attention"].startswith("it may need")
     packed = alternatives_of(plan(real(machine(gpu=None)), config("esm2-8m", data__packing=True)))
     assert {one.key for one in packed if "end to end" in one.note} == {"engine.attention", "engine.compile"}
 
@@ -229,12 +229,12 @@ BENCHMARK = Benchmark(
 def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:
     assert benchmark_rows(BENCHMARK) == [
         ("Step", "0.4 s (0.37 to 0.42 s over 8 steps); planned 0.12 to 0.8 s (estimated by formula)"),
-        ("Pace", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3 % of the time spent waiting for data"),
-        ("Memory", "at most 3.0 GiB allocated, planned 2.0 GiB"),
-        ("RAM", "at most 1.0 GiB, planned 1.0 GiB"),
+        ("Pace", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3% of the time spent waiting for data"),
+        ("Memory", "peak 3.0 GiB allocated, planned 2.0 GiB"),
+        ("RAM", "peak 1.0 GiB, planned 1.0 GiB"),
     ]
     on_cpu = replace(BENCHMARK, peak_allocated_bytes=None, planned_host_ram_bytes=None, data_wait_share=None)
-    assert benchmark_rows(on_cpu)[-1] == ("RAM", "at most 1.0 GiB")
+    assert benchmark_rows(on_cpu)[-1] == ("RAM", "peak 1.0 GiB")
     bare = replace(on_cpu, host_ram_bytes=None, planned_step_low_s=None, tokens_per_s=None)
     assert len(benchmark_rows(bare)) == 1 and "planned" not in benchmark_rows(bare)[0][1]
     assert benchmark_rows(None) == []

@@ -93,7 +93,7 @@ def test_a_live_run_goes_on_waits_for_the_disk_or_lost_its_loss(run: RunFolder) 
     put(run, "running", supervisor=this_process(), machine=machine_identity(), heartbeat_s=time.time())
     _, _, status, found = look(run.path.name)
     assert (status, found.cause, found.step) == ("running", None, 6)
-    assert "goes on" in found.message
+    assert "in progress" in found.message
     line = {"code": "stall", "severity": "warning", "text": "No step for 9 minutes.", "time_s": 1.0}
     run.file(ADVICE_JSONL).write_text(json.dumps(line) + "\n")
     assert "No step for 9 minutes." in [proof.text for proof in look(run.path.name)[3].evidence]

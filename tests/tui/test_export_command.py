@@ -42,8 +42,8 @@ def test_the_sbatch_file_is_written_and_never_over_another(
     assert run_export("run", script=False, slurm=True, account="bio", output="job.sbatch") == 0
     text = Path("job.sbatch").read_text()
     assert text.startswith("#!/bin/bash\n") and "#SBATCH --account=bio\n" in text and "#SBATCH --nodes=2\n" in text
-    assert "job.sbatch written" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="nothing is overwritten"):
+    assert "Wrote job.sbatch" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="is not overwritten"):
         run_export("run", script=False, slurm=True, output="job.sbatch")
     assert Path("job.sbatch").read_text() == text
 
@@ -53,8 +53,8 @@ def test_the_sbatch_file_is_written_and_never_over_another(
     [
         ({"script": False, "slurm": False}, "Choose what to export: --script"),
         ({"script": True, "slurm": True}, "Choose what to export: --script"),
-        ({"script": True, "slurm": False, "account": "bio"}, "--account goes with --slurm"),
-        ({"script": False, "slurm": True, "main": "a"}, "--main goes with --script"),
+        ({"script": True, "slurm": False, "account": "bio"}, "--account only works with --slurm"),
+        ({"script": False, "slurm": True, "main": "a"}, "--main only works with --script"),
         ({"script": True, "slurm": False, "main": "a b"}, "is not an address of node"),
         ({"script": False, "slurm": True, "time": "soon"}, "is not a time"),
         ({"script": False, "slurm": True, "output": "no/such/folder/job"}, "cannot be written"),

@@ -101,14 +101,14 @@ def test_folders_first_then_the_files_that_can_be_read(world: Path):
 
 
 def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: pytest.MonkeyPatch):
-    assert read_folder(world / "gone", KINDS).problem == f"{world / 'gone'} cannot be read: No such file or directory."
+    assert read_folder(world / "gone", KINDS).problem == f"Can't read {world / 'gone'}: No such file or directory."
     assert "Not a directory" in read_folder(world / "b.jsonl", KINDS).problem
 
     def refused(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "scandir", refused)
-    assert read_folder(world, KINDS).problem == f"{world} cannot be read: Permission denied."
+    assert read_folder(world, KINDS).problem == f"Can't read {world}: Permission denied."
 
 
 def test_a_link_that_goes_in_circles_and_one_that_leads_nowhere_are_entries(world: Path):
@@ -122,7 +122,7 @@ def test_a_link_that_goes_in_circles_and_one_that_leads_nowhere_are_entries(worl
 def test_names_that_no_config_could_hold_are_refused():
     assert unusable_name("rows.csv") == unusable_name("数据 1.csv") == ""
     assert "UTF-8" in unusable_name(os.fsdecode(b"\xff.csv"))
-    assert all("rename" in unusable_name(name) for name in ("a\n.csv", " a.csv", "a\x1b.csv"))
+    assert all("Rename it first" in unusable_name(name) for name in ("a\n.csv", " a.csv", "a\x1b.csv"))
 
 
 @each(
@@ -207,7 +207,7 @@ async def test_what_is_not_there_is_a_sentence_and_escape_changes_nothing(world:
         await pilot.press("enter")
         assert shown.said == "zzz does not exist."
         await shown.type(pilot, "/")
-        assert "cannot be read: No such file or directory." in shown.said
+        assert f"Can't read {world / 'zzz'}: No such file or directory." in shown.said
         await pilot.press("escape")
         await pilot.pause()
     assert shown.answer is None
@@ -228,7 +228,7 @@ async def test_a_folder_and_a_file_that_vanish_are_sentences(world: Path):
         (world / "later").rmdir()
         await pilot.press("enter")
         await shown.settled(pilot)
-        assert "Cannot read later: No such file or directory." in shown.said
+        assert f"Can't read {world / 'later'}: No such file or directory." in shown.said
         assert shown.answer == "none yet"
 
 

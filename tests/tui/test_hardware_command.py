@@ -31,7 +31,7 @@ def test_hardware_shows_each_card_and_what_it_means(fake_nvml: FakeNvml, tmp_pat
     fake_nvml.write([FakeGpu(memory_used=GIB), FakeGpu(lost=True), turing, odd])
     done = trainwiz(fake_nvml, tmp_path, "hardware", CUDA_DEVICE_ORDER="PCI_BUS_ID")
     assert done.returncode == 0, done.stderr
-    assert "RTX 3080 10GB, 9.0 GiB of 10.0 GiB, sm 8.6 free" in done.stdout
+    assert "RTX 3080 10GB, 9.0 GiB of 10.0 GiB free, sm 8.6" in done.stdout
     assert "GPU 1       the GPU is lost" in done.stdout
     assert "fp16: the T4 has compute capability 7.5; bf16 needs 8.0" in done.stdout
     assert "\x1b" not in done.stdout and "RTX[/red]" in done.stdout

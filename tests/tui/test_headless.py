@@ -206,7 +206,7 @@ def test_a_removed_folder_ends_the_following(folder: RunFolder) -> None:
     write_state(folder, RunState(status="prepared"))
     said = Said(removes=folder.path)
     assert follow(folder, said, StopSignals()) == EXIT_TRAINING_FAILED
-    assert "is gone" in said.ending.message and said.ending.status == "lost"
+    assert "is missing" in said.ending.message and said.ending.status == "lost"
 
 
 def test_the_keeper_of_a_run_that_has_ended_has_left_too(folder: RunFolder) -> None:

@@ -99,7 +99,7 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
     assert not processes_of(run)
 
     resumed = start("--resume", "--output-dir", "run", "--plain")
-    wait_for(lambda: last_metrics(run / "metrics.jsonl").get("step", 0) > step, "a next step the resume", resumed)
+    wait_for(lambda: last_metrics(run / "metrics.jsonl").get("step", 0) > step, "a step after the resume", resumed)
     resumed.send_signal(signal.SIGINT)
     resumed.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -147,7 +147,7 @@ def test_missing_hardware_is_refused_with_what_works(tmp_path: Path, capsys: pyt
 
 def test_dry_run_writes_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", "2080super", "--dry-run", "--output-dir", "run"]) == 0
-    assert "1,999,872 tokens/step" in capsys.readouterr().out
+    assert "1,999,872 tokens per step" in capsys.readouterr().out
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     assert {"run.yaml", "plan.json", "accelerate.yaml", "launch.sh", "state.json", "deepspeed.json"} <= set(before)
     assert read_state(RunFolder(tmp_path / "run")).status == "prepared"

@@ -83,7 +83,7 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "profiles show": lambda run: show_profile("cpu-demo", as_json=False),
     "hardware": lambda run: run_hardware(as_json=False),
     "headless, prepared": lambda run: PlainReporter().prepared(run, []),
-    "headless, note": lambda run: PlainReporter().note(f"Monitor it: trainwiz monitor{run.path}"),
+    "headless, note": lambda run: PlainReporter().note(f"Monitor it: trainwiz monitor {run.path}"),
     "headless, end": lambda run: [print(line) for line in ending_lines(ending_of(run, read_state(run)))],
 }
 

@@ -25,7 +25,7 @@ HEX = "0x" + "f" * 5000
 NUMBERS = ["1e308", "5e-324", "NaN", "-Infinity", "9" * 5000, "-" + "9" * 400, str(2**63), "1e16"]
 OTHERS = ['"NaN"', f'"{HEX}"', "true", "null", "[]", "0.1"]
 LONGEST_DIGITS = re.compile(r"\d[\d,]{70}")
-"at most A foreign value inside a sentence has 60 characters."
+"""A foreign value inside a sentence has 60 characters at most."""
 
 Write = Callable[[Path, str], Path]
 

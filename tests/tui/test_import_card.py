@@ -166,7 +166,7 @@ async def test_a_paste_that_cannot_be_read_leaves_the_box_as_it_was():
         assert app.focused is card.box
         card.box.text = ""
         await paste(pilot, ACCELERATE)
-        for pasted, said in (("x" * 2**21, "more than 1 MiB"), ("\x7fELF\0\0\x01", "zero bytes")):
+        for pasted, said in (("x" * 2**21, "larger than 1 MiB"), ("\x7fELF\0\0\x01", "null bytes")):
             app.post_message(Paste(pasted))
             await pilot.pause()
             await pilot.pause()

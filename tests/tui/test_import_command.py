@@ -85,7 +85,7 @@ def test_from_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     with Path("/dev/zero").open(encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)
         assert main(["import", "-"]) == 2
-    assert "more than 1 MiB" in capsys.readouterr().err
+    assert "larger than 1 MiB" in capsys.readouterr().err
 
 
 def test_several_files_have_a_kind_each_and_python_is_never_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,15 +74,15 @@ def test_the_column_of_the_limit_is_the_one_that_holds_it():
 
 def test_the_words_are_the_share_of_the_rows():
     text = words(state_of((100,) * 90 + (1000,) * 10, batch__sequence_length=500))
-    assert "10 % of the rows exceed 500 tokens and are truncated; 26 % of all tokens are dropped." in text
-    assert "up to 100 tokens, 95 % up to 1,000, the longest 1,000." in text
-    assert "22 % of the processed tokens are padding; 4 % if rows of similar length are grouped." in text
+    assert "10% of the rows exceed 500 tokens and are truncated; 26% of all tokens are dropped." in text
+    assert "Median 100 tokens per row, 95% of the rows up to 1,000, the longest 1,000." in text
+    assert "22% of the processed tokens are padding; 4% if rows of similar length are grouped." in text
 
 
 def test_targets_are_cut_at_their_own_length():
     state = state_of((10,) * 4, targets=(5, 5, 5, 50), task="seq2seq", batch__target_length=20)
     text = " ".join(line.plain.strip() for line in target_lengths(state, 100, UNICODE_MARKS, False))
-    assert "25 % of the rows are cut at 20 tokens" in text
+    assert "25% of the rows exceed 20 tokens" in text
     assert not list(target_lengths(state_of((10,)), 100, UNICODE_MARKS, False))
 
 

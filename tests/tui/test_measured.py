@@ -23,7 +23,7 @@ from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, wri
 from tests.each import each
 
 EVALUATION = {"eval_loss": 2.611, "eval_perplexity": 13.61, "eval_accuracy": 0.452, "eval_bleu": 24.07}
-WORDS = ["loss 2.61", "perplexity 13.6", "accuracy 45.2 %", "BLEU 24.1"]
+WORDS = ["loss 2.61", "perplexity 13.6", "accuracy 45.2%", "BLEU 24.1"]
 OTHER_ENGINE = {
     "planned": "ddp",
     "actual": "single",
@@ -58,7 +58,7 @@ def test_what_is_there_is_said_in_one_order() -> None:
 
 def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> None:
     ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
-    assert ending_lines(ending)[1:] == [f"Held out  {', '.join(WORDS)}", "Engine    ! The engine is single."]
+    assert ending_lines(ending)[1:] == [f"Eval      {', '.join(WORDS)}", "Engine    ! The engine is single."]
     document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
@@ -81,7 +81,7 @@ def test_an_engine_that_was_not_planned_is_always_said(engine: dict[str, Any], s
 def test_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_show("translation", as_json=False) == 0
     shown = capsys.readouterr().out
-    assert f"Held out    {', '.join(WORDS)}" in shown
+    assert f"Eval        {', '.join(WORDS)}" in shown
     assert "! The engine is single." in shown
     text = "\n".join(summary_lines(RunSource(RunFolder(run), clock=lambda: NOW_S).poll()))
     assert "perplexity 13.6" in text and "BLEU 24.1" in text
@@ -99,7 +99,7 @@ def test_the_plan_card_names_the_engine() -> None:
         "model": {"name": "m", "parameters": 7_600_000_000, "trainable_parameters": 40_400_000},
     }
     text = plan_content(plan, UNICODE_MARKS, {"planned": "ddp", "actual": "ddp"}).plain
-    assert "7,600,000,000 parameters, 40.4M trainable, 0.53 %" in text
+    assert "7,600,000,000 parameters, 40.4M trainable, 0.53%" in text
     assert "Engine    ddp, as planned" in text
     assert "! The engine is single." in plan_content(plan, UNICODE_MARKS, OTHER_ENGINE).plain
     assert "ddp planned, actual engine not read yet" in plan_content(plan, UNICODE_MARKS, {"planned": "ddp"}).plain

@@ -65,9 +65,9 @@ def test_what_a_model_writes_is_harmless() -> None:
         (("fill", "tuned"), "Use: trainwiz model chat tuned"),
         (("chat", "empty"), "contains no model"),
         (("chat", "nobody"), "There is no run"),
-        (("chat", "base-32", "--bits", "4"), "is a whole model"),
-        (("chat", "base-32", "--compare"), "to compare with: the run"),
-        (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat"),
+        (("chat", "base-32", "--bits", "4"), "is a full model"),
+        (("chat", "base-32", "--compare"), "Nothing to compare with"),
+        (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat template"),
         (("chat", "tuned", "--base", "empty"), "not a folder that contains a model"),
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
         (("merge", "tuned", "--to", "empty"), "nothing is overwritten"),
@@ -85,7 +85,7 @@ def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, capsys
 def test_a_base_that_is_gone_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    for name, said in (("/no/such/place", "is gone"), ("owner/name", "hf download owner/name")):
+    for name, said in (("/no/such/place", "/no/such/place contains no model"), ("owner/name", "hf download owner/name")):
         (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": name}))
         assert said in failed(capsys, "chat", str(adapter))
     (adapter / "adapter_config.json").write_text("{")
@@ -199,7 +199,7 @@ def test_a_push_is_one_commit_of_what_a_model_is(
     ("path", "status", "said"),
     [
         ("/whoami", 401, "The Hub rejected your token"),
-        ("/repos/create", 403, "may not write there"),
+        ("/repos/create", 403, "has no write access there"),
         ("/commit", 500, "refused it (500)"),
     ],
 )

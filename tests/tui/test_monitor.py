@@ -131,7 +131,7 @@ async def test_a_run_on_another_machine_cannot_be_stopped_and_says_so(tmp_path: 
 async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_it(tmp_path: Path) -> None:
     command = "trainwiz --profile cpu-demo --learning-rate 0.0002 --yes"
     message = "The loss is NaN at step 40. It was 2.7 at the step before. The last good one is checkpoint-30."
-    remedy = f"Start again with a lower learning rate: 0.0002 instead of 0.001. {command}"
+    remedy = f"Train again with a lower learning rate: 0.0002 instead of 0.001. {command}"
     exit_ = {"code": 1, "cause": "nan_loss", "message": message, "remedy": remedy}
     app = monitor_app(write_run(tmp_path / "runs" / "one", status="failed", exit_=exit_))
     app.farewell = "Started  run"

@@ -107,7 +107,7 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
         "planned 460 to 1,150 s/step   measured 742",
         "GPU 0",
         "79 °C",
-        "warning: The loss was NaN once, at step 812.",
+        "warning: The loss was NaN or infinite once, at step 812.",
         "workers 12 × 0.70   supervisor 0.04 GiB",
     ):
         assert part in out
@@ -237,7 +237,10 @@ def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
         "process", "x", "x", "running", NOW_S, gpus=(card,), engine={"device": "cpu"}, job_cpu_history=(90.0,)
     )
     lines = "\n".join(summary_lines(on_cpu))
-    assert "90% by this run (100 is one core)   it computes on the CPU" in lines and "no GPU" not in lines
+    assert (
+        "90% by this run (100 is one core)   running on the CPU; the machine has a GPU" in lines
+        and "no GPU" not in lines
+    )
     assert "MIG" not in "\n".join(summary_lines(dataclasses.replace(on_cpu, engine={})))
 
 

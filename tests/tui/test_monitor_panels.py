@@ -151,5 +151,5 @@ def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -
     look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
     look = replace(look, advice=advise(look))
     assert memory_parts(look, UNICODE_MARKS)[-1].plain == sign
-    assert batch_parts(look)[0].plain.removeprefix("a step ") == "1 sequence"
+    assert batch_parts(look)[0].plain.removeprefix("per step ") == "1 sequence"
     assert step_parts(look, UNICODE_MARKS)[-1].plain == "· faster"

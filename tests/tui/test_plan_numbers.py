@@ -31,8 +31,8 @@ def text_of(plan=PLAN, **choices) -> str:
 @each(
     "words",
     [
-        "1,130,000 non-padding (57 %)",
-        "1,450,000 processed, 22 % padding; 4 % if the rows of a step were grouped by length",
+        "1,130,000 non-padding (57%)",
+        "1,450,000 processed, 22% padding; 4% if the rows of a step were grouped by length",
         "needs 5.4 of 7.8 GiB on GPU 0 · RTX 2080 Super",
         "at most 5.9 GiB; analytic (formulas)",
         "peak: backward of layer 33; activations 2.9 GiB",
@@ -53,7 +53,7 @@ def test_what_is_not_known_is_left_out():
     batch = replace(PLAN.batch, padded_tokens=None, real_tokens=None)
     time = replace(PLAN.time, energy_low_kwh=None, total_tokens=None, total_low_s=None, total_high_s=None)
     text = text_of(replace(PLAN, memory=memory, batch=batch, time=time))
-    for word in ("padding", "non-pad", "needs", "evaluating", "under way", "kWh", "done"):
+    for word in ("padding", "needs", "during evaluation", "tracing", "kWh", "done"):
         assert word not in text, word
     assert "analytic" in text and not [line for line in text.splitlines() if not line.strip()]
 
@@ -118,7 +118,7 @@ def test_a_clock_that_is_set_in_between(zone, now, low, high, words, monkeypatch
 def test_what_decides_against_what_is_seen():
     """Two statements, each with its range; what is seen decides nothing, and only NVIDIA's GPUs have it."""
     card = make_frozen_plan(PlanRequest()).memory
-    assert need_words(card.judged_bytes, card.judged_high_bytes) == "at most needs 5.4 GiB, 5.9 GiB"
+    assert need_words(card.judged_bytes, card.judged_high_bytes) == "needs 5.4 GiB, at most 5.9 GiB"
     assert need_words(5 * GIB, 6 * GIB, 4 * GIB) == "needs 5.0 GiB, 1.0 GiB more than available"
     shown = card.device_used_bytes, card.low_bytes, card.high_bytes
     assert shown_words(*shown) == "nvidia-smi shows 5.7 GiB, between 5.4 and 7.2"
@@ -128,17 +128,17 @@ def test_what_decides_against_what_is_seen():
 
 
 def test_padding_is_said_once_and_what_arranging_it_saves():
-    words = ["3,000 processed, 5 % padding", "43 % if rows were not grouped by length"]
+    words = ["3,000 processed, 5% padding", "43% if rows were not grouped by length"]
     assert padding_words(4096, 3000, 0.05, 0.05, 0.43) == words
     assert padding_words(100, None, None, None) == []
-    assert padding_words(4096, 4096, 0.2, 0.14) == ["14 % padding if the rows of a step were grouped by length"]
+    assert padding_words(4096, 4096, 0.2, 0.14) == ["14% padding if the rows of a step were grouped by length"]
     assert padding_words(4096, 4096, 0.2, 0.195) == []
-    assert padding_words(4096, 3000, 0.2, None) == ["3,000 processed, 20 % padding"]
+    assert padding_words(4096, 3000, 0.2, None) == ["3,000 processed, 20% padding"]
 
 
 def test_a_machine_that_is_not_here_is_named_by_where_it_comes_from():
     figures = {"gpu_memory_bytes": 20 * GIB, "tflops": 60.0, "capability": "8.6"}
     by_hand = catalogue_machine(gpu=None, num_gpus=1, ram_bytes=None, **figures)
-    assert machine_text(replace(PLAN, machine=by_hand)).endswith("as specified or assumed, not this machine")
+    assert machine_text(replace(PLAN, machine=by_hand)).endswith("(as specified or assumed, not this machine)")
     named = catalogue_machine(gpu="RTX 3090", num_gpus=1, ram_bytes=None)
-    assert machine_text(replace(PLAN, machine=named)).endswith("from the GPU catalog, not this machine")
+    assert machine_text(replace(PLAN, machine=named)).endswith("(from the GPU catalog, not this machine)")

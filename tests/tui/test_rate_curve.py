@@ -50,20 +50,20 @@ async def test_the_curve_follows_what_is_typed():
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
         await to_field(pilot, "schedule")
-        assert "From 4e-4 straight down to 0 at step" in shown(app)
+        assert "Linear decay from 4e-4 to 0 at step" in shown(app)
         await go(pilot, "right")
-        assert "From 4e-4 down to 0 at step 500,000 in" in shown(app)
+        assert "Cosine decay from 4e-4 to 0 at step 500,000" in shown(app)
         await to_field(pilot, "warmup")
         await type_into(pilot, "2000")
         await settled(pilot)
         screen = shown(app)
-        assert "Up to 4e-4 in 2,000 steps, then down to 0" in screen and "500,000" in screen
+        assert "Warmup to 4e-4 over 2,000 steps, then cosine" in screen and "500,000" in screen
         assert any("⠉" in line for line in screen.splitlines()), "braille"
         await go(pilot, "enter")
         await to_field(pilot, "final_learning_rate")
         await pilot.resize_terminal(80, 24)
         await settled(pilot)
         lines = shown(app).splitlines()
-        place = next(index for index, line in enumerate(lines) if "Up to 4e-4" in line)
+        place = next(index for index, line in enumerate(lines) if "Warmup to 4e-4" in line)
         assert any("\u2801" <= letter <= "\u28ff" for letter in lines[place]), "one line where the screen is low"
         assert not any("\u2801" <= letter <= "\u28ff" for letter in lines[place + 1])

@@ -71,7 +71,7 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1580" in asked(pilot))
         assert "loses 20 steps, about 4.1 h of work (since checkpoint-1580)" in asked(pilot)
-        assert "up to 12 min of work are computed again" in asked(pilot)
+        assert "up to 12 min of work will be repeated" in asked(pilot)
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
         await pilot.press("enter")
@@ -88,12 +88,12 @@ def cost(
 @each(
     ("cost", "words"),
     [
-        (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "not ended after 83 min is ended by force"]),
-        (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "The save takes about 30 s"]),
-        (cost(phase="paused"), ["save is waiting for disk space: without"]),
-        (cost(phase="tokenising"), ["has not started: there"]),
+        (cost(2400.0, 0.0, 5000.0), ["may take 40 min; it is", "still running after 83 min is killed"]),
+        (cost(again_s=2400.0, work="micro_step", save_s=30.0), ["within 70 s", "Saving takes about 30 s"]),
+        (cost(phase="paused"), ["is waiting for disk space"]),
+        (cost(phase="tokenising"), ["has not started"]),
         (cost(phase="evaluating"), ["is canceled without a result", "may take 70 s"]),
-        (cost(waits_to_start=True), ["is waiting to restart after a"]),
+        (cost(waits_to_start=True), ["is waiting to restart"]),
         (cost(0.3, 0.4), ["within 1 s"]),
         (cost(None, None, lost_steps=None, lost_s=None), ["continues from there"]),
     ],
@@ -101,7 +101,7 @@ def cost(
 def test_the_wait_for_a_checkpoint_in_words(cost: StopCost, words: list[str]) -> None:
     text = with_checkpoint_words(cost)
     assert all(word in text for word in words), text
-    assert ("computed again" in text) == bool(cost.again_s and cost.again_s > 10)
+    assert ("will be repeated" in text) == bool(cost.again_s and cost.again_s > 10)
 
 
 @each(
@@ -147,7 +147,7 @@ async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Pa
         assert (folder / "state.json").read_bytes() == before
         (folder / "run.yaml").write_text("name: [")
         await pilot.press("r", "enter")
-        await until(pilot, lambda: any("run.yaml is broken at line 1" in message for message in said(pilot.app)))
+        await until(pilot, lambda: any("run.yaml is not valid at line 1" in message for message in said(pilot.app)))
 
 
 async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:

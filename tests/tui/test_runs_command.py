@@ -73,7 +73,7 @@ def test_list_fits_its_terminal(
         assert "failed" in second and "7 of 10" in second and second.startswith("模型-a-lo")
     monkeypatch.chdir("/")
     assert run_list(as_json=False) == 0
-    assert "no runs" in capsys.readouterr().out
+    assert "No runs in runs/ yet" in capsys.readouterr().out
 
 
 def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +133,7 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
         "started automatically by trainwiz: GPU memory ran out",
         "1 × 6 instead of 2 × 3",
         "broken-checkpoint-9   incomplete",
-        "later-checkpoint-7-2   left behind",
+        "later-checkpoint-7-2   left over",
         "No step for long.",
     ):
         assert words in out
@@ -169,7 +169,7 @@ def test_list_tells_of_runs_elsewhere(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert run_list(as_json=False) == 0
-    assert "1 run lies elsewhere: trainwiz runs list --all" in capsys.readouterr().out
+    assert "1 run in another place: trainwiz runs list --all" in capsys.readouterr().out
     assert run_list(as_json=False, everywhere=True) == 0
     assert capsys.readouterr().out.splitlines()[1].endswith(str(tmp_path / "runs"))
     assert run_show("demo", as_json=False) == 0
@@ -242,7 +242,7 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     assert run_stop("short", "long", "short", now=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("long: The current step may take 40 min; it is finished before the save. ")
-    assert "after 51 min is ended by force" in lines[0]
+    assert "still running after 51 min is killed" in lines[0]
     assert lines[2].strip() == "trainwiz runs stop long --now"
     assert sum("All processes of the run have ended." in line for line in lines) == 2
     for one in (short, long):
@@ -258,7 +258,7 @@ def test_what_cannot_be_stopped_holds_up_no_other(start: Starter, capsys: pytest
     write_state(away, RunState(status="running", machine="another", host="gpu-box", heartbeat_s=9e9, supervisor=None))
     document = json.loads(away.state_json.read_text())
     away.state_json.write_text(json.dumps({**document, "supervisor": {"pid": 1, "create_time": 1.0}}))
-    with pytest.raises(CannotRunError, match="away runs on gpu-box; stop it there"):
+    with pytest.raises(CannotRunError, match="away is running on gpu-box; stop it there"):
         run_stop("away", "here", now=True)
     assert here.state().status == "stopped"
     assert read_state(away).status == "running"
@@ -275,5 +275,5 @@ def test_a_name_that_is_wrong_stops_nothing_and_a_second_stop_says_since_when(
     one.wait(lambda state: state.status == "stopping")
     assert run_stop("one", now=False) == 0
     out = capsys.readouterr().out
-    assert out.startswith("one: It was asked to stop ")
+    assert out.startswith("one: A stop was requested ")
     assert "Stopped at step" in out and one.state().outcome is not None

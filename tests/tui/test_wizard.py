@@ -57,7 +57,7 @@ async def test_the_first_screen_the_five_steps_back_and_help():
         # One line for the digits: nine would push the other keys out of sight.
         assert [row.shown_key for row in app.screen._rows if row.id.startswith("plan.remedy")] == ["1-9"]
         text = shown(app)
-        assert "number format" in text and "the card has sm 7.5" in text and "Safe choice" in text
+        assert "Numeric precision" in text and "the card has compute capability 7.5" in text and "Safe choice" in text
         await go(pilot, "escape")
         assert not isinstance(app.screen, HelpCard)
         await go(pilot, "enter")

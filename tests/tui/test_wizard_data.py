@@ -73,7 +73,7 @@ def test_columns_are_found_or_said_to_be_missing_once_and_can_be_chosen(here: Pa
     assert [column.name for column in state.reading.glance.columns] == ["first", "second"]
     views = [field_view(state, FIELD_BY_ID[field], UNICODE_MARKS) for field in ("data", "column")]
     words = " ".join((*(view.invalid for view in views), said(state)))
-    assert views[1].value == "not found" and words.count("does not say which column") == 1
+    assert views[1].value == "not found" and words.count("does not indicate which column") == 1
     assert "“Text column”" in words and "text_column" not in words
     mended = state_of(reader, with_values(state.request, column, {"data.sources.0.text_column": "second"}))
     assert mended.reading.data is not None and mended.reading.glance is not None

@@ -164,7 +164,7 @@ def test_what_is_typed_becomes_the_value_of_the_setting(name, text, values) -> N
         ("nodes", "1.5", "whole number"),
         ("warmup", "none", "Type a number"),
         ("seed", "x", "Type a number"),
-        ("target", "128 seq", r"Type a number.* After it may stand: .*tokens.*sequences"),
+        ("target", "128 seq", r"Type a number.* Allowed units: .*tokens.*sequences"),
         ("learning_rate", "fast", r"4e-4\.$"),
     ],
 )
@@ -268,12 +268,12 @@ def test_the_plan_names_targets_what_takes_time_and_what_several_machines_send()
         replace(plan, time=replace(plan.time, total_s=1e3, evaluation_s=120.0, generation_s=300.0, saving_s=1))
     )
     assert "up to 512 source and 64 target tokens each" in text
-    assert "of it evaluation 2 min, generation 5 min" in text and "saving" not in text
+    assert "including evaluation 2 min, generation 5 min" in text and "saving" not in text
     plan = plan_for()
     assert "source" not in panel(plan) and "network" not in panel(plan)
     sent = {"network_bytes": 40 * 2**30, "network_high_s": 57.0, "network_gbit_s": 10.0, "network_assumed": True}
     text = panel(replace(plan, time=replace(plan.time, **sent, total_low_s=None, total_high_s=None)))
-    assert "network: 40.0 GiB a step" in text and "10 Gbit/s, assumed" in text
+    assert "network: each node sends 40.0 GiB per step" in text and "10 Gbit/s, assumed" in text
 
 
 async def test_slash_reaches_every_field_that_means_something_and_brings_it_into_view() -> None:

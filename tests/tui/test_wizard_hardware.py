@@ -121,7 +121,7 @@ async def test_the_load_is_live_names_who_holds_the_card_and_is_asked_for_only_o
         assert "\x1b" not in shown(app) and "[red]RTX" in shown(app)
         mine = os.getpid()
         driver.write([card(0), card(1, memory_used=7 * GIB, utilization=93, processes={mine: 5 * GIB, 2**22 + 3: GIB})])
-        said = ("17.0 of 24.0 GiB free", "93 %", f"({mine}) 5.0 GiB")
+        said = ("17.0 of 24.0 GiB free", "93%", f"({mine}) 5.0 GiB")
         await until(pilot, lambda: all(text in shown(app) for text in said))
         # The plan counts with what is free now, too.
         await until(pilot, lambda: app.screen.state.plan.machine.gpus[1].memory_free_bytes == 17 * GIB)
@@ -188,7 +188,7 @@ async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: Fa
         await until(pilot, lambda: has_unknown_gpu(pilot))
         await settled(pilot)
         words = shown_in(pilot)
-        assert "This GPU cannot be used: the GPU is lost" in words and "RTX 3090" in words
+        assert "This GPU can't be used: the GPU is lost" in words and "RTX 3090" in words
         assert len(rows(pilot)) == 3 and start_obstacle(app.screen.state).startswith("There is no GPU GPU-1")
         finding = next(one for one in app.screen.state.plan.findings if one.code == "unknown_gpu")
         assert finding.remedies[0].changes == {"engine.gpus": ["GPU-2"]}
@@ -199,7 +199,7 @@ async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: Fa
         assert not has_unknown_gpu(pilot)
         # It comes back, and nothing is left of it.
         driver.write([card(n) for n in range(3)])
-        await until(pilot, lambda: "cannot be used" not in shown(app))
+        await until(pilot, lambda: "can't be used" not in shown(app))
 
 
 async def test_a_card_that_leaves_the_list_and_a_driver_that_goes_are_sentences(driver: FakeNvml) -> None:
@@ -238,7 +238,9 @@ def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None
     driver.write([card(0, name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", mig=True, slices=parts)])
     state, views = read_of({})
     assert [view.is_chosen for view in views] == [False, True, False]
-    assert "Split into MIG slices; a" in plain(row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True))
+    assert "Split into MIG slices; a run uses one slice." in plain(
+        row_lines(views[0], 100, UNICODE_MARKS, focused=False, roomy=True)
+    )
     assert state.reading.machine is not None
     assert toggled(state.reading.machine, state, views[2].gpu) == ["MIG-b"]
     state, views = read_of({"engine.gpus": ["MIG-b"]})
@@ -288,7 +290,7 @@ WRONG = (
     ("gpu_memory", "-4G", "not a size"),
     ("tflops", "fast", "Type a number"),
     ("capability", "ampere", "not a compute capability"),
-    ("machine", "RTX 3080", "near: RTX 3080 10GB"),
+    ("machine", "RTX 3080", "Similar: RTX 3080 10GB"),
     ("machine", "[red]\x1b[31mcard", "by its specs"),
 )
 

@@ -145,7 +145,7 @@ def verdicts_of(plan: dict[str, Any]) -> list[str]:
     return words if known else []
 
 
-VERDICTS = re.compile(r"does not fit|capacity unknown|fits|tight|free space unknown|too little")
+VERDICTS = re.compile(r"does not fit|capacity unknown|fits|tight|free space unknown|not enough")
 
 
 def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
@@ -156,9 +156,9 @@ def figures_of(plan: dict[str, Any], now: datetime) -> list[str]:
     phrases = [
         f"{count(batch['micro_batch'])} × {count(batch['accumulation'])} × {processes} = "
         f"{count(batch['effective_samples'])} sequence",
-        f"{count(batch['effective_tokens'])} tokens a step",
+        f"{count(batch['effective_tokens'])} tokens per step",
         *([f"{gib(memory['device_used_bytes'])} GiB {between}"] if memory["device"] == "host RAM" else []),
-        f"Host RAM {_of_capacity(memory, 'host_ram')}",
+        f"RAM {_of_capacity(memory, 'host_ram')}",
         f"Disk {_of_capacity(memory, 'disk')}",
         f"peak: {memory['peak_moment']}",
         memory["basis"],
@@ -191,12 +191,12 @@ def _batch_phrases(plan: dict[str, Any]) -> Iterator[str]:
     if batch["deviation"]:
         yield f"{deviation(batch['deviation'])} from target"
     if batch["real_tokens"] is not None:
-        yield f"non-padding{count(batch['real_tokens'])} {percent(batch['real_tokens'] / batch['effective_tokens'])}"
+        yield f"{count(batch['real_tokens'])} non-padding {percent(batch['real_tokens'] / batch['effective_tokens'])}"
     if batch["padded_tokens"] is not None and batch["padding_waste"] is not None:
-        yield f"{count(batch['padded_tokens'])} computed, {percent(batch['padding_waste'])} padding"
+        yield f"{count(batch['padded_tokens'])} processed, {percent(batch['padding_waste'])} padding"
     if batch["arranged_waste"] is not None:
-        yield f"{percent(batch['arranged_waste'])} the rows of a step were grouped by length"
-        yield f"{percent(batch['arranged_waste'])} padding if a step's rows were arranged by length"
+        yield f"{percent(batch['arranged_waste'])} if the rows of a step were grouped by length"
+        yield f"{percent(batch['arranged_waste'])} padding if the rows of a step were grouped by length"
     if batch["drawn_waste"] is not None:
         yield f"{percent(batch['drawn_waste'])} if rows were not grouped by length"
     yield f"up to {batch['sequence_length']} source and"
@@ -207,7 +207,7 @@ def _batch_phrases(plan: dict[str, Any]) -> Iterator[str]:
 def _time_phrases(plan: dict[str, Any], now: datetime) -> Iterator[str]:
     time = plan["time"]
     step = duration_range(time["step_low_s"], time["step_high_s"])
-    yield f"a step takes {step}"
+    yield f"{step} per step"
     if time["pace_gain"] is not None:
         gain, possible = (f"{time[key]:.2f}" for key in ("pace_gain", "possible_pace_gain"))
         yield f"{gain}x faster from grouping by length ({possible}x at best)"
@@ -271,7 +271,7 @@ async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile
     if document["model"]["parameters"] is not None:
         judged = MemoryPlan(**memory).judged_bytes
         assert f"{gib(judged)} GiB" in text and memory["peak_moment"] in text
-    assert f"{count(batch['effective_tokens'])} tokens a step" in text
+    assert f"{count(batch['effective_tokens'])} tokens per step" in text
     assert VERDICTS.findall(text) == verdicts_of(document)
     time = document["time"]
     if time["total_low_s"] is not None:
@@ -280,7 +280,7 @@ async def test_keys_alone_give_the_config_and_the_numbers_of_the_command(profile
     for finding in document["findings"]:
         assert "".join(said(finding["message"]).split()) in findings, finding["message"]
     number = len(document["findings"])
-    assert f"{number}finding" in findings or (number == 0 and "nothingstandsagainst" in findings)
+    assert f"{number}finding" in findings or (number == 0 and "noproblemsfound" in findings)
     offered = [remedy for finding in document["findings"] for remedy in finding["remedies"] if remedy["changes"]]
     for place, remedy in enumerate(offered[:9], 1):
         assert "".join(f"{place} apply: {said(remedy['text'])}".split()) in findings, remedy

@@ -69,7 +69,7 @@ def test_the_catalogue_is_searched_by_name_family_and_size_and_the_task_follows(
     state = chosen(reader, model)
     assert state.plan is not None and (state.plan.config.model.name, state.plan.task) == (model, task)
     words, spec = facts(state), load_models()[model]
-    assert f"on the Hub as{spec.hub_id}" in words or "asks for its licence" in words
+    assert f"on the Hub as {spec.hub_id}" in words or "accept the license of" in words
     assert spec.license is not None and f"Licence {spec.license}" in words
     assert "in half precision" in words and " layers" in words
     assert ("not for commercial use" in words) == (model == "nllb-600m")
@@ -118,8 +118,8 @@ async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: 
     ("name", "text", "said"),
     [
         ("cut.json", json.dumps(ARCHITECTURE)[:60], "is not valid JSON"),
-        ("list.json", "[1, 2]", "does not contain a JSON"),
-        ("odd.json", '{"hidden_size": 4}', "model_type"),
+        ("list.json", "[1, 2]", "does not contain a JSON object"),
+        ("odd.json", '{"hidden_size": 4}', "has no `model_type`"),
         ("vision.json", '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "cannot train"),
         ("binary.json", "\udcff\udcfe", "is not UTF-8 text"),
         ("gone.json", None, "does not exist"),

@@ -97,7 +97,7 @@ async def test_a_dead_tracer_leaves_the_preview_and_is_said(machine):
     async with app.run_test(size=(120, 50)) as pilot:
         await settled(pilot)
         screen = app.screen
-        await until(pilot, lambda: "under way" not in (screen.state.plan.memory.waiting or "under way"))
+        await until(pilot, lambda: "tracing" not in (screen.state.plan.memory.waiting or "tracing"))
         memory = screen.state.plan.memory
         assert memory.tier == "analytic" and memory.verdict == "fits"
         assert memory.waiting in plain(panel_lines(screen.state.plan, 200, UNICODE_MARKS))
@@ -242,4 +242,4 @@ def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     assert history(machine) is history(machine) and len(reads) == 1
     append(measurement(machine))
     assert len(history(machine)) == 2 and len(reads) == 2
-    assert history(replace(machine, hypothetical=True)) == (), "another node has a history of its own"
+    assert history(replace(machine, hypothetical=True)) == (), "another machine has a history of its own"
