@@ -56,11 +56,11 @@ docs: .venv-docs/.installed
 	touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
-	scripts/install.sh $(VENV) chat
+	scripts/install.sh $(VENV) qlora
 	touch $@
 
 $(TEST_VENV)/.installed: pyproject.toml constraints.txt scripts/install.sh
-	scripts/install.sh $(TEST_VENV) test screenshots chat deepspeed
+	scripts/install.sh $(TEST_VENV) test screenshots qlora deepspeed
 	touch $@
 
 clean:

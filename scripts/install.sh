@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with trainwiz in it: scripts/install.sh VENV [EXTRA ...]
+# Makes a virtual environment with trainwiz in it: scripts/install.sh VENV [EXTRA ...]; without an EXTRA, train
 #
 # Chooses the build of torch first, because plain `pip install torch` on Linux fetches gigabytes of
 # CUDA libraries even where there is no GPU:
@@ -12,6 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${1:?usage: scripts/install.sh VENV [EXTRA ...]}
 shift
+[ $# -gt 0 ] || set -- train
 python=${PYTHON:-python3}
 cpu_index=https://download.pytorch.org/whl/cpu
 version=$(sed -n 's/^torch==//p' "$root/constraints.txt")

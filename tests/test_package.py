@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -163,18 +164,33 @@ def test_profiles_hold_only_data() -> None:
 
 INSTALLED_AS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 """Import name -> distribution, where they differ."""
-OPTIONAL = {"deepspeed", "bitsandbytes", "mcp"}
-"""Imported only where they are installed: extras."""
+ON_DEMAND = {"tokenizers", "huggingface_hub"}
+"""Of the extra `train`, imported by functions of the core that do without them or say what is missing."""
+NEVER_IMPORTED = {"datasets", "jinja2", "sentencepiece", "tensorboard", "trl", "ninja", "py-cpuinfo"}
+"""Used by transformers, the Trainer or DeepSpeed, or looked up by name."""
 
 
-def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
+def third_party(files: Iterable[Path]) -> set[str]:
+    names = {name.split(".")[0] for file in files for name in imported_modules(file)}
+    return {INSTALLED_AS.get(name, name) for name in names - set(sys.stdlib_module_names) - {"trainwiz"}}
+
+
+def test_every_package_that_is_imported_is_declared_in_its_group() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.split(r"[<>=!~\[; ]", line, maxsplit=1)[0].lower() for line in project["dependencies"]}
-    imported = {
-        name.split(".")[0] for top in ("core", "tui") for file in (REPOSITORY / top).rglob("*.py")
-        for name in imported_modules(file)
-    } - set(sys.stdlib_module_names) - {"trainwiz"} - OPTIONAL  # fmt: skip
-    assert {INSTALLED_AS.get(name, name) for name in imported} <= declared
+    groups = {"core": project["dependencies"], **project["optional-dependencies"]}
+    declared = {
+        group: {re.split(r"[<>=!~\[; ]", line, maxsplit=1)[0].lower() for line in lines} - {"trainwiz"}
+        for group, lines in groups.items()
+    }
+    files = {file for top in MAY_IMPORT for file in (REPOSITORY / top).rglob("*.py")}
+    children = {
+        file for file in files
+        if ".".join(("trainwiz", *file.relative_to(REPOSITORY).parts)).startswith(RUN_AS_CHILDREN)
+    }  # fmt: skip
+    assert third_party(files - children) - declared["core"] - declared["mcp"] == ON_DEMAND <= declared["train"]
+    extras = declared["train"] | declared["qlora"] | declared["deepspeed"]
+    assert third_party(children) - declared["core"] | NEVER_IMPORTED | ON_DEMAND == extras
+    assert not declared["core"] & extras and not declared["all"]
     pinned = {line.partition("==")[0] for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if line}
     assert {"torch", "transformers", "accelerate", "peft", "sacrebleu", "sentencepiece", "textual"} <= pinned
 

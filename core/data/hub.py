@@ -28,6 +28,7 @@ from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of, sample_words
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError, after
 from trainwiz.core.files import read_small
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr, trn
 
 # One short question to the hub about a data set, and the download of its files.
@@ -61,6 +62,7 @@ def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping
     Several processes may ask for the same files: huggingface_hub locks each file. Raises
     CannotRunError with one sentence.
     """
+    need(("huggingface_hub",))
     from huggingface_hub import snapshot_download
 
     try:

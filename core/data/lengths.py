@@ -114,10 +114,14 @@ def tokenizer_folder(config: RunConfig, folder: Path) -> Path | None:
 
 
 def _load(folder: Path | None) -> Any:
-    """The tokenizer, or None where there is none or its file is broken: training says so, planning goes on."""
+    """The tokenizer, or None where there is none, its file is broken or the library is not here: training says so, planning
+    goes on."""
     if folder is None:
         return None
-    from tokenizers import Tokenizer
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
 
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from trainwiz.core.errors import after
+from trainwiz.core.hardware.install import NEEDED, install_line, python_command, torch_line, training_line
 from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
@@ -43,9 +44,6 @@ def can_train(checks: tuple[Check, ...]) -> bool:
 
 
 # The checks that concern the GPU: driver, cards, torch's build, bf16, TF32, FlashAttention.
-
-OLD_CARD_INDEX = "https://download.pytorch.org/whl/cu126"
-"""PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
 
 ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
@@ -137,7 +135,7 @@ def _gpus(machine: Machine) -> tuple[Check, ...]:
 
 def _torch_cuda(machine: Machine, tools: Tools) -> Check:
     check = partial(Check, "torch_cuda", tr("CUDA build of torch"))
-    command = _install_torch(machine, tools)
+    command = torch_line(machine) if machine.libraries.has("torch") else training_line(machine)
     if machine.torch_cuda is None:
         reason = machine.unavailable.get("torch_cuda", tr("torch is not installed"))
         if not _may_have_card(machine, tools):
@@ -162,18 +160,6 @@ def _may_have_card(machine: Machine, tools: Tools) -> bool:
     """A card is seen, or a driver that cannot show it: WSL and some containers list no PCI devices."""
     driver = machine.unavailable.get("gpus") in {tr(NOT_LOADED), tr(DRIVER_UPDATED)}
     return bool(machine.gpus) or bool(tools.nvidia_cards) or driver
-
-
-def _install_torch(machine: Machine, tools: Tools) -> str:
-    """PyPI's own build is for CUDA 13, which needs a driver for it and a card from Turing on."""
-    command = f"{tools.pip} install --force-reinstall torch"
-    gpu = weakest_gpu(machine)
-    capability = (8, 0) if gpu is None or gpu.capability is None else gpu.capability
-    driver = _numbers(machine.cuda_driver_version or "13.0")
-    if capability < (7, 5) or (driver < (13, 0) and capability < (10, 0)):
-        return f"{command} --index-url {OLD_CARD_INDEX}"
-    version = (machine.libraries.versions.get("torch") or "").partition("+")[0]
-    return f"{command}=={version}" if version[:1].isdigit() else command
 
 
 def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
@@ -216,7 +202,9 @@ def _flash_attention(machine: Machine, tools: Tools) -> Check:
     remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
     if machine.torch_cuda is None:
         remedy += after(tr("Install the CUDA build of torch first."))
-    return check("missing", reason, remedy, f"{tools.pip} install flash-attn --no-build-isolation")
+    return check(
+        "missing", reason, remedy, install_line(machine.installer, "flash-attn", options="--no-build-isolation")
+    )
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -226,8 +214,6 @@ def _numbers(version: str) -> tuple[int, int]:
 
 
 # What a computer has and lacks, feature by feature. Pure: from a Machine and its Tools.
-
-NEEDED = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "safetensors")
 
 SMALL_SHARED_BYTES = 1 * GIB
 """Docker's default is 64 MiB, which a single worker's batches can overflow; the run then dies with a bus error."""
@@ -257,9 +243,7 @@ def _libraries(machine: Machine, tools: Tools) -> Check:
     missing = [name for name in NEEDED if not machine.libraries.has(name)]
     if missing:
         reason = tr("{missing} cannot be imported", missing=", ".join(missing))
-        return check(
-            "missing", reason, tr("Install the missing libraries."), f"{tools.pip} install {' '.join(missing)}"
-        )
+        return check("missing", reason, tr("Install the missing libraries."), training_line(machine))
     return check("ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4]))
 
 
@@ -272,8 +256,7 @@ def _deepspeed(machine: Machine, tools: Tools) -> tuple[Check, Check]:
             "missing",
             tr("deepspeed cannot be imported: ZeRO and offload are unavailable"),
             tr("Build it against the installed torch."),
-            f"{tools.pip} install setuptools wheel ninja py-cpuinfo && "
-            f"DS_BUILD_OPS=0 {tools.pip} install --no-build-isolation deepspeed",
+            training_line(machine, "[deepspeed]"),
         )
     return library, _compiler(machine, tools)
 
@@ -284,7 +267,7 @@ def _compiler(machine: Machine, tools: Tools) -> Check:
     parts = (
         (tools.cpp_compiler is None, "g++", tools.install("g++", "gcc-c++", "gcc")),
         (not tools.python_headers, "Python.h", tools.install("python3-dev", "python3-devel", "python")),
-        (tools.ninja is None, "ninja", f"{tools.pip} install ninja"),
+        (tools.ninja is None, "ninja", training_line(machine, "[deepspeed]")),
         (
             cuda is not None and tools.nvcc is None,
             tr("nvcc (CUDA {version} toolkit)", version=cuda),
@@ -350,7 +333,8 @@ def _nvml_package(tools: Tools) -> tuple[Check, ...]:
     if version is None:
         return ()
     reason = tr("pynvml {version} is installed, and torch warns about it on every start", version=version)
-    command = f"{tools.pip} uninstall -y pynvml && {tools.pip} install --force-reinstall nvidia-ml-py"
+    pip = f"{python_command()} -m pip"
+    command = f"{pip} uninstall -y pynvml && {pip} install --force-reinstall nvidia-ml-py"
     remedy = tr("nvidia-ml-py provides the same module.")
     return (Check("nvml_package", tr("NVML package"), "warning", reason, remedy, command),)
 

@@ -114,10 +114,23 @@ class Machine:
     """CUDA version that the installed torch was built for; None for a CPU build or no torch, with the reason."""
     cuda_visible_devices: str | None = None
     """The variable as it is set; None where it is not."""
+    amd_gpu: bool = False
+    """The device of ROCm is here. Such a card gets its build of torch, and no plan."""
+    installer: str = "pip install"
+    """The command that installs packages into this environment."""
     notes: tuple[str, ...] = ()
     """One sentence each about what is odd here, for example an entry of CUDA_VISIBLE_DEVICES that is ignored."""
     libraries: Libraries = field(default_factory=Libraries)
     unavailable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def trains(self) -> bool:
+        """What trains was found here: on a planned machine, and beside the light core, the extras are still to come."""
+        return not self.hypothetical and self.libraries.versions.get("torch", "") is not None
+
+    def may_have(self, library: str) -> bool:
+        """A library of the extras is installed here, or is still to come with all of them."""
+        return not self.trains or self.libraries.has(library)
 
     @property
     def visible_gpus(self) -> tuple[Gpu, ...]:
@@ -164,7 +177,7 @@ def gpu_label(gpu: Gpu) -> str:
 _REPORTERS = "tensorboard wandb mlflow comet_ml clearml trackio swanlab codecarbon dvclive"
 REPORTERS: dict[str, str] = {name: name.replace("_", "-") for name in _REPORTERS.split()}
 """Names that transformers reports to, which are import names too, -> the distribution that brings each. TensorBoard
-comes with trainwiz."""
+comes with the extra `train`."""
 
 _LIBRARIES = """
     torch transformers accelerate datasets tokenizers safetensors peft deepspeed flash_attn bitsandbytes triton sacrebleu
@@ -180,13 +193,20 @@ DISTRIBUTIONS: dict[str, str] = {
 UNKNOWN_VERSION = "unknown"
 
 
+def can_import(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def find_libraries() -> Libraries:
     """Version of each known library, None where it cannot be imported."""
     return Libraries({name: _version(name, distribution) for name, distribution in DISTRIBUTIONS.items()})
 
 
 def _version(name: str, distribution: str) -> str | None:
-    if not _can_import(name):
+    if not can_import(name):
         return None
     try:
         return importlib.metadata.version(distribution)
@@ -194,19 +214,12 @@ def _version(name: str, distribution: str) -> str | None:
         return UNKNOWN_VERSION
 
 
-def _can_import(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
 def torch_cuda_version() -> tuple[str | None, str | None]:
     """(CUDA version that the installed torch was built for, None), or (None, why it has none).
 
     Read from the text of torch/version.py: importing torch takes a second and 200 MB.
     """
-    spec = importlib.util.find_spec("torch") if _can_import("torch") else None
+    spec = importlib.util.find_spec("torch") if can_import("torch") else None
     if spec is None or spec.origin is None:
         return None, tr("torch is not installed")
     try:

@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import shlex
 import shutil
 import sys
 import sysconfig
@@ -20,6 +19,7 @@ from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near
 from trainwiz.core.errors import Finding, UsageError, os_reason
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.gpus import GpuReading, read_gpus
+from trainwiz.core.hardware.install import find_installer, has_amd_gpu
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, find_libraries, torch_cuda_version
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
 from trainwiz.core.language import mark, tr
@@ -44,8 +44,6 @@ class Tools:
     distribution: str = ""
     """ID of /etc/os-release: "ubuntu", "debian", "fedora", ..."""
     container: bool = False
-    python: str = "python3"
-    """How to call this interpreter in a shell."""
     superseded_pynvml: str | None = None
     """Version of the PyPI package that is called pynvml, which torch warns about."""
 
@@ -56,10 +54,6 @@ class Tools:
         if self.distribution in {"arch", "manjaro", "endeavouros"}:
             return f"sudo pacman -S {pacman or dnf or apt}"
         return f"sudo apt install {apt}"
-
-    @property
-    def pip(self) -> str:
-        return f"{self.python} -m pip"
 
 
 def find_tools(root: Path = Path("/")) -> Tools:
@@ -72,7 +66,6 @@ def find_tools(root: Path = Path("/")) -> Tools:
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         distribution=_distribution(root),
         container=any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
-        python=_python_command(),
         superseded_pynvml=_superseded_pynvml(),
     )
 
@@ -98,14 +91,6 @@ def _beside_python(name: str) -> str | None:
     """A venv's own programs count also where the venv is not activated."""
     candidate = Path(sys.executable).parent / name
     return str(candidate) if candidate.exists() else None
-
-
-def _python_command() -> str:
-    for name in ("python3", "python"):
-        found = shutil.which(name)
-        if found is not None and Path(found).absolute() == Path(sys.executable).absolute():
-            return name
-    return shlex.quote(sys.executable)
 
 
 def _distribution(root: Path) -> str:
@@ -175,6 +160,8 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         cuda_driver_version=reading.cuda_driver_version,
         torch_cuda=torch_cuda,
         cuda_visible_devices=environment.get(VARIABLE),
+        amd_gpu=has_amd_gpu(),
+        installer=find_installer(),
         libraries=find_libraries(),
         unavailable=unavailable,
         notes=tuple(notes),

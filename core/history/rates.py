@@ -16,6 +16,7 @@ from typing import Any
 
 from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.host import nearest_existing
+from trainwiz.core.hardware.install import without
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import device_key, keys_of
@@ -103,11 +104,11 @@ def measure_rates(
 
     The process ends with the calling thread. Raises CannotRunError with the reason in one sentence.
     """
-    key, torch = device_key(machine, device, gpus), machine.libraries.versions.get("torch")
+    key = device_key(machine, device, gpus)
     if machine.hypothetical or key is None:
         raise _cannot(tr("only one kind of device of this machine can be measured"))
-    if torch is None:
-        raise _cannot(tr("torch is not installed"))
+    if not machine.libraries.has("torch"):
+        raise without(("torch",), machine)
     threads = max(1, threads or machine.cpu_cores) if device == "cpu" else None
     order = {
         "device": device,

@@ -23,6 +23,7 @@ from trainwiz.core.diagnosis.log_file import kernel_oom_kills, read_log
 from trainwiz.core.diagnosis.sources import read_failures
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, os_reason
 from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.launch.prepare import relative_to_folder, run_yaml_text
 from trainwiz.core.launch.probe_order import (
@@ -101,6 +102,7 @@ def check_probe(plan: Plan) -> None:
     asked = tuple(_asked_wrongly(plan))
     if asked:
         raise UsageError(asked)
+    need(machine=plan.machine)
     if plan.config.forced:
         return
     allowed = NOT_OF_A_STEP if plan.config.engine.device == "cpu" else NOT_OF_A_STEP | FOUND_OUT_ON_A_GPU

@@ -24,6 +24,7 @@ from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
 from trainwiz.core.files import read_small
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.launch.prepare import needed
 from trainwiz.core.run.attempts import RECOVERY_JSON, why_not_start
@@ -62,8 +63,9 @@ def start_run(
     `accept` names parts of its identity that may be others than those it began with (core.run.identity).
     Raises UsageError when the run is active, was started before, the checkpoint is not complete, or
     something of its identity has changed and is not accepted;
-    CannotRunError when the keeper could not start.
+    CannotRunError when nothing can be trained in this environment, or the keeper could not start.
     """
+    need()
     config = changed_config(folder)
     # The keeper asks again when it holds the lock; a run that is clearly taken needs no process to say so.
     refused = why_not_start(folder, read_state(folder), resume=resume is not None, lock_is_mine=True)

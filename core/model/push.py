@@ -10,6 +10,7 @@ from typing import Any
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, hub_endpoint, hub_token, is_hub_id, is_offline
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
 from trainwiz.core.files import read_small
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.card import is_generated, model_card
 from trainwiz.core.model.found import FoundModel
@@ -95,6 +96,7 @@ def _card(model: FoundModel) -> str:
 
 def check_account() -> str:
     """The user's name on the hub. Raises CannotRunError without network or account; the token is the hub's own."""
+    need(("huggingface_hub",))
     if is_offline():
         raise _cannot("offline", tr("HF_HUB_OFFLINE is set, so nothing is pushed; unset it first."))
     if hub_token() is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwiz.core.errors import CannotRunError, Finding, TrainwizError
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel
 from trainwiz.core.text import parse_json
@@ -47,9 +48,10 @@ def order_of(model: FoundModel, bits: int | None = None, *, cpu: bool = False, *
 
 
 class ModelWorker:
-    """The child ends with `close`, and with this process however that ends. Not for several threads."""
+    """The child ends with `close`, and with this process however that ends. Not for several threads. Raises CannotRunError where no model can be loaded."""
 
     def __init__(self) -> None:
+        need()
         command = [sys.executable, "-P", "-m", "trainwiz.core.training.speak", "--parent", str(os.getpid())]
         self._child = subprocess.Popen(
             command,

@@ -11,6 +11,7 @@ from trainwiz.core.catalog.model_config import NO_LABEL_COUNT, has_attention, ha
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.hardware.install import torch_line, training_line
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.language import mark, tr, trn
@@ -58,12 +59,11 @@ HOST_RAM = mark("host RAM")
 """The label of the memory of a CPU run: code compares it, screens translate it."""
 SMOKE_PROCESSES = 2
 """Of a smoke run on a CPU, for a profile with several GPUs: enough for the engine to be the same."""
-INSTALL_CUDA_TORCH = "pip install --force-reinstall torch"
 
 
 def torch_misses_gpu(machine: Machine) -> bool:
     """A CPU build of torch beside an NVIDIA GPU."""
-    return not machine.hypothetical and machine.accelerator == "cuda" and machine.torch_cuda is None
+    return machine.trains and machine.accelerator == "cuda" and machine.torch_cuda is None
 
 
 def choose_devices(
@@ -83,7 +83,7 @@ def choose_devices(
         if idle_gpu:
             why = aside(machine.unavailable.get("torch_cuda"))
             message = tr("The GPU stays idle: the installed torch cannot use it{why}.", why=why)
-            install = Remedy(tr("install the CUDA build"), INSTALL_CUDA_TORCH)
+            install = Remedy(tr("install the CUDA build"), torch_line(machine))
             return devices, (Finding("torch_without_cuda", "warning", where, message, (install,)),)
         if device == "cpu":
             return devices, ()
@@ -154,7 +154,6 @@ def other_slices(machine: Machine) -> tuple[Gpu, ...]:
 # How the step is computed: precision, attention, strategy, optimizer.
 
 STRATEGY, OFFLOAD, OPTIMIZER = "engine.strategy", "engine.offload", "engine.optimizer"
-INSTALL_DEEPSPEED = "pip install setuptools wheel ninja py-cpuinfo && pip install --no-build-isolation deepspeed"
 BITSANDBYTES_OPTIMIZERS = ("adamw_bnb_8bit", "paged_adamw_8bit")
 
 
@@ -233,7 +232,7 @@ def resolve_strategy(plan: Plan) -> None:
 def _smoke_engine(plan: Plan) -> Iterator[Finding]:
     """A smoke run goes on without the engine that is missing here, and says that it was not exercised."""
     strategy = plan.get(STRATEGY) or ("zero2" if plan.get(OFFLOAD) != "none" else None)
-    without_deepspeed = not (plan.machine.libraries.has("deepspeed") or plan.machine.hypothetical)
+    without_deepspeed = not plan.machine.may_have("deepspeed")
     if without_deepspeed and str(strategy).startswith("zero"):
         reason = tr("smoke run: DeepSpeed is not installed on this machine")
         instead = "single" if plan.get("engine.processes") == 1 else "ddp"
@@ -241,7 +240,7 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
             "DeepSpeed is not installed, so this smoke run does not test the engine {strategy}; install it with: "
             "{command}",
             strategy=strategy,
-            command=INSTALL_DEEPSPEED,
+            command=training_line(plan.machine, "[deepspeed]"),
         )
     elif strategy == "fsdp" and plan.devices.device != "cuda":
         reason, instead = tr("smoke run: FSDP needs GPUs"), "ddp"
@@ -256,7 +255,7 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
 def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
     """A smoke run goes on with torch's AdamW where bitsandbytes or its GPU is missing, and says so."""
     optimizer, on_gpu = plan.get(OPTIMIZER), plan.devices.device == "cuda"
-    there = plan.machine.hypothetical or (on_gpu and plan.machine.libraries.has("bitsandbytes"))
+    there = plan.machine.hypothetical or (on_gpu and plan.machine.may_have("bitsandbytes"))
     if optimizer not in BITSANDBYTES_OPTIMIZERS or there:
         return
     reason, message = (
@@ -267,12 +266,16 @@ def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
         reason, message = (
             mark("smoke run: bitsandbytes is not installed on this machine"),
             mark(
-                "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; install "
-                "it with: pip install bitsandbytes"
+                "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; "
+                "install it with: {command}"
             ),
         )
     plan.put(OPTIMIZER, "adamw_torch", tr(reason))
-    yield plan.warning("engine_not_exercised", OPTIMIZER, tr(message, optimizer=optimizer))
+    yield plan.warning(
+        "engine_not_exercised",
+        OPTIMIZER,
+        tr(message, optimizer=optimizer, command=training_line(plan.machine, "[qlora]")),
+    )
 
 
 def _resolve_sharding(plan: Plan) -> None:
@@ -280,7 +283,7 @@ def _resolve_sharding(plan: Plan) -> None:
     devices, machine, work = plan.devices, plan.machine, workload_of(plan)
     if work is None or devices.capacity_bytes is None or devices.device != "cuda" or devices.world_size == 1:
         return
-    can_shard = machine.hypothetical or machine.libraries.has("deepspeed")
+    can_shard = machine.may_have("deepspeed")
     if STRATEGY not in plan.reasons or plan.get(STRATEGY) != "ddp" or not can_shard:
         return
     checkpointing = bool(plan.get("engine.checkpointing")) or plan.is_open("engine.checkpointing")

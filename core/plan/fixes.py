@@ -225,7 +225,7 @@ def _of_the_optimizer(plan: Plan, work: Workload) -> Iterator[Idea]:
         return
     if work.optimizer == "adamw_torch":
         yield Idea(tr("fused AdamW"), {OPTIMIZER: "adamw_torch_fused"})
-    has_8bit = plan.machine.hypothetical or plan.machine.libraries.has("bitsandbytes")
+    has_8bit = plan.machine.may_have("bitsandbytes")
     if has_8bit and not work.lora and work.strategy != "fsdp" and not work.optimizer.endswith("8bit"):
         yield Idea(tr("8-bit AdamW"), {OPTIMIZER: "adamw_bnb_8bit"})
         yield Idea(tr("paged 8-bit AdamW"), {OPTIMIZER: "paged_adamw_8bit"})

@@ -11,6 +11,7 @@ from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.quantized import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
+from trainwiz.core.hardware.install import training_line
 from trainwiz.core.language import tr
 from trainwiz.core.plan.engine import OFFLOAD, STRATEGY
 from trainwiz.core.plan.result import Plan, Refusal
@@ -22,12 +23,11 @@ from trainwiz.core.plan.workload import workload_of
 BASE, METHOD, COMPILE = "engine.base_precision", "peft.method", "engine.compile"
 ALONE = ("single", "ddp")
 """Strategies in which each process holds its own base."""
-INSTALL = "pip install 'trainwiz[chat]'"
 TASKS = ("causal-lm", "seq2seq")
 
 
 def has_bitsandbytes(plan: Plan) -> bool:
-    return plan.machine.hypothetical or plan.machine.libraries.has("bitsandbytes")
+    return plan.machine.may_have("bitsandbytes")
 
 
 # What is chosen where nobody chose.
@@ -141,7 +141,7 @@ def base_refusals(plan: Plan) -> Iterator[Refusal]:
         "A base in {bits} needs bitsandbytes, which is not installed on this machine (engine.base_precision).",
         bits=bits,
     )
-    install = Remedy(tr("install it"), INSTALL)
+    install = Remedy(tr("install it"), training_line(plan.machine, "[qlora]"))
     yield not has_bitsandbytes(plan), "bitsandbytes_missing", BASE, message, (install, whole)
 
 

@@ -15,18 +15,11 @@ from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.estimate.time import COMPILED_START, COMPILING_HOST_BYTES
+from trainwiz.core.hardware.install import install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import REPORTERS, gpu_label
 from trainwiz.core.hardware.visible import AMPERE, weakest_gpu
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.engine import (
-    BITSANDBYTES_OPTIMIZERS,
-    INSTALL_CUDA_TORCH,
-    INSTALL_DEEPSPEED,
-    OFFLOAD,
-    OPTIMIZER,
-    STRATEGY,
-    torch_misses_gpu,
-)
+from trainwiz.core.plan.engine import BITSANDBYTES_OPTIMIZERS, OFFLOAD, OPTIMIZER, STRATEGY, torch_misses_gpu
 from trainwiz.core.plan.quantized import base_findings, base_refusals
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
 from trainwiz.core.plan.words import aside, counted, gib
@@ -68,9 +61,7 @@ def _scope(plan: Plan) -> Iterator[Refusal]:
     key = "training.loss_chunk"
     sliced = slicing_problem(work.architecture.model_type) if work is not None and config.training.loss_chunk else None
     yield sliced, "loss_not_sliceable", key, sliced or "", ((tr("compute the loss without chunks"), {key: None}),)
-    message = tr(
-        "engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names)
-    )
+    message = tr("engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names))
     on_cpu = names and devices.device == "cpu"
     yield on_cpu, "missing_hardware", GPUS, message, ((tr("use the CPU"), {GPUS: None}),)
     named = [name for name in names if not name.isdecimal()]
@@ -119,7 +110,7 @@ def _reporters(plan: Plan) -> Iterator[Refusal]:
         where=where,
         libraries=", ".join(missing),
     )
-    install = Remedy(tr("install it"), f"pip install {' '.join(missing)}")
+    install = Remedy(tr("install it"), install_line(here.installer, *missing))
     yield missing, "reporter_missing", where, message, (install, fallback)
 
 
@@ -329,7 +320,7 @@ def can_compile(plan: Plan) -> bool:
         return False
     if plan.config.engine.base_precision in ("nf4", "int8"):
         return False
-    return plan.machine.hypothetical or plan.machine.libraries.has("triton")
+    return plan.machine.may_have("triton")
 
 
 def _compile(plan: Plan) -> Iterator[Finding]:
@@ -345,7 +336,8 @@ def _compile(plan: Plan) -> Iterator[Finding]:
         return
     if device == "cuda" and not can_compile(plan):
         message = tr("torch.compile builds its kernels with Triton, which is not installed on this machine.")
-        yield plan.error("triton_missing", COMPILE, message, Remedy(tr("install it"), "pip install triton"), off)
+        triton = Remedy(tr("install it"), install_line(plan.machine.installer, "triton"))
+        yield plan.error("triton_missing", COMPILE, message, triton, off)
         return
     message = tr(COMPILE_WORDS.get(device, COMPILE_WORDS["cuda"]))
     if not plan.config.data.concatenate:
@@ -436,10 +428,8 @@ def _liger(plan: Plan) -> Iterator[Refusal]:
         "Liger kernels were not tested with {strategy} or torch.compile ({key}).", strategy=engine.strategy, key=key
     )
     yield engine.strategy not in ("single", "ddp") or engine.compile, "liger_untried", key, message, (off,)
-    install, missing = (
-        Remedy(tr("install it"), "pip install liger-kernel"),
-        not plan.machine.libraries.has("liger_kernel"),
-    )
+    install = Remedy(tr("install it"), install_line(plan.machine.installer, "liger-kernel"))
+    missing = not plan.machine.libraries.has("liger_kernel")
     message = tr("{key} needs liger-kernel, which is not installed on this machine.", key=key)
     yield missing and not plan.machine.hypothetical, "liger_missing", key, message, (install, off)
 
@@ -456,19 +446,19 @@ def _liger_note(plan: Plan) -> Iterator[Finding]:
 def _libraries(plan: Plan) -> Iterator[Refusal]:
     """What is not installed here, and a torch without the GPU: the run would train on the CPU without a word."""
     engine, machine, has = plan.config.engine, plan.machine, plan.machine.libraries.has
-    if machine.hypothetical:
+    if not machine.trains:
         return
     uses_deepspeed = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
     message = tr(
         "engine.strategy {strategy} needs DeepSpeed, which is not installed on this machine.", strategy=engine.strategy
     )
-    install = Remedy(tr("install it after torch"), INSTALL_DEEPSPEED)
+    install = Remedy(tr("install it"), training_line(machine, "[deepspeed]"))
     yield uses_deepspeed and not has("deepspeed"), "deepspeed_missing", STRATEGY, message, (install,)
     message = tr(
         "engine.optimizer {optimizer} needs bitsandbytes, which is not installed on this machine.",
         optimizer=engine.optimizer,
     )
-    install = Remedy(tr("install it"), "pip install bitsandbytes")
+    install = Remedy(tr("install it"), training_line(machine, "[qlora]"))
     own, missing = (tr("use torch's AdamW"), {OPTIMIZER: "adamw_torch"}), not has("bitsandbytes")
     in_8_bits = engine.optimizer in BITSANDBYTES_OPTIMIZERS
     yield in_8_bits and missing, "bitsandbytes_missing", OPTIMIZER, message, (install, own)
@@ -477,7 +467,7 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
         device=plan.devices.label,
         why=aside(machine.unavailable.get("torch_cuda")),
     )
-    install, on_cpu = Remedy(tr("install the CUDA build"), INSTALL_CUDA_TORCH), {"engine.device": "cpu"}
+    install, on_cpu = Remedy(tr("install the CUDA build"), torch_line(machine)), {"engine.device": "cpu"}
     without = plan.devices.device == "cuda" and torch_misses_gpu(machine)
     yield without, "torch_without_cuda", "engine.device", message, (install, (tr("train on the CPU"), on_cpu))
 

@@ -17,6 +17,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import tokenizer_folder, trains_on_chats
 from trainwiz.core.data.summary import stamp_of
 from trainwiz.core.files import at_home, read_small
+from trainwiz.core.hardware.install import missing, training_line
 from trainwiz.core.language import chosen_language, tr
 from trainwiz.core.run.folder import write_atomic
 from trainwiz.core.text import parse_json, plain_text
@@ -132,6 +133,10 @@ def look_at_rows(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Chat
     """
     if tokenizer_folder(config, folder) is None:
         return ChatLook.nothing(tr("the tokenizer is not on this machine yet"))
+    if missing():
+        return ChatLook.nothing(
+            tr("reading them needs packages that are not installed: {command}", command=training_line())
+        )
     place = _kept_at(config, folder, show)
     with contextlib.suppress(OSError, ValueError):
         return ChatLook.from_json(parse_json(read_small(place)))

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trainwiz.core.hardware.install import missing
 from trainwiz.core.language import tr
 from trainwiz.core.tracing.line import LineState, TraceLine, timeout_problem
 from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceRequest, TraceResult, TraceTier
@@ -59,7 +60,7 @@ class TraceWorker:
     ) -> None:
         """Without a cache, the user's own. `environment` is added to that of this process."""
         self._cache = TraceCache() if cache is None else cache
-        self._command = tracer_command() if command is None else command
+        self._command, self._is_ours = tracer_command() if command is None else command, command is None
         self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -142,6 +143,9 @@ class TraceWorker:
     def _open(self) -> TraceLine | None:
         """The line to the child, made when it is first needed; None after `close` and where it cannot be made."""
         with self._lock:
+            if self._line is None and self._failure is None and self._is_ours and (lacking := missing()):
+                text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
+                self._failure = TraceProblem("worker_missing", text)
             if self._line is None and self._failure is None:
                 try:
                     self._line = TraceLine(self._command, self._environment, self._on_answer)

@@ -18,6 +18,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
 from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.files import at_home, read_small
+from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.tokens import TokenRow, next_tokens
@@ -37,7 +38,6 @@ DATE = datetime(2024, 7, 26)
 """The day that templates write which write today's (Llama 3.2, gpt-oss): rows must not change from one day of a run to the
 next. It is the one that Llama 3.1 writes by itself."""
 LONGEST_REASON = 200
-INSTALL = "pip install 'trainwiz[chat]'"
 MOST_NAMED = 5
 """Chats that are left out, of a process; the plan counts them."""
 
@@ -275,7 +275,8 @@ class ChatEncoder:
                     "the template renders turn {place} differently when other turns follow it", place=place + 1
                 )
                 if not training_templates():
-                    message += f" ({tr('TRL, which marks the answers for many model families, is not installed: {command}', command=INSTALL)})"
+                    command = install_line(find_installer(), "[qlora]")
+                    message += f" ({tr('TRL, which marks the answers for many model families, is not installed: {command}', command=command)})"
                 raise ChatError("template_changes", message)
             spans.append((len(before), len(through)))
         cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)

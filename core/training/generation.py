@@ -20,6 +20,7 @@ from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.text_store import TextStore
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import usage_error
+from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import json_line
@@ -64,10 +65,10 @@ def make_bleu(cutter: str) -> BLEU:
             "missing_package",
             "evaluation.bleu_tokenizer",
             tr(
-                "BLEU with {name} needs a package that is not installed: pip install '{package}', or choose another "
+                "BLEU with {name} needs a package that is not here: {command}, or choose another "
                 "evaluation.bleu_tokenizer.",
                 name=cutter,
-                package=package,
+                command=install_line(find_installer(), package),
             ),
         ) from error
 

@@ -13,6 +13,7 @@ from peft.utils import load_peft_weights
 from trainwiz.core.catalog.model_config import has_attention
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
+from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.training.template_parts import end_of_turn
 from trainwiz.core.training.tokenizer import set_languages
@@ -106,9 +107,9 @@ def load_base(order: Json, config: RunConfig, name: str, dtype: torch.dtype, *, 
             import bitsandbytes  # noqa: F401
         except ImportError:
             message = tr(
-                "{bits}-bit loading needs bitsandbytes: pip install 'trainwiz[chat]'; or load it in 16 bits: --bits "
-                "16.",
+                "Loading in {bits} bits needs bitsandbytes: {command}; or load in 16 bits: --bits 16.",
                 bits=bits,
+                command=install_line(find_installer(), "[qlora]"),
             )
             raise CannotRunError(Finding("missing_package", "error", "--bits", message)) from None
     whole = order["kind"] == "whole"

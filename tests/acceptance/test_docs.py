@@ -29,8 +29,9 @@ from tests.each import each
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 OF_THE_CAMPAIGN = {"--faults", "--seed", "--jobs", "--list", "--only", "--keep", "--patience", "--report"}
 OF_SLURM = {"--requeue", "--signal", "--time"}
-OF_OTHERS = {"--no-index", "--user", "--shm-size", "--enable-lora", *OF_SLURM, *OF_THE_CAMPAIGN}
-"""Options of pip, systemctl, docker, vLLM and sbatch, and of the fault campaign; with an underscore they are the launchers'."""
+OF_UV_AND_PIP = {"--index-url", "--torch-backend", "--from"}
+OF_OTHERS = {*OF_UV_AND_PIP, "--no-index", "--user", "--shm-size", "--enable-lora", *OF_SLURM, *OF_THE_CAMPAIGN}
+"""Options of pip, uv, systemctl, docker, vLLM and sbatch, and of the fault campaign; with an underscore they are the launchers'."""
 TASK_WORDS = {
     "masked-lm": "masked LM",
     "causal-lm": "causal LM",

@@ -85,7 +85,10 @@ def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, capsys
 def test_a_base_that_is_gone_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    for name, said in (("/no/such/place", "/no/such/place contains no model"), ("owner/name", "hf download owner/name")):
+    for name, said in (
+        ("/no/such/place", "/no/such/place contains no model"),
+        ("owner/name", "hf download owner/name"),
+    ):
         (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": name}))
         assert said in failed(capsys, "chat", str(adapter))
     (adapter / "adapter_config.json").write_text("{")

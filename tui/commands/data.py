@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, UsageError, has_errors, usage_error
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.core.tracing.chats import ChatLook, look_at_rows
@@ -32,6 +33,7 @@ def run_show(source: str, choices: Mapping[str, Any], row: int) -> int:
         raise UsageError([finding for finding in gathered.findings if finding.severity == "error"])
     plan = plan_gathered(gathered)
     seen = plan.data.chats if plan.data is not None else None
+    need(machine=gathered.machine)
     look = seen or look_at_rows(plan.config, Path.cwd(), (row - 1,))
     if look.problem:
         raise usage_error(

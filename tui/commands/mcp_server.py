@@ -50,7 +50,8 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
     os.chdir(root)
     if is_terminal(sys.stdin):
         say(
-            tr("Waiting for an agent on stdin; Ctrl-C ends it. See docs/agents.md for how an agent starts it."), sys.stderr
+            tr("Waiting for an agent on stdin; Ctrl-C ends it. See docs/agents.md for how an agent starts it."),
+            sys.stderr,
         )
     server_of(Commands(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
     return EXIT_FINISHED

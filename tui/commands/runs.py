@@ -258,8 +258,10 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
         return EXIT_FINISHED
     if number == 0:
         return _follow_in_terminal(folder, None if status == "prepared" else "auto")
+    from trainwiz.core.hardware.install import need
     from trainwiz.core.nodes.node import WorkerNode
 
+    need()
     return WorkerNode(folder, config, number, main_address(folder.path)).take_part()
 
 

@@ -21,6 +21,7 @@ from trainwiz.core.errors import (
     sort_findings,
     usage_error,
 )
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import stop_cost
 from trainwiz.core.launch.prepare import prepare_run, travel_notes
@@ -199,6 +200,8 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     if elsewhere and not choices.dry_run:
         words = tr("this plans for another machine; use it with `trainwiz plan` or --dry-run")
         raise UsageError([wrong(flag, words) for flag in elsewhere])
+    if not choices.dry_run:
+        need()
     plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
     if plan.errors and not (choices.dry_run or request.force):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import profile_words
 from trainwiz.core.errors import Finding, TrainwizError
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import start_run
@@ -109,6 +110,8 @@ def start_plan(kind: StartKind, plan: Plan, request: PlanRequest, said: str = ""
     if request.force and plan.errors:
         plan = replace(plan, config=plan.config.model_copy(update={"forced": True}))
     try:
+        if kind != "write":
+            need(machine=plan.machine)
         folder = prepare_run(plan, _folder(request, said))
         if kind != "write":
             start_run(folder)

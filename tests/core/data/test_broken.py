@@ -70,7 +70,11 @@ def _of_text(path: Path, task: str = "seq2seq", **source: object) -> str:
         ("b.fasta", ">a\nMKT\nM\u00e9T\n", "b.fasta, line 1: characters outside the protein alphabet"),
         ("a.txt", "MKT\n\nMK;T\n", "a.txt, line 3: characters outside the protein alphabet"),
         ("a.csv", "id,sequence\n1,MKT\n\n2,MK;T\n", "a.csv, line 4: characters outside the protein alphabet"),
-        ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "a.jsonl, line 3: characters outside the protein alphabet"),
+        (
+            "a.jsonl",
+            '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n',
+            "a.jsonl, line 3: characters outside the protein alphabet",
+        ),
     ],
 )
 def test_files_of_proteins(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from trainwiz.core.hardware.doctor import NEEDED, Check, can_train, check_machine
+from trainwiz.core.hardware.doctor import Check, can_train, check_machine
+from trainwiz.core.hardware.install import NEEDED
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools, find_tools
@@ -42,8 +43,9 @@ def test_a_good_machine_lacks_nothing() -> None:
             "shared_memory", "disk", "ram"} <= {one.feature for one in checks}  # fmt: skip
     assert can_train(checks)
     poor = replace(GOOD, libraries=Libraries({"torch": "2.13.0"}))
-    command = "python3 -m pip install transformers accelerate datasets tokenizers safetensors"
-    assert check(poor, "libraries").command == command and not can_train(check_machine(poor, TOOLS))
+    assert check(poor, "libraries").command == "pip install 'trainwiz[train]'" and not can_train(
+        check_machine(poor, TOOLS)
+    )
 
 
 @each(
@@ -95,11 +97,11 @@ SMALL_SHM = replace(GOOD, shared_memory_bytes=64 * 1024**2)
     [
         (replace(NO_CARD, wsl=True), replace(TOOLS, nvidia_cards=0), "driver", "missing", "in Windows"),
         (replace(GOOD, torch_cuda=None, unavailable=NO_CARD.unavailable), TOOLS, "torch_cuda", "missing",
-         "python3 -m pip install --force-reinstall torch==2.13.0"),
+         "pip install --force-reinstall torch==2.13.0"),
         (NO_CARD, replace(TOOLS, nvidia_cards=0), "torch_cuda", "missing", "can train without it. None"),
         *((card("7.5"), TOOLS, feature, "missing", "compute capability 7.5;") for feature in ("bf16", "tf32", "flash_attention")),
         (replace(GOOD, libraries=Libraries(ALL.versions | {"flash_attn": None})), TOOLS, "flash_attention", "missing",
-         "python3 -m pip install flash-attn --no-build-isolation"),
+         "pip install flash-attn --no-build-isolation"),
         *((GOOD, Tools(1, None, None, None, False, "debian"), "deepspeed_compiler", "missing", part)
           for part in ("g++", "Python.h", "ninja", "nvcc", "sudo apt install g++")),
         (replace(GOOD, torch_cuda=None), replace(TOOLS, nvcc=None), "deepspeed_compiler", "ok", "g++"),

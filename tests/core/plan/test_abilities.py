@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
+from trainwiz.core.hardware.machine import Libraries
 from trainwiz.core.importing.names import CANONICAL, TRAINER
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
@@ -100,3 +102,12 @@ def test_liger_kernels_are_asked_for_and_refused_where_they_cannot_run() -> None
     sharded = asked.with_values({"engine.strategy": "zero3"}, "you", {})
     assert "zero3" in finding(plan(there, sharded), "liger_untried").message
     assert TRAINER[CANONICAL["enable_liger_kernel"]] == ("engine.liger", "yes")
+
+
+def test_the_light_core_plans_as_if_the_extras_were_here() -> None:
+    """Of this machine with a GPU, before torch is installed: a start asks for it, a plan does not."""
+    here = replace(real(machine("RTX 3090")), torch_cuda=None, libraries=Libraries({"torch": None, "deepspeed": None}))
+    missing = {"torch_without_cuda", "deepspeed_missing", "bitsandbytes_missing", "triton_missing"}
+    for wanted in ({"engine__strategy": "zero2"}, {"engine__optimizer": "paged_adamw_8bit"}, {"engine__compile": True}):
+        made = plan(here, config("qwen2.5-0.5b", **wanted))
+        assert made.devices.device == "cuda" and not missing & codes(made)

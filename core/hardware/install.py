@@ -1,0 +1,159 @@
+"""The line that installs what is missing here: by what made this environment, with the build of torch for this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.hardware.machine import Machine, can_import
+from trainwiz.core.hardware.visible import weakest_gpu
+from trainwiz.core.language import tr
+
+NEEDED = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "safetensors", "peft")
+"""What every training needs, and every trace: the extra `train` brings them."""
+
+# What made this environment.
+
+UV_TOOL, UVX = "uv tool install --force", "uvx --from"
+"""Commands that make a whole environment anew: extras and packages are named together."""
+
+
+@cache
+def find_installer() -> str:
+    """The command that stands before the packages: "pip install", "uv pip install", ..."""
+    return installer_of(Path(sys.prefix), has_pip=can_import("pip"))
+
+
+def installer_of(prefix: Path, *, has_pip: bool) -> str:
+    if (prefix / "uv-receipt.toml").is_file():
+        return UV_TOOL
+    if "archive-v0" in prefix.parts:
+        # The cache of uv: an environment for one command.
+        return UVX
+    if (prefix / "pipx_metadata.json").is_file():
+        # `pipx inject` takes extras of the program itself since 2026 alone.
+        return f"pipx runpip {shlex.quote(prefix.name)} install"
+    try:
+        by_uv = any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines())
+    except OSError:
+        by_uv = False
+    if by_uv or (not has_pip and shutil.which("uv")):
+        active = os.environ.get("VIRTUAL_ENV") == str(prefix)
+        return "uv pip install" if active else f"uv pip install --python {shlex.quote(str(prefix))}"
+    return "pip install" if _is_ours("pip") else f"{python_command()} -m pip install"
+
+
+def python_command() -> str:
+    """How to call this interpreter in a shell."""
+    return next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
+
+
+def _is_ours(name: str) -> bool:
+    """A shell here would take the program of this environment."""
+    found = shutil.which(name)
+    return found is not None and Path(found).absolute() == Path(sys.executable).absolute().with_name(name)
+
+
+# Lines to type.
+
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+OLD_CARDS = "cu126"
+"""PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
+ROCM = "rocm7.2"
+
+
+def install_line(installer: str, *packages: str, options: str = "") -> str:
+    """`packages`: distributions, or extras of trainwiz in brackets, as in "[qlora]"."""
+    extra = next((name for name in packages if name.startswith("[")), "[train]")
+    if installer in (UV_TOOL, UVX):
+        others = [f"--with {name}" for name in packages if not name.startswith("[")]
+        parts = [installer, shlex.quote(_as_installed(extra)), *others, options]
+        return " ".join(filter(None, (*parts, "trainwiz" if installer == UVX else "")))
+    names = (shlex.quote(f"trainwiz{name}" if name.startswith("[") else name) for name in packages)
+    return " ".join(filter(None, (installer, *names, options)))
+
+
+def training_line(machine: Machine | None = None, extra: str = "[train]") -> str:
+    """What makes this a place to train in. Without a machine, or with one that is elsewhere: by a quick look at this one."""
+    if machine is None or machine.hypothetical:
+        machine = Machine(
+            platform=sys.platform,
+            accelerator="cuda" if Path("/proc/driver/nvidia").exists() else "cpu",
+            amd_gpu=has_amd_gpu(),
+            installer=find_installer(),
+        )
+    build = "" if machine.libraries.has("torch") else torch_build(machine)
+    if not build or machine.installer.startswith(("uv ", "uvx ")):
+        return install_line(machine.installer, extra, options=f"--torch-backend {build}" if build else "")
+    first = install_line(machine.installer, "torch", options=f"--index-url {TORCH_INDEX}{build}")
+    return f"{first} && {install_line(machine.installer, extra)}"
+
+
+def torch_line(machine: Machine) -> str:
+    """What puts a build for the card of this machine in the place of the torch that is here."""
+    build = torch_build(machine, for_card=True)
+    version = (machine.libraries.versions.get("torch") or "").partition("+")[0]
+    if machine.installer in (UV_TOOL, UVX):
+        return install_line(machine.installer, options=f"--torch-backend {build or 'auto'}")
+    name = f"torch=={version}" if not build and version[:1].isdigit() else "torch"
+    again = "--reinstall" if machine.installer.startswith("uv ") else "--force-reinstall"
+    where = f" --index-url {TORCH_INDEX}{build}" if build else ""
+    return f"{machine.installer} {again} {name}{where}"
+
+
+def torch_build(machine: Machine, *, for_card: bool = False) -> str:
+    """The name of an index of PyTorch; "" for the build on PyPI, which is for CUDA 13 on Linux: that needs a driver for it
+    and a card from Turing on. `for_card`: also where no driver shows the card."""
+    if machine.platform != "linux":
+        return ""
+    if machine.accelerator == "cpu" and not machine.gpus and not for_card:
+        return ROCM if machine.amd_gpu else "cpu"
+    gpu = weakest_gpu(machine)
+    capability = (8, 0) if gpu is None or gpu.capability is None else gpu.capability
+    cuda = int((machine.cuda_driver_version or "13").partition(".")[0])
+    return OLD_CARDS if capability < (7, 5) or (cuda < 13 and capability < (10, 0)) else ""
+
+
+def has_amd_gpu() -> bool:
+    """The device through which ROCm computes."""
+    return Path("/dev/kfd").exists()
+
+
+def _as_installed(extra: str) -> str:
+    """trainwiz with an extra, from where it was installed."""
+    try:
+        told = json.loads(importlib.metadata.distribution("trainwiz").read_text("direct_url.json") or "{}")
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        told = {}
+    url = f"{told['vcs_info']['vcs']}+{told['url']}" if "vcs_info" in told else told.get("url")
+    return f"trainwiz{extra} @ {url}" if url else f"trainwiz{extra}"
+
+
+# What is not here.
+
+
+def missing(needed: Sequence[str] = NEEDED) -> list[str]:
+    return [name for name in needed if not can_import(name)]
+
+
+def need(needed: Sequence[str] = NEEDED, machine: Machine | None = None) -> None:
+    """Raises CannotRunError where a part of `needed` is not installed."""
+    if lacking := missing(needed):
+        raise without(lacking, machine)
+
+
+def without(lacking: Sequence[str], machine: Machine | None = None) -> CannotRunError:
+    message = tr(
+        "This needs {missing}, which is not installed. Install: {command}",
+        missing=", ".join(lacking),
+        command=training_line(machine),
+    )
+    return CannotRunError(Finding("missing_package", "error", "environment", message))
