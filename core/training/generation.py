@@ -65,7 +65,7 @@ def make_bleu(cutter: str) -> BLEU:
             "missing_package",
             "evaluation.bleu_tokenizer",
             tr(
-                "BLEU with {name} needs a package that is not here: {command}, or choose another "
+                "BLEU with {name} needs a package that is not installed: {command}, or choose another "
                 "evaluation.bleu_tokenizer.",
                 name=cutter,
                 command=install_line(find_installer(), package),
