@@ -59,25 +59,20 @@ def refusals(plan: Plan) -> Iterator[Finding]:
 
 def _scope(plan: Plan) -> Iterator[Refusal]:
     config, devices, work, names = plan.config, plan.devices, plan.work, plan.config.engine.gpus or []
-    message = tr(
-        "This version trains all weights of ESM-2 models and does not support {method} for them.",
-        method=config.peft.method,
-    )
+    words = mark("This version trains all weights of ESM-2 models and does not support {method} for them.")
+    message = tr(words, method=config.peft.method)
     adapts = config.peft.method != "none" and config.row_kind == "proteins" and (work or plan.unknown_architecture)
     yield adapts, "peft_not_supported", "peft.method", message, ((tr("train all weights"), {"peft.method": "none"}),)
     key = "training.loss_chunk"
     sliced = slicing_problem(work.architecture.model_type) if work is not None and config.training.loss_chunk else None
     yield sliced, "loss_not_sliceable", key, sliced or "", ((tr("compute the loss without chunks"), {key: None}),)
-    message = tr(
-        "engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names)
-    )
+    message = tr("engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names))
     on_cpu = names and devices.device == "cpu"
     yield on_cpu, "missing_hardware", GPUS, message, ((tr("use the CPU"), {GPUS: None}),)
     named = [name for name in names if not name.isdecimal()]
     # The other machines would see no GPU at all.
     message = tr(
-        "engine.gpus selects GPUs by UUID ({names}); a UUID is valid on one machine only, but {n} machines train. Indices "
-        "are valid on each of them.",
+        "engine.gpus selects GPUs of one machine by UUID ({names}), but {n} machines train; select them by index.",
         names=plain_text(", ".join(named), 200),
         n=devices.nodes,
     )
@@ -312,9 +307,8 @@ def _card(plan: Plan) -> tuple[str, tuple[int, int] | None]:
     gpu = min(plan.devices.gpus, key=lambda gpu: gpu.capability or (0, 0), default=None) or weakest_gpu(plan.machine)
     if gpu is None:
         return tr("this machine"), None
-    return tr(
-        "the {gpu} (compute capability {capability})", gpu=gpu_label(gpu), capability=gpu.compute_capability
-    ), gpu.capability
+    words = mark("the {gpu} (compute capability {capability})")
+    return tr(words, gpu=gpu_label(gpu), capability=gpu.compute_capability), gpu.capability
 
 
 def _is_before(plan: Plan, least: tuple[int, int]) -> bool:
@@ -338,10 +332,8 @@ def _compile(plan: Plan) -> Iterator[Finding]:
     off, device = (tr("turn it off"), {COMPILE: False}), plan.devices.device
     if _is_before(plan, TRITON):
         card, _ = _card(plan)
-        message = _sentence(
-            tr("{card} is too old for torch.compile: its compiler needs compute capability 7.0.", card=card)
-        )
-        yield plan.error("compile_unsupported", COMPILE, message, off)
+        message = tr("{card} is too old for torch.compile: its compiler needs compute capability 7.0.", card=card)
+        yield plan.error("compile_unsupported", COMPILE, _sentence(message), off)
         return
     if device == "cuda" and not can_compile(plan):
         message = tr("torch.compile builds its kernels with Triton, which is not installed on this machine.")
@@ -447,9 +439,8 @@ def _liger(plan: Plan) -> Iterator[Refusal]:
 def _liger_note(plan: Plan) -> Iterator[Finding]:
     if plan.config.engine.liger:
         message = tr(
-            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included "
-            "in the memory and time shown here, and trainwiz has not compared its numerical results on a "
-            "GPU."
+            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in the "
+            "memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
         )
         yield plan.note("liger", "engine.liger", message)
 
@@ -460,15 +451,12 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
     if machine.hypothetical:
         return
     uses_deepspeed = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
-    message = tr(
-        "engine.strategy {strategy} needs DeepSpeed, which is not installed on this machine.", strategy=engine.strategy
-    )
+    words = mark("engine.strategy {strategy} needs DeepSpeed, which is not installed on this machine.")
+    message = tr(words, strategy=engine.strategy)
     install = Remedy(tr("install it after torch"), INSTALL_DEEPSPEED)
     yield uses_deepspeed and not has("deepspeed"), "deepspeed_missing", STRATEGY, message, (install,)
-    message = tr(
-        "engine.optimizer {optimizer} needs bitsandbytes, which is not installed on this machine.",
-        optimizer=engine.optimizer,
-    )
+    words = mark("engine.optimizer {optimizer} needs bitsandbytes, which is not installed on this machine.")
+    message = tr(words, optimizer=engine.optimizer)
     install = Remedy(tr("install it"), "pip install bitsandbytes")
     own, missing = (tr("use torch's AdamW"), {OPTIMIZER: "adamw_torch"}), not has("bitsandbytes")
     in_8_bits = engine.optimizer in BITSANDBYTES_OPTIMIZERS

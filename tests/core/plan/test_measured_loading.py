@@ -41,11 +41,21 @@ def workers(made: Plan) -> tuple[int | None, str]:
     ("here", "measured", "expected", "why"),
     [
         # 2 workers load for 2 s what is computed in 1.5: 2.7 of them, and a tenth more.
-        (ON_GPU, {"workers": 2, "data_wait_s": 0.5}, 3, f"the run of {DAY} waited 25% of its time (workers: 2); 3 would"),
+        (
+            ON_GPU,
+            {"workers": 2, "data_wait_s": 0.5},
+            3,
+            f"the run of {DAY} waited 25% of its time (workers: 2); 3 would",
+        ),
         # Of 4 micro-batches it keeps 2 ready and makes 2 in the 0.5 s of waiting: all are ready next time.
         (ON_GPU, {"workers": 1, "data_wait_s": 0.5, "prefetch": 2}, 1, "25% of its time (workers: 1); 1 would"),
         (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
-        (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, f"with as many workers, the run of {DAY} waited 1% of its time"),
+        (
+            ON_GPU,
+            {"workers": 2, "data_wait_s": 0.02},
+            2,
+            f"with as many workers, the run of {DAY} waited 1% of its time",
+        ),
         (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
         (
             ON_GPU,
