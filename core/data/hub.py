@@ -347,8 +347,10 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
     missing = missing_shards(chosen)
     if missing:
         raise SplitError(
-            tr(
+            trn(
+                "is only partly in the local cache: split {split} lacks {missing} file.",
                 "is only partly in the local cache: split {split} lacks {missing} files.",
+                missing,
                 missing=missing,
                 split=repr(wanted.split),
             )

@@ -113,7 +113,7 @@ class Reader(ABC):
 
 def unreadable(where: str, problem: str) -> UsageError:
     """A file, or a place in it, that cannot be read: the place and what is wrong there."""
-    if language() == "en" and problem.startswith(("is ", "cannot ", "holds ", "has ")):
+    if language() == "en" and problem.startswith(("is ", "cannot ", "contains ", "has ", "must ")):
         return usage_error("unreadable_data", where, f"{where} {problem}")
     return usage_error("unreadable_data", where, tr("{place}: {problem}", place=where, problem=problem))
 

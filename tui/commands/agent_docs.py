@@ -193,7 +193,7 @@ def reference_lines() -> Iterator[str]:
     from typer.main import get_command
 
     yield from (INTRODUCTION, "", "## Commands", "")
-    yield "- `trainwiz [CHOICES] --yes`: plan, write the run folder, start, follow. Never asks."
+    yield "- `trainwiz [OPTIONS] --yes`: plan, write the run folder, start, follow. Never asks."
     yield from _commands(get_command(app), "trainwiz")
     yield from ("", "## Choices", "")
     for option in OPTIONS:
@@ -257,4 +257,4 @@ def _commands(group: Any, path: str) -> Iterator[str]:
         choices = [one.opts[0] for one in options if not one.help and one.opts[0] in shared]
         own = [synopsis(one) for one in options if not one.help and one.opts[0] not in shared]
         if choices or own:
-            yield f"  - choices: {' '.join([*own, *choices])}"
+            yield f"  - options: {' '.join([*own, *choices])}"

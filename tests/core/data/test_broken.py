@@ -157,7 +157,7 @@ def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_pat
         ("a.jsonl", GOOD.encode("utf-16"), "the text is UTF-16, not UTF-8"),
         ("a.jsonl", GOOD.encode("utf-16-le"), "line 1: the text contains NUL bytes"),
         ("a.json", json.dumps([{"prompt": "a", "response": "b"}] * 3, indent=1)[:-40], "row 3 is not valid JSON"),
-        ("a.json", f"[{GOOD}, {GOOD.replace('b', '')}, 7]", "row 3: contains a number, but must be a JSON object"),
+        ("a.json", f"[{GOOD}, {GOOD.replace('b', '')}, 7]", "row 3 contains a number, but must be a JSON object"),
         ("a.json", f"[{GOOD} {GOOD}]", "row 2 is not valid JSON (no comma before it)"),
         ("a.json", f"[{GOOD},]", "row 2 is not valid JSON"),
         ("a.json", f"[{GOOD}", "row 2 is not valid JSON"),

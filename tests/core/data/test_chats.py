@@ -169,7 +169,7 @@ def test_a_prompt_and_its_answer_are_turns_where_all_rows_are(tmp_path: Path, fo
         texts = load_text_rows(found(path, streaming=streaming), tmp_path).texts
         assert [messages_of(chat) for chat in texts] == [(MESSAGES, None)] * 3
     refused = csv_of(tmp_path / "b.csv", ("prompt", "completion"), *[(ASKED, ANSWERED)] * 40, ("Hello", ANSWERED))
-    with pytest.raises(UsageError, match=r"b\.csv, line 42 holds a text where a list is expected"):
+    with pytest.raises(UsageError, match=r"b\.csv, line 42 is text, but must be a list"):
         summarize_data(found(refused))
 
 
@@ -185,7 +185,7 @@ def test_cells_that_are_not_all_turns_are_text_and_that_is_said(tmp_path: Path) 
 def test_turns_that_are_not_json_are_never_learnt_as_text(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", ("messages",), (str(MESSAGES),), (json.dumps(MESSAGES),))
     with pytest.raises(
-        UsageError, match=r"line 2: contains a list that is not valid JSON .*; write it with json\.dumps"
+        UsageError, match=r"line 2 contains a list that is not valid JSON .*; write it with json\.dumps"
     ):
         summarize_data(found(path))
 

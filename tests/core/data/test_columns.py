@@ -95,7 +95,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "has no column at position 2" in _message(pair, text_column=0, target_column=2)
     assert "one text column, 'text', and no target column" in _message(write(tmp_path / "a.txt", "Hello.\n"))
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
-    assert "has 2 columns named 'text'; select by position" in _message(twice, "causal-lm", text_column="text")
+    assert "has 2 columns named 'text'; choose by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
     assert "list of chat turns (OpenAI messages). Set" in _message(chat, "causal-lm")
     assert "causal language models train on chats" in _message(chat)

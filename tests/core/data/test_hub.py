@@ -166,8 +166,8 @@ def test_what_the_hub_does_not_have_is_an_error_at_once(hub: HubStandIn, tmp_pat
         (HubSplit("some/pairs"), "has several subsets; choose one: de-en, zh-en. Set data.sources.0.subset."),
         (HubSplit("some/script"), "loading script, which is code and is not run"),
         (HubSplit("some/gated"), "is gated; accept its terms"),
-        (HubSplit("some/tars"), "has no data file that can be read (.tar)"),
-        (HubSplit("some/nothing"), "no public data set 'some/nothing'"),
+        (HubSplit("some/tars"), "has no data file in a supported format (.tar)"),
+        (HubSplit("some/nothing"), "no public dataset 'some/nothing'"),
     ):
         finding = _finding(hub, tmp_path / "c", wanted)
         assert finding.severity == "error" and words in finding.message

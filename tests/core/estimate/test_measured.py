@@ -74,7 +74,7 @@ def test_another_batch_is_scaled_by_the_formula_and_wider(work: Workload) -> Non
     ratio = step_time(larger, RATE).step.likely / step_time(work, RATE).step.likely
     assert found.step.likely == pytest.approx(2.0 * ratio)
     assert found.step.high / found.step.low > same.step.high / same.step.low
-    assert found.text == f"scaled from 4 x {work.length} measured here on 2026-11-21 (probe)"
+    assert found.text == f"scaled from 4 x {work.length}, measured on this machine, 2026-11-21 (probe)"
     further = measured_step(work.with_micro_batch(32), work.with_micro_batch(32), (one,), RATE)
     assert further is not None
     assert further.step.high / further.step.low > found.step.high / found.step.low
@@ -84,7 +84,7 @@ def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
     one = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
     found = measured_step(work, work, (one,), RATE)
     assert found is not None and not found.exact
-    assert found.text == f"scaled from 4 x {work.length // 2} measured here on 2026-11-21 (probe)"
+    assert found.text == f"scaled from 4 x {work.length // 2}, measured on this machine, 2026-11-21 (probe)"
     assert found.step.likely > 3.0
     assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
     unknown_card = measured_step(work, work, (one,), None)

@@ -74,7 +74,7 @@ def test_each_tier_is_narrower_than_the_one_before() -> None:
     measured = estimate_memory(WORK, Evidence(measurements=(measurement(),)))
     assert [one.tier for one in (formulas, layers, full, measured)] == ["analytic", "traced", "traced", "measured"]
     assert width(measured) < width(full) < width(layers) <= width(formulas)
-    assert ("layers" in layers.basis, "full trace" in full.basis) == (True, True)
+    assert ("layer by layer" in layers.basis, "full trace" in full.basis) == (True, True)
 
 
 def test_a_trace_gives_its_own_figures() -> None:

@@ -166,14 +166,14 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         )
     with pytest.raises(UsageError, match=r"Not enough time to train: the fastest, .* for 3 epochs"):
         found(asked(limit=Limit(seconds=2.0)))
-    with pytest.raises(UsageError, match=r"Near: RTX 3090"):
+    with pytest.raises(UsageError, match=r"Closest: RTX 3090, RTX 3090 Ti"):
         found(asked(gpu="3091"))
     Path("none.csv").write_text("prompt,response\n")
-    with pytest.raises(UsageError, match=r"none\.csv holds no rows"):
+    with pytest.raises(UsageError, match=r"none\.csv has no rows"):
         found(asked("none.csv"))
     with pytest.raises(UsageError, match="Specify the data to"):
         found(Question(PlanRequest()))
-    with pytest.raises(UsageError, match=r"power of the machine is: .*--per-hour"):
+    with pytest.raises(UsageError, match=r"power draw of the machine is unknown: .*--per-hour"):
         found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
 
 

@@ -68,7 +68,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "3x3080-20g-guide": [
         ("claim_batch", "144 sequences per step, 75.0% of 192"),
         ("claim_memory", "accumulation 8 and"),
-        ("claim_host_ram", "not the micro-batch"),
+        ("claim_host_ram", "not on the micro-batch"),
         ("claim_batch", "256 sequences per step is +33% compared to 192"),
     ],
     "a6000-guide": [("claim_batch", "120 sequences per step, 93.8% of 128")],

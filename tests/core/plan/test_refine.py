@@ -91,7 +91,7 @@ def test_a_trace_that_fails_beside_one_that_does_not(works: str) -> None:
 
     what = gathered(config("esm2-8m", batch__micro_batch_size=8))
     memory = Refiner(ScriptedTracer(one_alone)).improve(what, lambda _: None).memory
-    assert ("layer-by-layer" in memory.basis, memory.waiting) == (
+    assert ("layer by layer" in memory.basis, memory.waiting) == (
         (True, "Not so.") if works == "layers" else (False, "")
     )
 

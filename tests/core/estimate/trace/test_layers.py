@@ -37,7 +37,7 @@ def request(task: str, config: dict[str, Any], **changes: Any) -> TraceRequest:
 def check(asked: TraceRequest, *, extended: bool = True) -> None:
     full, layers = trace_full(asked), trace_layers(asked)
     assert layers.tier == "layers" and layers.reserved_bytes is None
-    assert ("extended" in layers.note, layers.note == ALL_TRACED) == (extended, not extended)
+    assert ("extrapolated" in layers.note, layers.note == ALL_TRACED) == (extended, not extended)
     assert (layers.parameters, layers.trainable_parameters) == (full.parameters, full.trainable_parameters)
     assert layers.kernels == pytest.approx(full.kernels, rel=HALF_A_PERCENT)
     assert layers.flops == pytest.approx(full.flops, rel=HALF_A_PERCENT)

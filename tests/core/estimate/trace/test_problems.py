@@ -38,7 +38,7 @@ def problem(config: dict[str, Any], **settings: object) -> CannotTrace:
     [
         ({"model_type": "llamma", "hidden_size": 8}, {}, "unknown_model", "'llamma'"),
         ({**LLAMA, "hidden_size": 250}, {}, "invalid_config", "not a multiple"),
-        ({"model_type": "qwen", "auto_map": {"AutoModel": "m.QWen"}}, {}, "remote_code", "code of its own"),
+        ({"model_type": "qwen", "auto_map": {"AutoModel": "m.QWen"}}, {}, "remote_code", "include custom code"),
         ({"hidden_size": 8}, {}, "invalid_config", "model_type"),
         ({**GPT2, "n_head": 7}, {}, "invalid_config", "gpt2"),
         (LLAMA, {"task": "masked-lm"}, "unsupported", "masked-lm"),
