@@ -70,7 +70,7 @@ def test_what_a_model_writes_is_harmless() -> None:
         (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat template"),
         (("chat", "tuned", "--base", "empty"), "not a folder that contains a model"),
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
-        (("merge", "tuned", "--to", "empty"), "nothing is overwritten"),
+        (("merge", "tuned", "--to", "empty"), "empty already exists and is not overwritten"),
         (("export", "tuned"), "one of --ollama"),
         (("push", "tuned", "name"), "OWNER/NAME"),
         (("push", "tuned", "me/tuned"), "a folder on this machine"),
@@ -85,7 +85,10 @@ def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, capsys
 def test_a_base_that_is_gone_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    for name, said in (("/no/such/place", "/no/such/place contains no model"), ("owner/name", "hf download owner/name")):
+    for name, said in (
+        ("/no/such/place", "/no/such/place contains no model"),
+        ("owner/name", "hf download owner/name"),
+    ):
         (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": name}))
         assert said in failed(capsys, "chat", str(adapter))
     (adapter / "adapter_config.json").write_text("{")
@@ -200,7 +203,7 @@ def test_a_push_is_one_commit_of_what_a_model_is(
     [
         ("/whoami", 401, "The Hub rejected your token"),
         ("/repos/create", 403, "has no write access there"),
-        ("/commit", 500, "refused it (500)"),
+        ("/commit", 500, "refused the request (500)"),
     ],
 )
 def test_a_push_that_breaks_leaves_nothing_public(
