@@ -132,9 +132,8 @@ def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ..
     if not missing:
         return chosen, ()
     there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
-    message = tr(
-        "GPU {missing} is not available on this machine; available: {there}.", missing=", ".join(missing), there=there
-    )
+    words = mark("No GPU {missing} on this machine; available: {there}.")
+    message = tr(words, missing=", ".join(missing), there=there)
     kept = [name for name in wanted if name in named]
     rest = Remedy(tr("continue with the available GPUs"), changes={where: kept or None})
     return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)

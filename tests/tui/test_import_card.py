@@ -128,7 +128,7 @@ async def test_values_of_ones_own_give_way_and_that_is_said_before():
         assert plan_screen(app).state.step == TRAINING
         await opened(pilot)
         await paste(pilot, "accelerate launch train.py --learning_rate 5e-5")
-        assert "discards 1 value that you chose" in shown(app)
+        assert "discards 1 value chosen in the wizard" in shown(app)
         assert app.screen.query_one("#problem").has_class("-warning")
         await go(pilot, "enter", "enter")
         request = plan_screen(app).state.request

@@ -70,7 +70,7 @@ def test_what_a_model_writes_is_harmless() -> None:
         (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat template"),
         (("chat", "tuned", "--base", "empty"), "not a folder that contains a model"),
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
-        (("merge", "tuned", "--to", "empty"), "nothing is overwritten"),
+        (("merge", "tuned", "--to", "empty"), "empty already exists and is not overwritten"),
         (("export", "tuned"), "one of --ollama"),
         (("push", "tuned", "name"), "OWNER/NAME"),
         (("push", "tuned", "me/tuned"), "a folder on this machine"),
@@ -203,7 +203,7 @@ def test_a_push_is_one_commit_of_what_a_model_is(
     [
         ("/whoami", 401, "The Hub rejected your token"),
         ("/repos/create", 403, "has no write access there"),
-        ("/commit", 500, "refused it (500)"),
+        ("/commit", 500, "refused the request (500)"),
     ],
 )
 def test_a_push_that_breaks_leaves_nothing_public(

@@ -125,7 +125,7 @@ async def test_a_comparison_that_breaks_off_is_a_sentence_and_the_start_stays_po
         await settled(pilot)
         note = app.screen.query_one("#differences-note", Static)
         await until(pilot, lambda: "ZeroDivisionError" in str(note.render()))
-        said = "Can't plan the profile alone: trainwiz failed where it should not: ZeroDivisionError: "
+        said = "Can't plan the profile alone: Internal error in trainwiz: ZeroDivisionError: "
         assert str(note.render()).startswith(f"{said}[b]nobody[/b] foresaw it")
         assert "Cannot start" not in shown(app)
 
@@ -167,7 +167,7 @@ async def test_a_start_that_waits_for_its_plan_says_so_and_can_be_called_off(mon
         assert app.screen.state.wanted_start == "" and app.screen.state.step == REVIEW
         Waiting.may_go_on.set()
         await settled(pilot)
-        assert str(verdict.render()).startswith("Goes to runs/") and not started
+        assert str(verdict.render()).startswith("Writes to runs/") and not started
 
 
 async def test_saving_asks_until_the_name_can_be_taken(monkeypatch, tmp_path):
@@ -187,7 +187,7 @@ async def test_saving_asks_until_the_name_can_be_taken(monkeypatch, tmp_path):
             "": "Type a name.",
             "cpu-demo": "built-in profile",
             "taken": "You already have a profile",
-            "[b]": "cannot be",
+            "[b]": "is not a valid profile name",
         }
         for name, words in refused.items():
             dialog.query_one(Input).value = name
@@ -240,7 +240,7 @@ def test_differences_keep_to_their_width_whatever_stands_in_them():
 async def test_a_profile_that_is_not_there_leaves_nothing_that_is_not_true():
     app = real_app(PlanRequest(profile="nosuch"))
     async with app.run_test(size=(120, 60)) as pilot:
-        await until(pilot, lambda: "There is no profile 'nosuch'" in shown(app) and "Cannot start" in shown(app))
+        await until(pilot, lambda: "Unknown profile 'nosuch'" in shown(app) and "Cannot start" in shown(app))
         text = shown(app)
         assert "updating the plan" not in text and "every value is from the profile" not in text
 

@@ -282,7 +282,7 @@ async def test_quitting_asks_only_where_something_would_be_lost():
         await settled(pilot)
         await Typist(pilot).change("Seed", "7")
         await go(pilot, "q")
-        assert isinstance(app.screen, Chooser) and "1 value that you chose is not saved" in shown(app)
+        assert isinstance(app.screen, Chooser) and "1 chosen value is not saved" in shown(app)
         await go(pilot, "escape")
         assert isinstance(app.screen, PlanScreen) and app.return_code is None
         # Who presses q twice and enter means it.

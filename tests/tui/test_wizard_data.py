@@ -84,8 +84,8 @@ def test_rows_with_an_empty_target_are_counted_and_named_by_their_line(here: Pat
     name = rows(here / "a.jsonl", *PAIRS)
     state = state_of(PlanReader(MACHINE), asked(name, model__name="t5-chat-tiny", task="seq2seq"))
     text = said(state)
-    assert "1 empty row of a.jsonl is left out" in text and "a.jsonl, line 1" in text
-    assert "training rows, counted" in text
+    assert "1 empty row of a.jsonl is skipped" in text and "a.jsonl, line 1" in text
+    assert "1 training row, counted; 1 held out." in text
     assert state.reading.glance is not None and state.reading.glance.rows[0] == ("a", "")
 
 

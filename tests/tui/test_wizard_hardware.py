@@ -189,7 +189,7 @@ async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: Fa
         await settled(pilot)
         words = shown_in(pilot)
         assert "This GPU can't be used: the GPU is lost" in words and "RTX 3090" in words
-        assert len(rows(pilot)) == 3 and start_obstacle(app.screen.state).startswith("There is no GPU GPU-1")
+        assert len(rows(pilot)) == 3 and start_obstacle(app.screen.state).startswith("No GPU GPU-1 on this machine")
         finding = next(one for one in app.screen.state.plan.findings if one.code == "unknown_gpu")
         assert finding.remedies[0].changes == {"engine.gpus": ["GPU-2"]}
         # The row of the lost card takes it out, too.

@@ -70,7 +70,7 @@ def test_the_catalogue_is_searched_by_name_family_and_size_and_the_task_follows(
     assert state.plan is not None and (state.plan.config.model.name, state.plan.task) == (model, task)
     words, spec = facts(state), load_models()[model]
     assert f"on the Hub as {spec.hub_id}" in words or "accept the license of" in words
-    assert spec.license is not None and f"Licence {spec.license}" in words
+    assert spec.license is not None and f"License {spec.license}" in words
     assert "in half precision" in words and " layers" in words
     assert ("not for commercial use" in words) == (model == "nllb-600m")
 
@@ -84,7 +84,7 @@ def test_a_folder_with_weights_tells_their_size_and_licence(tmp_path: Path, read
     state = chosen(reader, "mine")
     words = facts(state)
     assert "Size 3 MiB on disk" in words and "on this machine: mine" in words
-    assert "Licence bigscience-openrail-m" in words and state.plan is not None and state.plan.task == "causal-lm"
+    assert "License bigscience-openrail-m" in words and state.plan is not None and state.plan.task == "causal-lm"
 
 
 async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: Path) -> None:

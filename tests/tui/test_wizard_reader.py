@@ -269,5 +269,5 @@ def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):
         plain(panel_lines(state.plan, 60, UNICODE_MARKS)),
         plain(strip_lines(state, 80, 4, UNICODE_MARKS)),
     ):
-        assert text.count("the size of the model is unknown") == 2
+        assert text.count("the model size is unknown") == 2
         assert "fits" not in text and "0.00" not in text

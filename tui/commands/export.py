@@ -92,7 +92,7 @@ def _number(section: object, key: str) -> float | None:
 def check_free(path: Path) -> None:
     """Raises UsageError where there is something already."""
     if os.path.lexists(path):
-        message = tr("{path} already exists and is not overwritten. Choose another file name.", path=plain_text(path))
+        message = tr("{path} already exists and is not overwritten. Choose another name.", path=plain_text(path))
         raise usage_error("output_not_empty", str(path), message)
 
 

@@ -35,7 +35,7 @@ GOALS: Mapping[str, tuple[str, str]] = {
     "demo": (mark("Run the demo"), mark("a minute, on any machine")),
     "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
     "pretrain": (mark("Pretrain a model"), mark("from scratch")),
-    "fit": (mark("See what fits"), mark("models for your data, best first")),
+    "fit": (mark("See what fits"), mark("models for your data")),
     "profile": (mark("Use a profile"), mark("for one kind of hardware")),
 }
 """Goal -> its label, and what it means in a few words."""

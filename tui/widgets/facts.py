@@ -116,7 +116,10 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
         )  # fmt: skip
     rows, held = count(data.rows), count(data.validation_rows)
     if data.rows_exact:
-        return tr("{rows} training rows, counted; {held} held out.", rows=rows, held=held)
+        return trn(
+            "{rows} training row, counted; {held} held out.", "{rows} training rows, counted; {held} held out.",
+            data.rows, rows=rows, held=held,
+        )  # fmt: skip
     return tr("About {rows} training rows, estimated from a sample; {held} held out.", rows=rows, held=held)
 
 
