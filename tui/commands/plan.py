@@ -117,6 +117,11 @@ def memory_text(plan: Plan, stream: TextIO) -> str:
     if memory.verdict is None and memory.allocated_bytes == 0:
         return tr("unknown (the model size is unknown)")
     amount = gib(memory.judged_bytes)
+    if memory.capacity_bytes is not None and memory.judged_bytes > memory.capacity_bytes:
+        words = mark("needs {needed} GiB, {device} has {total} GiB")
+        device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
+        said = tr(words, needed=amount, device=device, total=gib(memory.capacity_bytes))
+        return f"{said}   {verdict(plan, stream)}".rstrip()
     if memory.capacity_bytes is not None:
         amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
     if memory.device == "host RAM":

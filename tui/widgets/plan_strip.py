@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import memory_title, steps_words
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
@@ -79,7 +79,12 @@ def _memory_line(plan: Plan, width: int, marks: Marks) -> Content:
     memory = plan.memory
     verdict = verdict_words(memory.verdict, marks)
     used, capacity = gib(memory.judged_bytes), memory.capacity_bytes
-    text = tr("{used} of {total} GiB", used=used, total=gib(capacity)) if capacity else f"{used} GiB"
+    words = (
+        mark("{used} of {total} GiB")
+        if memory.judged_bytes <= (capacity or 0)
+        else mark("needs {used}, has {total} GiB")
+    )
+    text = tr(words, used=used, total=gib(capacity)) if capacity else f"{used} GiB"
     label = _label(memory_title(memory.device))
     bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)), marks)
     line = Content.assemble((label, "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
