@@ -77,7 +77,7 @@ def profiles_of(page: str) -> Iterator[str]:
     from trainwiz.core.catalog.gpus import load_gpus
     from trainwiz.core.profile import list_profiles
 
-    yield "| profile | card | model | needs | tokens a second |"
+    yield "| profile | card | model | needs | tokens/s |"
     yield "|---|---|---|---|---|"
     catalogue = load_gpus()
     for profile in list_profiles():
@@ -94,7 +94,7 @@ def profiles_of(page: str) -> Iterator[str]:
             continue
         plan = trainwiz.plan(profile=profile.name, tier="analytic")
         needs, pace = plan["memory"]["needed_bytes"] / GIB, plan["time"]["tokens_per_s"]
-        trains = {"none": "all weights", "lora": "adapters"}[profile.values.get("peft.method", "none")]
+        trains = {"none": "full fine-tuning", "lora": "LoRA"}[profile.values.get("peft.method", "none")]
         yield f"| `{profile.name}` | {card} | {plan['model']['name']}, {trains} | {needs:.1f} GiB | {rounded(pace)} |"
 
 
