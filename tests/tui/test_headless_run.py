@@ -94,7 +94,7 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
     assert "Stopping after this step, with a checkpoint." in out
     last = out.splitlines()[-1]
     step = read_state(RunFolder(run)).outcome["step"]  # type: ignore[index]
-    assert last == f"Stopped   at step {step}, saved as checkpoint-{step}. Go on: trainwiz --resume --output-dir run"
+    assert last == f"Stopped   at step {step}, saved as checkpoint-{step}. Resume: trainwiz --resume --output-dir run"
     assert not {"\x1b", "\r"} & set(out)
     assert not processes_of(run)
 
@@ -130,7 +130,7 @@ def test_missing_hardware_is_refused_with_what_works(tmp_path: Path, capsys: pyt
     assert main(asked) == 3
     text = capsys.readouterr().err
     for words in (
-        "made for 1 × RTX 2080 Super",
+        "2080super is for 1 × RTX 2080 Super",
         "--dataset FILE",
         "trainwiz --profile 2080super --smoke --yes",
         "trainwiz --profile 2080super --learning-rate 3e-4 --dry-run",

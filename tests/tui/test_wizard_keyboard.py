@@ -99,6 +99,7 @@ async def by_keyboard(profile: str, changes: Changes) -> tuple[str, str, datetim
         for field, typed, _ in changes:
             await typist.change(field, typed)
         await typist.change("Folder", FOLDER)
+        await typist.press("v")
         text, findings = plan_text(typist.screen), findings_text(typist.screen)
         read_at = typist.screen.state.reading.read_at
         assert read_at is not None
