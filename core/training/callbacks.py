@@ -67,13 +67,13 @@ class GuardedReporter(RunCallback):
             problem = error
         offline = {key: value for key, value in OFFLINE.get(self._name, {}).items() if key not in os.environ}
         if first and offline:
-            print(f"{self._name} writes into the run folder, for its server cannot be used: {problem}", flush=True)
+            print(f"{self._name} writes to the run folder because its server is unavailable: {problem}", flush=True)
             os.environ.update(offline)
             self._attempt(self._create_anew)
             self._attempt(call)
             return
         self._inner = None
-        print(f"{self._name} failed and reports no more: {type(problem).__name__}: {problem}", flush=True)
+        print(f"{self._name} failed and is disabled: {type(problem).__name__}: {problem}", flush=True)
 
 
 def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
@@ -137,7 +137,7 @@ class PlaceCallback(RunCallback):
     def check(self, _: Moment | None = None) -> None:
         """Nothing is written on the way out but a line of the log, which moved with the folder."""
         if not self._place.holds():
-            print(f"{self._place.path} was moved away or replaced while the run went on: it ends here", flush=True)
+            print(f"{self._place.path} was moved or replaced during the run: the training ends here", flush=True)
             os._exit(EXIT_TRAINING_FAILED)
 
     step_end = log = check

@@ -166,7 +166,7 @@ class DiskGuard:
                     self._clear()
                     raise disk_full(self.folder, step, self._shortage(needed_bytes))
                 if stops:
-                    self._clear(f"stop at step {step} without a new checkpoint: the disk has no room for it")
+                    self._clear(f"stop at step {step} without a new checkpoint: there is not enough disk space for it")
                     return False
                 # Whoever filled the disk may have left no room to say that the run waits.
                 phases.tell(tr("waiting for disk space"))
@@ -186,7 +186,7 @@ class DiskGuard:
     def saved(self) -> None:
         """The save is over: a wait, if there was one, too."""
         if self._waits_since is not None:
-            self._clear("there is room on the disk again: the training goes on")
+            self._clear("disk space is available again: the training continues")
         self._waits_since, self._not_before = None, 0.0
 
     def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
@@ -227,7 +227,7 @@ class DiskGuard:
         deleted = self.retention.tighten(lambda: self._fits(needed_bytes), at_least)
         if deleted:
             names = ", ".join(path.name for path in deleted)
-            print(f"the disk is nearly full: {names} removed to make room for the next checkpoint", flush=True)
+            print(f"the disk is nearly full: removed {names} to free space for the next checkpoint", flush=True)
         return bool(deleted)
 
     def _say_waiting(self, needed_bytes: int, step: int) -> None:

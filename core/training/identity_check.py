@@ -63,7 +63,7 @@ class IdentityCheck:
         if rank_of_this_process() == 0:
             for what in touched(recorded, self._settings):
                 print(
-                    f"{what} was written to since the run began; size and samples of its content are the same",
+                    f"{what} was modified since the run started, but its size and samples of its content are the same",
                     flush=True,
                 )
 

@@ -95,7 +95,7 @@ class CheckpointSaver:
             return True
         if self._accelerator.is_main_process:
             shutil.rmtree(checkpoint, ignore_errors=True)
-            print(f"checkpoint-{step} found no room; what was written of it is removed", flush=True)
+            print(f"not enough disk space for checkpoint-{step}; the incomplete folder was removed", flush=True)
         assert self._guard is not None
         self._guard.failed()
         return False
@@ -107,10 +107,10 @@ class CheckpointSaver:
         try:
             seal(checkpoint)
         except OSError as error:
-            print(f"checkpoint-{step} could not be brought to the disk for sure: {os_reason(error)}", flush=True)
+            print(f"checkpoint-{step} could not be synced to disk: {os_reason(error)}", flush=True)
         problem = inspect_checkpoint(checkpoint).problem
         if problem is not None:
-            print(f"checkpoint-{step} is not whole ({problem}): older checkpoints are kept", flush=True)
+            print(f"checkpoint-{step} is incomplete ({problem}): older checkpoints are kept", flush=True)
         self._retention.prune(step)
 
 

@@ -142,7 +142,7 @@ def _trained(rows: TextRows, vocabulary: int, task: Task, model_type: str | None
             pair=f"{begin}$A {EOS} $B {EOS}",
             special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in (BOS, EOS)],
         )
-    print(f"tokenizer of {tokenizer.get_vocab_size():,} entries made from the training rows", flush=True)
+    print(f"tokenizer with {tokenizer.get_vocab_size():,} entries trained on the training rows", flush=True)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -168,7 +168,10 @@ def load_weights(
             ),
         )
     if missing:
-        print(f"{len(missing)} tensors are not in {name} and start from scratch, for example {missing[0]}", flush=True)
+        print(
+            f"{len(missing)} tensors missing in {name} are initialized from scratch, for example {missing[0]}",
+            flush=True,
+        )
     assert isinstance(model, PreTrainedModel)
     return model
 

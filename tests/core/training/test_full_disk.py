@@ -124,7 +124,7 @@ def test_fewer_are_kept_then_the_run_waits_and_goes_on(small_disk: Path, process
     wanted = config(engine__processes=processes, engine__strategy=strategy)
     run = RunFolder(write_run(small_disk / "run", wanted))
     process = start(run.path, wanted)
-    wait(run, lambda: "removed to make room" in run.train_log.read_text(errors="replace"))
+    wait(run, lambda: "to free space for the next checkpoint" in run.train_log.read_text(errors="replace"))
     wait_for_pause(run, small_disk)
     # All but the last good one made room; nothing is half written.
     wait(run, lambda: len(complete_steps(run)) == 1)

@@ -130,7 +130,7 @@ def test_a_reporter_that_fails_is_said_once_and_left_out(
     args = arguments(tmp_path, "tensorboard")
     tell(take_reporters(args)[0], args, [3.0, 2.0])
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 and said[0].startswith("tensorboard failed and reports no more: ")
+    assert len(said) == 1 and said[0].startswith("tensorboard failed and is disabled: ")
 
 
 class NeedsServer(TrainerCallback):
@@ -154,7 +154,7 @@ def test_without_a_server_it_writes_into_the_run_folder(
     NeedsServer.heard = []
     tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
     assert NeedsServer.heard == ["offline"]
-    assert "wandb writes into the run folder, for its server cannot be used: no account" in capsys.readouterr().out
+    assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
 
 
 def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_those_that_start_together_share_one(tmp_path: Path, capsys: pytest.Capt
     with ThreadPoolExecutor(3) as pool:
         sizes = set(pool.map(lambda _: len(build_tokenizer(config, tmp_path, ROWS)), range(3)))
     assert len(sizes) == 1
-    assert capsys.readouterr().out.count("made from the training rows") == 1
+    assert capsys.readouterr().out.count("trained on the training rows") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [".tokenizer.lock", "tokenizer"]
 
 
