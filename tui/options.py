@@ -110,13 +110,19 @@ OPTIONS: tuple[Option, ...] = (
         "--resume",
         "run",
         "text",
-        mark("Resume in --output-dir from its newest checkpoint, or from this one."),
+        mark("Resume the run in --output-dir from CHECKPOINT; auto: the newest."),
         "[auto|CHECKPOINT]",
         command="run",
     ),
-    Option("--dry-run", "run", "flag", mark("Write the run folder and exit."), command="run"),
+    Option("--dry-run", "run", "flag", mark("Write the run folder without starting the run."), command="run"),
     Option("--detach", "run", "flag", mark("Start, print the run folder and exit."), command="run"),
-    Option("--tier", "run", "one-of", mark("How accurately memory is estimated before the start."), values=TIERS),
+    Option(
+        "--tier",
+        "run",
+        "one-of",
+        mark("Memory estimate before the start: analytic is instant, full is the most accurate."),
+        values=TIERS,
+    ),
     Option("--json", "run", "flag", mark("Print JSON instead of text.")),
     Option("--plain", "run", "flag", mark("Plain lines: no progress bar, no color."), command="run"),
     Option("--force", "run", "flag", mark("Start despite plan errors (recorded in the run)."), command="run"),
@@ -166,7 +172,7 @@ COMMANDS: dict[str, str] = {
     "plan": mark("Show memory, time and every setting for this machine or another; writes nothing."),
     "fit": mark("List the models that fit your GPU, data and time, best first."),
     "bench": mark("Measure a few real steps of a plan on this machine, in at most a minute; the next plan uses them."),
-    "monitor": mark("Watch a training run, also of other tools: loss, GPU, memory, log."),
+    "monitor": mark("Watch any training run, including those of other tools: loss, GPU, memory, log."),
     "diagnose": mark("Explain why a training run ended, from its run folder or any log: cause, evidence, fixes."),
     "import": mark("Create a profile from existing files: TrainingArguments, accelerate, DeepSpeed, launch commands."),
     "export": mark("Print the commands that start a run on several nodes, or the sbatch file for a Slurm cluster."),
@@ -194,10 +200,11 @@ From "which GPU do I have" to a healthy training run, in a terminal.
 
 Commands (details: trainwiz COMMAND --help):""")
 
-PLAN_USAGE = mark("""Usage: trainwiz plan [OPTIONS]
-
-Preview a run: batch, memory, disk, time, findings, and who chose each value.
-Nothing is written. Errors are shown, but the exit code is 0: the plan may be for another machine.""")
+PLAN_USAGE = mark(
+    "Usage: trainwiz plan [OPTIONS]\n\nPreview a run: batch, memory, disk, time, findings, and where "
+    "each value comes from.\nNothing is written. Errors are shown, but the exit code is 0: the plan may be for "
+    "another machine."
+)
 
 FIT_USAGE = mark("""Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [OPTIONS]
 

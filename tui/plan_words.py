@@ -220,7 +220,7 @@ def shown_words(used: float | None, low: float | None, high: float | None, kind:
     """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
     if kind in ("mps", "cpu") or used is None or low is None or high is None:
         return ""
-    words = mark("nvidia-smi shows {shown}, between {low} and {high}")
+    words = mark("nvidia-smi will show {shown}, between {low} and {high}")
     return tr(words, shown=size(used), low=gib(low), high=gib(high))
 
 
@@ -292,7 +292,11 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
         # Days and months by name would be the locale's, which Python does not load.
         form = "%m-%d %H:%M"
     early, late = first.strftime(form), last.strftime(form)
-    return tr("done {moment}", moment=early) if early == late else tr("done {first} to {last}", first=early, last=late)
+    return (
+        tr("finishes {moment}", moment=early)
+        if early == late
+        else tr("finishes {first} to {last}", first=early, last=late)
+    )
 
 
 def energy_words(

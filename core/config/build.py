@@ -264,7 +264,7 @@ def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Fi
     else:
         shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
         wanted = expectation(path, value, error)
-        message = tr("{path} cannot be {value}: {expectation}", path=path, value=shown, expectation=wanted)
+        message = tr("{path}: invalid value {value}; {expectation}", path=path, value=shown, expectation=wanted)
     return Finding(code, "error", where, message if where == key else f"{where}: {message}")
 
 

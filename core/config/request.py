@@ -127,5 +127,5 @@ class RequestSettings:
         "Empty: runs/<time>-<name> in the current folder. A folder that is not empty is refused.",
         "Disk space, as shown in the plan.",
         label="Folder", step=REVIEW, id="folder",
-        option="--output-dir FOLDER", says="The run folder; must be new or empty.", option_group="run",
+        option="--output-dir FOLDER", says="The run folder; new or empty, except with --resume.", option_group="run",
     )

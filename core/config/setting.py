@@ -19,7 +19,7 @@ GROUPS = (
     mark("What do you want to do?"),
     mark("Starting point"),
     mark("Goals"),
-    mark("Implementation"),
+    mark("Computation"),
     mark("Evaluation"),
     mark("Optimizer and loss"),
     mark("Devices and processes"),

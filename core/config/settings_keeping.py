@@ -86,7 +86,8 @@ class EvaluationSection(Section):
             "of messages per line. none disables it.",
         "A few seconds per evaluation; the plan includes them.",
         label="Prompts", group="Evaluation", rare=True, empty="three held-out rows", offers=("rows", "none"),
-        free_text=True, option="--prompts FILE", says="Prompts that the model answers at every evaluation: a file, rows or none.",
+        free_text=True, option="--prompts FILE", says="Prompts that the model answers at every evaluation: a file, "
+            "rows (held-out rows) or none.",
         option_group="how",
     )
     patience: int | None = setting(
@@ -231,13 +232,14 @@ class PlanningSection(Section):
         max_length=8, label="Currency", group="Plan only", rare=True,
     )
     context_bytes: ContextSize | None = setting(
-        None, "GPU memory that nvidia-smi shows for an idle CUDA process on this GPU, such as 500M.",
+        None, "Size of the CUDA context: the memory that nvidia-smi shows for an idle CUDA process on this GPU, "
+            "such as 500M.",
         "Every process allocates it before training starts.",
         "Empty: the value measured on this machine, otherwise 0.45 ± 0.2 GiB.",
         "Nothing; the plan gets more accurate.",
         label="CUDA context", group="Plan only", id="context_size", rare=True,
         empty="measured, or 0.45 GiB",
-        option="--context SIZE", says="GPU memory that nvidia-smi shows for an idle CUDA process, such as 500M.",
+        option="--context SIZE", says="CUDA context: GPU memory of an idle CUDA process (nvidia-smi), such as 500M.",
         option_group="where",
     )
 

@@ -64,7 +64,8 @@ class ModelSection(Section):
         "Empty: the model's own; chatml if it has none, saved with the trained model.",
         "A template other than its own has to be learned first.",
         label="Chat template", step=MODEL, rare=True, when="causal", empty="the model's own", offers=("own", "chatml"),
-        free_text=True, option="--chat-template NAME", says="own, chatml, or a file with a Jinja template.",
+        free_text=True, option="--chat-template NAME", says="own (the model's), chatml, or a file with a Jinja "
+            "template.",
     )
     source_language: str | None = setting(
         None, "Language of the inputs, as a multilingual tokenizer names it: zho_Hans.",
@@ -315,7 +316,8 @@ class BatchSection(Section):
     target_real_tokens: int | None = setting(
         None, "Aim: tokens a step, padding not counted (needs data that can be measured).",
         ge=1, le=10**13, beside="batch.target_tokens", unit="non-padding tokens",
-        option="--target-real-tokens N", says="Target non-padding tokens per step; needs data that can be measured.",
+        option="--target-real-tokens N", says="Target non-padding tokens per step; needs a dataset that can be read "
+            "before the start.",
     )
     target_samples: int | None = setting(
         None, "Aim: sequences a step.",
@@ -327,9 +329,9 @@ class BatchSection(Section):
         "Determines activation memory and how busy the device is.",
         "Empty: the largest that fits.",
         "Memory, in proportion; below 4, a GPU is underused.",
-        ge=1, le=65536, label="Micro-batch", group="Implementation", id="micro_batch", after="engine.strategy",
+        ge=1, le=65536, label="Micro-batch", group="Computation", id="micro_batch", after="engine.strategy",
         unit="sequences",
-        option="--micro-batch N", says="Sequences computed at once; lower it when out of memory.",
+        option="--micro-batch N", says="Sequences per device and forward pass; lower it when out of memory.",
         option_group="how",
     )
     gradient_accumulation_steps: int | None = setting(
@@ -337,7 +339,7 @@ class BatchSection(Section):
         "Reaches the target batch on a small GPU.",
         "Empty: computed from the target batch.",
         "Time per step, in proportion; hardly any memory.",
-        ge=1, le=1048576, label="Accumulation", group="Implementation", id="accumulation",
+        ge=1, le=1048576, label="Accumulation", group="Computation", id="accumulation",
         option="--accumulation N", says="Micro-batches per step; computed from the target if not set.",
         option_group="how",
     )

@@ -201,14 +201,14 @@ class EngineSection(Section):
         "Empty: all visible GPUs.",
         "A deselected GPU stays free for other work; the run takes longer.",
         label="GPUs", step=HARDWARE, group="Starting point", when="several_gpus", empty="all",
-        option="--gpus LIST", says="GPUs of this machine, such as 0,1.", option_group="where",
+        option="--gpus LIST", says="Which GPUs of this machine to use, such as 0,1.", option_group="where",
     )
     precision: Precision | None = setting(
         None, "Numeric precision of the computation.",
         "16-bit precision halves activation memory and uses the GPU's tensor cores.",
         "As detected: bf16 on sm 8.0 and above, fp16 below, fp32 without a GPU.",
         "fp16 needs loss scaling; bf16-true also stores the weights in 16 bits and rounds small updates away.",
-        label="Precision", group="Implementation",
+        label="Precision", group="Computation",
         option="--precision", says="Numeric precision.", option_group="how",
         learnt=True,
     )
@@ -218,10 +218,10 @@ class EngineSection(Section):
         "Empty: 16 bits if they fit, otherwise 4 bits.",
         "Up to a third more time per step: weights are dequantized each time they are used. 8-bit weights keep the "
             "inputs of their matrix products, which gradient checkpointing does not save.",
-        label="Base precision", group="Implementation", when="adapters", empty="decided by the plan",
+        label="Base precision", group="Computation", when="adapters", empty="decided by the plan",
         words={"none": "the run's precision", "nf4": "4 bits (NF4)", "int8": "8 bits"},
-        option="--base-precision", says="Store the frozen base model of LoRA in 4 or 8 bits "
-            "(QLoRA).", option_group="how",
+        option="--base-precision", says="Frozen base model of LoRA: nf4 (4 bits, QLoRA), int8, or none (not "
+            "quantized).", option_group="how",
         learnt=True,
     )
     attention: Attention | None = setting(
@@ -229,7 +229,7 @@ class EngineSection(Section):
         "sdpa and flash attention store no length × length matrix.",
         "sdpa.",
         "eager costs memory and time; flash attention needs sm 8.0 or above and its own package.",
-        label="Attention", group="Implementation",
+        label="Attention", group="Computation",
         option="--attention", says="Attention implementation (kernel).", option_group="how",
     )
     checkpointing: bool | None = setting(
@@ -237,7 +237,7 @@ class EngineSection(Section):
         "Activations use most of the memory for long inputs.",
         "off if the plan fits, on if it does not.",
         "About a third more time per step.",
-        label="Gradient checkpointing", group="Implementation",
+        label="Grad. checkpointing", group="Computation",
         option="--checkpointing", says="Gradient checkpointing (recompute activations): less memory, more "
             "time.", option_group="how",
     )
@@ -246,7 +246,7 @@ class EngineSection(Section):
         "AdamW keeps two values per weight: 8 bytes per parameter.",
         "AdamW.",
         "8-bit keeps a quarter of that; SGD keeps none, but needs another learning rate.",
-        label="Optimizer", group="Implementation",
+        label="Optimizer", group="Computation",
         words={
             "adamw_torch": "AdamW", "adamw_torch_fused": "AdamW, fused", "adafactor": "Adafactor", "sgd": "SGD",
             "adamw_bnb_8bit": "AdamW, 8-bit", "paged_adamw_8bit": "AdamW, 8-bit, paged",
@@ -259,7 +259,7 @@ class EngineSection(Section):
         "One process for one device; DDP for several; ZeRO and FSDP shard what does not fit.",
         "The strategy chosen by the plan.",
         "ZeRO needs DeepSpeed; sharding costs communication between the devices.",
-        label="Strategy", group="Implementation",
+        label="Strategy", group="Computation",
         words={
             "single": "one process", "ddp": "DDP", "fsdp": "FSDP",
             "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3",
@@ -296,7 +296,7 @@ class EngineSection(Section):
         "1.",
         "Communication between the nodes at every step.",
         ge=1, le=1024, label="Nodes", group="Devices and processes", rare=True,
-        option="--nodes N", says="Nodes that train together.", option_group="where",
+        option="--nodes N", says="Number of machines to train on.", option_group="where",
     )
     nodes_timeout_s: int = setting(
         300, "Seconds a node waits for the other nodes before it gives up.",
@@ -326,7 +326,7 @@ class EngineSection(Section):
         "They store fewer activations, and are often faster.",
         "off.",
         "Losses differ in the last digits. Logits are not covered: training.loss_chunk computes them in chunks.",
-        label="Liger kernels", group="Implementation", rare=True, when="cuda", trainer="use_liger_kernel", learnt=True,
+        label="Liger kernels", group="Computation", rare=True, when="cuda", trainer="use_liger_kernel", learnt=True,
     )
     cpu_threads: int | None = setting(
         None, "CPU threads per training process.",

@@ -187,7 +187,7 @@ def _bf16(machine: Machine) -> Check:
 
 def _tf32(machine: Machine) -> Check:
     value, reason = choose_tf32(machine)
-    remedy = None if value else tr("fp32 computations stay in full fp32.")
+    remedy = None if value else tr("fp32 computations use full precision.")
     return Check("tf32", "TF32", "ok" if value else "missing", reason, remedy)
 
 

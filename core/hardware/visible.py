@@ -205,7 +205,7 @@ def _on_a_cpu(has_bf16: bool | None) -> str:
     if has_bf16:
         return tr("a CPU; this one also has bf16 instructions, and trainwiz bench --choose measures the gain")
     if has_bf16 is False:
-        return tr("a CPU without bf16 instructions, where half precision is slower")
+        return tr("this CPU has no bf16 instructions, so half precision would be slower")
     return tr("CPUs compute in fp32; trainwiz bench --choose measures whether bf16 is faster")
 
 

@@ -109,7 +109,7 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
         return
     if look.problem:
         message = tr(
-            "The chats were not checked for the tokens to train on: {problem}.", problem=look.problem.rstrip(".")
+            "Could not check which tokens of the chats are trained on: {problem}.", problem=look.problem.rstrip(".")
         )
         yield plan.note("chats_not_seen", TEMPLATE, message)
         return

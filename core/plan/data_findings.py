@@ -209,7 +209,7 @@ def _grouped(plan: Plan) -> Iterator[Finding]:
     elif config.data.packing:
         nothing = mark("Rows are packed end to end without padding: {key} only changes which rows share a step.")
     elif known and batch.micro_batch == 1:
-        nothing = mark("A micro-batch of one row has no padding: {key} has no effect.")
+        nothing = mark("With one row per micro-batch there is nothing to group: {key} has no effect.")
     if nothing:
         yield plan.note("nothing_to_group", key, tr(nothing, key=key), (tr("turn it off"), {key: False}))
     elif known:

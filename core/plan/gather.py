@@ -151,7 +151,8 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
     reason = tr("it has an Apple GPU, which runs other profiles") if here.accelerator == "mps" else next(reasons, "")
     kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
     message = tr(
-        "{name} is for {machine}, but this machine has no {kind} GPU{why}. The plan shown is for that machine.",
+        "{name} is for {machine}, but this machine has no {kind} GPU{why}. The plan above assumes the hardware of "
+        "the profile.",
         name=name,
         machine=f"{wanted.num_gpus} × {wanted.gpu}",
         kind=kind,

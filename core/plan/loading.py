@@ -146,7 +146,7 @@ def _by_cores(plan: Plan, rows: int | None) -> Limit:
         return 0, tr("low-memory mode: under 15 GB of RAM")
     spare = max(1, plan.machine.cpu_cores // plan.devices.processes - 1)
     if rows is not None and rows < SMALL_ROWS:
-        return min(2, spare), tr("{rows} rows need no more", **counted(rows=rows))
+        return min(2, spare), tr("enough for {rows} rows", **counted(rows=rows))
     why = tr("{cores}, one reserved per process", cores=cores_shared(plan.machine, plan.devices))
     return min(MOST_WORKERS, spare), why
 

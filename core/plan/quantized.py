@@ -51,7 +51,7 @@ def resolve_method(plan: Plan) -> None:
     if needed <= devices.capacity_bytes * devices.world_size:
         return
     reason = tr(
-        "all weights with their gradients need {needed}, but {capacity} is available",
+        "training all weights needs {needed}; only {capacity} is available",
         needed=gib(needed),
         capacity=gib(devices.capacity_bytes * devices.world_size),
     )
@@ -79,7 +79,7 @@ def resolve_base(plan: Plan) -> None:
     elif not has_bitsandbytes(plan):
         reason = tr("4 bits needs bitsandbytes, which is not installed on this machine")
     elif then.verdict(share) == "does_not_fit":
-        reason = tr("it would not fit in 4 bits either")
+        reason = tr("it would not fit even in 4 bits")
     else:
         reason = tr(
             "in {precision} it needs {whole}, in 4 bits {packed}; {capacity} is available",

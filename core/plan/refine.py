@@ -189,7 +189,7 @@ class _Search:
         if tier == "full":
             plan = self._settled(plan, "full")
         plan = self._candidates(plan)
-        late = tr("the time was up before a better estimate was ready") if self._is_late() else ""
+        late = tr("a better estimate was not ready in time") if self._is_late() else ""
         last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), late)
         if self.shown and self.shown[-1] != last:
             self._show(last)

@@ -205,8 +205,8 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(
-            "The rows are not on this machine and cannot be counted: {rows} are assumed, as many as max_rows of the "
-            "sources allows.",
+            "The rows are not on this machine and cannot be counted. Assumed: {rows}, the max_rows limit of the "
+            "data sources.",
             **counted(rows=plan.counted.rows),
         )
         yield plan.note("rows_assumed", "data.sources", message)
@@ -488,8 +488,8 @@ def _rate(plan: Plan) -> Iterator[Finding]:
             "manually; the time estimates depend on them."
         )
         catalogue = mark(
-            "The {precision} throughput of the {card} in the GPU catalog is derived or from a single source; the "
-            "time estimates depend on it."
+            "The {precision} throughput of the {card} in the GPU catalog was derived from other figures or has only "
+            "one source, so the time estimate is less certain."
         )
         message = tr(by_hand if spec.source == BY_HAND else catalogue, precision=precision, card=spec.name)
         yield plan.note("uncertain_rate", "time", message)

@@ -110,7 +110,7 @@ def resolve_arrangement(plan: Plan) -> None:
     elif groups == 1:
         arranged, reason = False, tr("a step is one micro-batch: nothing to rearrange")
     elif not StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged:
-        arranged, reason = False, tr("a micro-batch of one row has no padding")
+        arranged, reason = False, tr("with one row per micro-batch there is nothing to group")
     elif plan.get("training.loss_mean") == "micro_batches":
         arranged, reason = False, tr("rows that share a micro-batch share the weight of its mean")
     elif plan.get("data.packing"):

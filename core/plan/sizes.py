@@ -299,6 +299,10 @@ def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) 
             else tr("divides the target (up to {largest})", largest=largest)
         )
     free = f"{capacity / GIB:.1f} GiB"
+    if chosen == 1:
+        one = replace(work.with_micro_batch(1, work.accumulation), checkpointing=bool(plan.get(CHECKPOINTING)))
+        if estimate_memory(one, plan.evidence).verdict(capacity) == "does_not_fit":
+            return tr("the smallest; even one sequence doesn't fit in {free}", free=free)
     if chosen == largest:
         return tr("the largest useful value that fits in {free}", free=free)
     return tr("closest to the target; up to {largest} fit in {free}", largest=largest, free=free)

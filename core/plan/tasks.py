@@ -211,7 +211,11 @@ def resolve_task(plan: Plan) -> None:
         plan.resolve("batch.target_length", int(plan.get("batch.sequence_length")), tr("as long as the input"))
     if plan.get("peft.method") == "lora":
         if not plan.get("peft.targets"):
-            plan.put("peft.targets", list(ALL_LINEAR), tr("every linear layer of the blocks, found best by QLoRA"))
+            plan.put(
+                "peft.targets",
+                list(ALL_LINEAR),
+                tr("every linear layer of the blocks, the best choice in the QLoRA paper"),
+            )
         if "peft.rank" not in plan.config.origins:
             plan.put(
                 "peft.rank", plan.get("peft.rank"), tr("with every layer adapted, a higher rank gains little (QLoRA)")
@@ -248,12 +252,12 @@ def resolve_measuring(plan: Plan) -> None:
     plan.resolve("evaluation.prompts", HELD_OUT if writes else NO_PROMPTS, tr(words[not writes]))
     trained = plan.get("model.init") == "pretrained"
     words = (
-        mark("the curve starts with what the model can already do"),
+        mark("gives a baseline before training"),
         mark("with random weights there is nothing to measure"),
     )
     plan.resolve("evaluation.at_start", trained, tr(words[not trained]))
     late = plan.get("evaluation.metric") in ("bleu", BLEU_METRIC) and plan.get("evaluation.generate_at") != "evaluation"
-    words = mark("every checkpoint is evaluated"), mark("BLEU is not measured at every checkpoint")
+    words = mark("keeps the best; every checkpoint is evaluated"), mark("BLEU is not measured at every checkpoint")
     plan.resolve("checkpoint.final", "last" if late else "best", tr(words[late]))
     if plan.get("checkpoint.keep_best") or plan.get("checkpoint.final") == "best" or plan.get("evaluation.patience"):
         plan.resolve("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
@@ -322,9 +326,13 @@ def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = 
     if (init or config.model.init) != "pretrained":
         return tr("trains LoRA on random weights") if lora else tr("trains from scratch (random initialization)")
     if model.hub_id is None:
-        words = mark("trains LoRA on the weights in {where}") if lora else mark("fine-tunes the weights in {where}")
+        words = (
+            mark("trains LoRA adapters on the weights in {where}")
+            if lora
+            else mark("fine-tunes the weights in {where}")
+        )
     elif lora:
-        words = mark("trains LoRA on the published weights of {where}")
+        words = mark("trains LoRA adapters on the published weights of {where}")
     else:
         words = mark("fine-tunes the published weights of {where}")
     return tr(words, where=model.hub_id or config.model.name)
@@ -371,10 +379,11 @@ def resolve_rates(plan: Plan) -> None:
         return
     rate = float(f"{recipe.rate:.3g}")
     final = float(f"{rate * recipe.decays_to:.3g}")
+    is_lora = config.peft.method == "lora"
     chosen: dict[str, tuple[Any, str]] = {
         RATE: (rate, recipe.source),
         "training.warmup": (recipe.warmup, tr("a share of the steps, so the first ones do not harm the model")),
-        "training.schedule": (recipe.schedule, recipe.source),
+        "training.schedule": (recipe.schedule, tr("usual with this learning rate") if is_lora else recipe.source),
     }
     # A rate that somebody chose decays as the schedule says; a share of an unknown peak would be a guess.
     if final and RATE not in config.origins:

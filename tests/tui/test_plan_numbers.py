@@ -36,10 +36,10 @@ def text_of(plan=PLAN, **choices) -> str:
         "needs 5.4 of 7.8 GiB on GPU 0 · RTX 2080 Super",
         "at most 5.9 GiB; analytic (formulas)",
         "peak: backward of layer 33; activations 2.9 GiB",
-        "nvidia-smi shows 5.7 GiB, between 5.4 and 7.2",
+        "nvidia-smi will show 5.7 GiB, between 5.4 and 7.2",
         "during evaluation 3.0 GiB",
         "tracing layer by layer…",
-        "done 2034 to 2045",
+        "finishes 2034 to 2045",
         "from published runs on similar GPUs",
         "15,000 to 30,000 kWh, 4,500 to 9,000 EUR",
     ],
@@ -84,10 +84,10 @@ def test_the_source_is_said_once(tier, basis, words):
     ("low", "high", "words"),
     [
         (40, 50, "done 14:02"),
-        (3600, 7200, "done 15:02 to 16:02"),
-        (86400, 3 * 86400, "done Sun 22 Nov 14:02 to Tue 24 Nov 14:02"),
-        (10 * 86400, 30 * 86400, "done 2026-12-01 to 2026-12-21"),
-        (7 * 365.25 * 86400, 18 * 365.25 * 86400, "done 2033 to 2044"),
+        (3600, 7200, "finishes 15:02 to 16:02"),
+        (86400, 3 * 86400, "finishes Sun 22 Nov 14:02 to Tue 24 Nov 14:02"),
+        (10 * 86400, 30 * 86400, "finishes 2026-12-01 to 2026-12-21"),
+        (7 * 365.25 * 86400, 18 * 365.25 * 86400, "finishes 2033 to 2044"),
         (1e18, 1e20, ""),
         (None, None, ""),
     ],
@@ -100,9 +100,9 @@ def test_when_it_is_done(low, high, words):
 @each(
     ("zone", "now", "low", "high", "words"),
     [
-        ("Europe/Berlin", datetime(2026, 10, 25, 1, 30), 3 * 3600, 4 * 3600, "done 03:30 to 04:30"),
-        ("Europe/Berlin", datetime(2026, 3, 29, 1, 30), 3600, 2 * 3600, "done 03:30 to 04:30"),
-        ("Asia/Shanghai", datetime(2026, 10, 25, 23, 30), 600, 3600, "done 23:40 to 00:30"),
+        ("Europe/Berlin", datetime(2026, 10, 25, 1, 30), 3 * 3600, 4 * 3600, "finishes 03:30 to 04:30"),
+        ("Europe/Berlin", datetime(2026, 3, 29, 1, 30), 3600, 2 * 3600, "finishes 03:30 to 04:30"),
+        ("Asia/Shanghai", datetime(2026, 10, 25, 23, 30), 600, 3600, "finishes 23:40 to 00:30"),
     ],
 )
 def test_a_clock_that_is_set_in_between(zone, now, low, high, words, monkeypatch):
@@ -121,7 +121,7 @@ def test_what_decides_against_what_is_seen():
     assert need_words(card.judged_bytes, card.judged_high_bytes) == "needs 5.4 GiB, at most 5.9 GiB"
     assert need_words(5 * GIB, 6 * GIB, 4 * GIB) == "needs 5.0 GiB, 1.0 GiB more than available"
     shown = card.device_used_bytes, card.low_bytes, card.high_bytes
-    assert shown_words(*shown) == "nvidia-smi shows 5.7 GiB, between 5.4 and 7.2"
+    assert shown_words(*shown) == "nvidia-smi will show 5.7 GiB, between 5.4 and 7.2"
     assert shown_words(*shown, "mps") == shown_words(*shown, "cpu") == ""
     on_cpu = replace(card, device="host RAM")
     assert (on_cpu.judged_bytes, on_cpu.judged_high_bytes) == (card.device_used_bytes, card.high_bytes)

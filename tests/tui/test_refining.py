@@ -122,7 +122,7 @@ def test_a_start_waits_no_longer_than_its_limit(made, demo):
     began = time.monotonic()
     plan = improved(made(hung_worker()), demo, "layers", limit_s=0.4)
     assert time.monotonic() - began < 10
-    assert plan.memory.tier == "analytic" and "time was up" in plan.memory.waiting
+    assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
 
 
 @pytest.mark.parametrize("interruptible", [True, False])

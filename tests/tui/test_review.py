@@ -85,7 +85,7 @@ async def test_space_on_a_difference_goes_to_its_field_and_r_gives_it_back():
         app.screen.query_one(DifferenceList).focus()
         await go(pilot, "r")
         assert app.screen.state.request.overrides == {}
-        assert not found.display and "None: every value is from the profile" in shown(app)
+        assert not found.display and "None: no value of the profile was changed" in shown(app)
 
 
 async def test_one_comparison_at_a_time_and_the_last_one_always():
@@ -242,7 +242,7 @@ async def test_a_profile_that_is_not_there_leaves_nothing_that_is_not_true():
     async with app.run_test(size=(120, 60)) as pilot:
         await until(pilot, lambda: "Unknown profile 'nosuch'" in shown(app) and "Cannot start" in shown(app))
         text = shown(app)
-        assert "updating the plan" not in text and "every value is from the profile" not in text
+        assert "updating the plan" not in text and "no value of the profile was changed" not in text
 
 
 async def test_a_plan_that_comes_while_the_review_is_made_waits_for_it():

@@ -46,7 +46,7 @@ CHANGES: dict[str, Changes] = {
         ("Seed", "7", "training.seed=7"),
     ),
     "2080super": (
-        ("Gradient checkpointing", "off", "engine.checkpointing=false"),
+        ("Grad. checkpointing", "off", "engine.checkpointing=false"),
         ("Peak learning rate", "2e-4", "training.learning_rate=0.0002"),
     ),
     "a6000": (

@@ -326,7 +326,7 @@ class MonitorScreen(PanelScreen):
         taken = {key for row in own for key in row.key.split(",")}
         rows = [row for row in keys_of("monitor") if self.offers(row.needs) and not taken & set(row.key.split(","))]
         goes_on = now is not None and now.status in ACTIVE and now.replayed_s is None and not self.has_class("-narrow")
-        leave = mark("quit (the run continues)") if goes_on else mark("exit")
+        leave = mark("quit (the run continues)") if goes_on else mark("quit")
         of_app = (replace(row, description=leave) if row.id == "app.quit" else row for row in keys_of("app"))
         return [*rows, *own, *of_app]
 

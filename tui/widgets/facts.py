@@ -282,4 +282,4 @@ def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
         return tr("{name}: not for commercial use", name=shown) if is_closed else shown
     if model.hub_id is not None:
         return tr("unknown; see its page on the Hub")
-    return tr("not stated") if model.has_weights else tr("not needed for random initialization")
+    return tr("not stated") if model.has_weights else tr("none applies: no published weights are used")

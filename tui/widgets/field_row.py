@@ -79,7 +79,7 @@ def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy
 
 def label_cells(width: int) -> int:
     """Width of the label column."""
-    return 24 if width >= 48 else 16
+    return 20 if width >= 48 else 16
 
 
 class FieldInput(Input):

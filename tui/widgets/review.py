@@ -418,7 +418,7 @@ class Review(StepPart):
         if differs:
             return ""
         if not state.request.overrides:
-            return tr("None: every value is from the profile or derived from it.")
+            return tr("None: no value of the profile was changed.")
         if baseline is None:
             return tr("comparing with the profile") + f" {self.marks.ellipsis}"
         if baseline.problem:

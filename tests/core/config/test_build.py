@@ -74,14 +74,14 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
     assert "'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?" in together
     assert "training.learning_rate" in found[1]
     assert (
-        "engine.precision cannot be 'fp17': must be one of fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?"
+        "engine.precision: invalid value 'fp17'; must be one of fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?"
         in together
     )
-    assert "batch.micro_batch_size cannot be '0': must be at least 1." in together
-    assert "training.learning_rate cannot be 'nan': must be a finite number." in together
-    assert "training.epochs cannot be 'ten': must be a number." in together
-    assert "data.sources.0.text_column cannot be [1]: must be text." in together
-    assert "data.sources.7.name cannot be 'x': this entry does not exist." in together
+    assert "batch.micro_batch_size: invalid value '0'; must be at least 1." in together
+    assert "training.learning_rate: invalid value 'nan'; must be a finite number." in together
+    assert "training.epochs: invalid value 'ten'; must be a number." in together
+    assert "data.sources.0.text_column: invalid value [1]; must be text." in together
+    assert "data.sources.7.name: invalid value 'x'; this entry does not exist." in together
 
 
 @each("key", ["origins", "model.architecture", "forced", "", ".", "engine"])

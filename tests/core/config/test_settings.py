@@ -71,7 +71,7 @@ def test_a_new_setting_is_one_entry() -> None:
     assert found["help"] == [["--made-up", "N", "Of", "a", "test."]]
     assert found["row"] == ["Made up", "Time.", True, {"training.made_up": 3}]
     assert found["config"] == [4, "you", "4 steps"]
-    assert found["refused"] == "training.made_up cannot be '1': must be at least 2."
+    assert found["refused"] == "training.made_up: invalid value '1'; must be at least 2."
     assert found["schema"]["description"] == "What nobody needs." and found["schema"]["default"] is None
 
 

@@ -153,7 +153,7 @@ def test_a_worker_that_hangs_is_left_when_the_user_leaves() -> None:
 def test_a_limit_ends_it() -> None:
     tracer = ScriptedTracer(lambda request, tier: None)
     plan = Refiner(tracer).improve(gathered(config("esm2-8m")), lambda _: None, limit_s=0.1)
-    assert plan.memory.tier == "analytic" and "time was up" in plan.memory.waiting
+    assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
 
 
 def test_the_numbers_of_remedies_are_traced_and_kept_when_applied() -> None:

@@ -96,7 +96,7 @@ ROWS = [
     settles(machine(cores=6), {"data.workers": 5, "data.prefetch": 2}, "6 cores", rows()),
     settles(machine("RTX 3090", 4, ram_gib=256, cores=12), {"data.workers": 2}, "12 cores for 4", rows()),
     settles(LARGE, {"data.workers": MOST_WORKERS, "data.pin_memory": True}, "", rows()),
-    settles(ONE, {"data.workers": 2}, "need no more", rows(SMALL_ROWS - 1)),
+    settles(ONE, {"data.workers": 2}, "enough for", rows(SMALL_ROWS - 1)),
     settles(SHORT, {"data.prefetch": 4}, "few workers", rows()),
     settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "would not fit", rows(), data__workers=6),
     # What belongs to a task.

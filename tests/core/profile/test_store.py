@@ -96,9 +96,9 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         (12, "`name` belongs to one run; it is not allowed in a profile."),
         (
             9,
-            "engine.strategy cannot be 'zero22': must be one of single, ddp, fsdp, zero1, zero2, zero3. Did you mean zero2?",
+            "engine.strategy: invalid value 'zero22'; must be one of single, ddp, fsdp, zero1, zero2, zero3. Did you mean zero2?",
         ),
-        (11, "training.learning_rate cannot be -1: must be greater than 0."),
+        (11, "training.learning_rate: invalid value -1; must be greater than 0."),
         (17, "'engine.nothing' is not a setting."),
         (19, "`tokens_per_s` must be [lowest, highest], two numbers above 0."),
         (20, "`speed` is not a key of a profile in `claims`."),
