@@ -15,7 +15,7 @@ from trainwiz.core.importing.report import Imported, Setting, refusal
 from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
 
 SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
@@ -46,20 +46,6 @@ SLURM: Mapping[str, str] = {
 }
 """What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
-NO_LAUNCH = mark(
-    "{file} does not start a training ({said}); expected a command with accelerate launch, torchrun, deepspeed or "
-    "python."
-)
-NO_SCRIPT = mark("{file}: the {program} command on line {line} contains no script; use the whole command.")
-NO_OPTION = mark("{program} has no option --{name}.")
-ELASTIC = mark("--nnodes {range} lets the number of nodes change during a run; trainwiz needs a fixed number.")
-NODES_UNKNOWN = mark("The number of machines in {file} is unknown; set it with --nodes.")
-PROCESSES_UNKNOWN = mark(
-    "The number of processes that {program} starts is not read; set it with --num-gpus and --nodes."
-)
-SEVERAL = mark("{count} commands in it could start a training; the one on line {line} was read.")
-CUT_OFF = mark("The command on line {line} is incomplete; use the whole command.")
-
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
@@ -67,11 +53,10 @@ def read(text: str, file: str) -> Imported:
     launches = [launch for command in script.commands for launch in launches_of(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
-        raise refusal(file, tr(NO_LAUNCH, file=file, said=plain_text(said, 60)))
+        raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
     launch = chosen(launches)
     if launch.script is None:
-        message = tr(NO_SCRIPT, file=file, program=launch.program, line=launch.line)
-        raise refusal(f"{file}:{launch.line}", message)
+        raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
     if launch.old_name:
@@ -82,15 +67,15 @@ def read(text: str, file: str) -> Imported:
     gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
         imported.setup["launcher"] = launch.starter
-        imported.say(launch.line, "processes_unknown", PROCESSES_UNKNOWN, program=launch.starter)
+        imported.say(launch.line, "processes_unknown", program=launch.starter)
     elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
         # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
         imported.setup |= _processes(len(gpus), 1)
     _place_script(imported, launch)
     if len(launches) > 1:
-        imported.say(launch.line, "several_trainings", SEVERAL, count=len(launches), line=launch.line)
+        imported.say(launch.line, "several_trainings.several", count=len(launches))
     if script.cut_off is not None:
-        imported.say(script.cut_off, "cut_off", CUT_OFF, line=script.cut_off)
+        imported.say(script.cut_off, "cut_off")
     return imported
 
 
@@ -120,9 +105,9 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
         _place_option(imported, launch.program, option, decided)
     nodes, hosts = launch.option("nnodes"), launch.option("hostfile")
     if nodes is not None and re.fullmatch(r"\d+:\d+", str(nodes)):
-        imported.say(launch.line, "elastic_nodes", ELASTIC, range=nodes)
+        imported.say(launch.line, "elastic_nodes", range=nodes)
     if hosts and launch.option("num_nodes", "include") is None:
-        imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, file=plain_text(hosts, 80))
+        imported.say(launch.line, "nodes_unknown", file=plain_text(hosts, 80))
     imported.settings.clear()
 
 
@@ -149,7 +134,7 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
     elif option.written.startswith("--"):
         imported.leave_unknown(replace(option, written=name))
         launcher = "accelerate launch" if program == "accelerate" else program
-        imported.say(option, "unknown_option", NO_OPTION, program=launcher, name=plain_text(name, 60))
+        imported.say(option, "unknown_option", program=launcher, name=plain_text(name, 60))
     elif name == "config_file":
         imported.refer("accelerate", str(option.value), option.line)
         imported.drop(option, NAMES_A_FILE)

@@ -52,7 +52,7 @@ SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_con
 """Sections that are read with one distributed_type only."""
 
 _ZERO3 = mark("trainwiz sets it automatically for ZeRO-3.")
-_NVME = mark("trainwiz does not offload to NVMe.")
+NVME = mark("trainwiz does not offload to NVMe.")
 _MPI = mark("trainwiz launches its processes with torch, not with MPI.")
 _IPEX = mark("trainwiz does not use the Intel Extension for PyTorch.")
 ACCELERATE: Mapping[str, Rule] = {
@@ -81,7 +81,7 @@ ACCELERATE: Mapping[str, Rule] = {
     **for_each(
         {
             _ZERO3: "zero3_init_flag zero3_save_16bit_model",
-            _NVME: "offload_optimizer_nvme_path offload_param_nvme_path",
+            NVME: "offload_optimizer_nvme_path offload_param_nvme_path",
             RENDEZVOUS: "deepspeed_hostfile deepspeed_multinode_launcher deepspeed_inclusion_filter "
             "deepspeed_exclusion_filter",
             mark("trainwiz reads the experts (MoE) from the model."): "deepspeed_moe_layer_cls_names",

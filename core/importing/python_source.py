@@ -11,7 +11,6 @@ from trainwiz.core.importing.names import LORA_DEFAULTS, words
 from trainwiz.core.importing.report import Imported, Setting, refusal
 from trainwiz.core.importing.trainer import fill, is_known, other_training, task_of
 from trainwiz.core.importing.values import ENUMERATIONS, Unresolved, gpu_list
-from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text, within_bounds
 
 ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
@@ -36,24 +35,8 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
 }
 """What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
-SEVERAL_CALLS = mark("{name} is called {count} times; the call on line {line} was read.")
-OF_COMMAND_LINE = mark(
-    "Some values come from the command line (line {line}): the command that starts the script sets them."
-)
-FROM_COMMAND = mark(
-    "{file} reads its arguments from the command line (line {line}); import the command that starts it."
-)
-NOTHING = mark("{file} calls neither TrainingArguments nor anything else that configures a training.")
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
-ROWS_CHANGED = mark(
-    "The script changes its rows or its loss with its own code (line {line}), and only running it would show the "
-    "result: the data is used unchanged. `trainwiz data show` shows what is trained on."
-)
-CHANGED_LATER = mark(
-    "{name} is changed after it is set, and only running the script would show the result; it is ignored, so set "
-    "the value you want."
-)
 
 DEEPEST, MOST_STEPS = 40, 5_000
 """Names of names and sums of sums, and expressions read for one value: no script that people write has as many."""
@@ -225,8 +208,8 @@ def read(text: str, file: str) -> Imported:
             hints.append(Setting("class", hint, call.lineno))
     parsers = [call.lineno for call in script.calls if _names(call)[0].endswith(("ArgumentParser", "TrlParser"))]
     if not programs and not settings:
-        where = f"{file}:{parsers[0]}" if parsers else file
-        raise refusal(where, tr(FROM_COMMAND if parsers else NOTHING, file=file, line=parsers[0] if parsers else 0))
+        what = "not_importable.from_command" if parsers else "not_importable.no_training_called"
+        raise refusal(what, file, parsers[0] if parsers else None)
     trl = [call for call in script.calls if _names(call)[0] == "SFTTrainer"]
     # SFTTrainer without arguments makes an SFTConfig of its own.
     alone = trl and len(trl[0].args) < 2 and "args" not in _given(trl[0])
@@ -235,7 +218,7 @@ def read(text: str, file: str) -> Imported:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
     changes = [call for call in script.calls if _names(call)[0] in CHANGES_ROWS or OWN_CODE & set(_given(call))]
     if changes and (trl or imported.program == "SFTConfig"):
-        imported.say(changes[0].lineno, "rows_changed", ROWS_CHANGED, line=changes[0].lineno)
+        imported.say(changes[0].lineno, "rows_changed")
     visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         setting = Setting("CUDA_VISIBLE_DEVICES", script.value(visible), visible.lineno)
@@ -246,9 +229,9 @@ def read(text: str, file: str) -> Imported:
             imported.map(setting, "engine.gpus", gpus)
     if len(programs) > 1:
         name, line = programs[0].value, programs[0].line
-        imported.say(line, "several_trainings", SEVERAL_CALLS, name=name, count=len(programs), line=line)
+        imported.say(line, "several_trainings.several_calls", name=name, count=len(programs))
     if parsers and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
-        imported.say(parsers[0], "from_command_line", OF_COMMAND_LINE, line=parsers[0])
+        imported.say(parsers[0], "from_command_line")
     return imported
 
 
@@ -333,7 +316,7 @@ def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting],
     for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
         if is_known(key):
             settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
-            imported.say(settings[key], "changed_later", CHANGED_LATER)
+            imported.say(settings[key], "changed_later")
 
 
 def _parsed(text: str, file: str) -> ast.Module:
@@ -342,11 +325,9 @@ def _parsed(text: str, file: str) -> ast.Module:
             warnings.simplefilter("ignore", SyntaxWarning)
             tree = ast.parse(text)
     except SyntaxError as error:
-        line, reason = error.lineno or 1, plain_text(error.msg, 120)
-        message = tr("{file}, line {line}: this is not valid Python ({reason}).", file=file, line=line, reason=reason)
-        raise refusal(f"{file}:{line}", message, "broken_file") from None
+        raise refusal("broken_file.python_at", file, error.lineno or 1, reason=plain_text(error.msg, 120)) from None
     except (ValueError, RecursionError, MemoryError):
-        raise refusal(file, tr("{file} cannot be parsed as Python.", file=file), "broken_file") from None
+        raise refusal("broken_file.python", file) from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int:
             # Hexadecimal digits of any number are read, and then neither shown nor computed with.

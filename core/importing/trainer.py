@@ -10,9 +10,8 @@ from typing import Any
 
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
-from trainwiz.core.importing import chats
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, OTHER_TRAINING, SPECIAL
+from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
 from trainwiz.core.importing.report import Document, Imported, Setting, read_document
 from trainwiz.core.importing.values import (
     Unresolved,
@@ -29,23 +28,6 @@ from trainwiz.core.text import plain_text
 SEQ2SEQ_ARGUMENTS = frozenset({"max_source_length", "max_target_length", "val_max_target_length"})
 
 AUTO = mark("auto leaves it to the plan.")
-UNKNOWN_DATA = mark(
-    "{data}: no file or folder with this name was found, and it is not a Hub ID of a dataset (OWNER/NAME). Specify "
-    "the file: --dataset FILE."
-)
-ASSUMED = mark(
-    "{name} is read as the micro-batch (the sequences that one process computes at once); if the script means all "
-    "processes together, set batch.micro_batch_size."
-)
-LIBRARY_DEFAULTS = mark("Unset settings use the defaults of {program}: {said}.")
-CUTS_NOTHING = mark(
-    "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max length."
-)
-OTHER_TARGETS = mark(
-    "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; a plan "
-    "targets all linear layers (peft.targets)."
-)
-TWO_VALUES = mark("{first} and {second} are the same setting with two values; {counts} takes effect. Keep one.")
 
 
 def fill(
@@ -65,9 +47,10 @@ def fill(
     for setting in imported.settings.values():
         loose = setting.written.replace("-", "_") in table.LOOSE and not isinstance(setting.value, Unresolved)
         if loose and setting.name == "per_device_train_batch_size":
-            imported.say(setting, "assumed_meaning", ASSUMED)
+            imported.say(setting, "assumed_meaning")
     _say_unknown_data(imported)
-    chats.say_what_trl_learns(imported, program)
+    if program == "SFTConfig" and "training.train_on" not in imported.values:
+        imported.say(None, "trl_learns_more")
     if program is not None:
         _set_defaults(imported, program)
 
@@ -112,19 +95,19 @@ def _take(imported: Imported, setting: Setting) -> None:
 
 
 def _that_counts(imported: Imported, first: Setting, second: Setting) -> Setting:
-    counts = second
     if is_nothing(first.value) or is_nothing(second.value):
         return first if is_nothing(second.value) else second
+    counts = second
     if first.name == "warmup_steps" and first.as_written() != second.as_written():
         # TrainingArguments.get_warmup_steps of 4.x: steps above 0 win over the ratio.
         steps, ratio = (second, first) if second.as_written() == "warmup_steps" else (first, second)
         above = [setting for setting in (steps, ratio) if (attempt(decimal_number, setting.value) or 0) > 0]
+        counts = [*above, steps][0]
         if len(above) < 2:
-            return above[0] if above else steps
-        counts = steps
+            return counts
     if first.value != second.value:
         told = [plain_text(f"{one.as_written()}={one.as_given()}", 60) for one in (first, second)]
-        imported.say(second, "contradiction", TWO_VALUES, first=told[0], second=told[1], counts=counts.as_written())
+        imported.say(second, "contradiction.two_values", first=told[0], second=told[1], counts=counts.as_written())
     return counts
 
 
@@ -143,7 +126,7 @@ def _say_unknown_data(imported: Imported) -> None:
     for name in ("dataset_name", "validation_file", "dataset_mixer"):
         for data in imported.read(name, source_names) or ():
             if "/" not in data and data not in SAMPLES and not os.path.lexists(data) and not Path(data).suffix:
-                imported.say(imported.settings[name], "unknown_data", UNKNOWN_DATA, data=data)
+                imported.say(imported.settings[name], "unknown_data", data=data)
 
 
 # The task, from what classes, scripts and arguments are called.
@@ -172,7 +155,7 @@ def _place_task(imported: Imported, hints: list[Setting]) -> None:
     images = next((setting for setting in settings if setting.name in table.OF_IMAGES), None)
     if other is not None or images is not None:
         what = table.IMAGES if other is None else other_training(other.value)
-        imported.say(other or images, "other_training", OTHER_TRAINING, what=tr(what))
+        imported.say(other or images, "other_training", what=tr(what))
 
 
 def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
@@ -197,7 +180,7 @@ def _set_defaults(imported: Imported, program: str) -> None:
     if program == "SFTConfig" and length is None:
         defaults |= dict([table.TRL_LENGTH])
     elif program == "SFTConfig" and length is not None and is_nothing(length.value):
-        imported.say(length, "cuts_nothing", CUTS_NOTHING)
+        imported.say(length, "cuts_nothing")
     if "training.max_steps" in imported.values:
         defaults.pop("num_train_epochs", None)
     if "learning_rate" in defaults:
@@ -212,10 +195,10 @@ def _set_defaults(imported: Imported, program: str) -> None:
     if new and program == "SFTConfig":
         imported.defaults |= {key: value for key, value in table.TRL_LORA.items() if key not in imported.values}
         if "peft.targets" not in imported.values:
-            imported.say(None, "other_targets", OTHER_TARGETS)
+            imported.say(None, "other_targets")
     if said:
         words = ", ".join(f"{name} {value}" for name, value in said.items())
-        imported.say(None, "library_defaults", LIBRARY_DEFAULTS, program=program, said=words)
+        imported.say(None, "library_defaults", program=program, said=words)
 
 
 def _half_is_open(imported: Imported, program: str) -> bool:
