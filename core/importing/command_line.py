@@ -129,7 +129,7 @@ def _as_in_file(imported: Imported, option: Setting) -> Setting:
 
 def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> None:
     name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
-    if not name or (isinstance(option.value, Unresolved) and table.OPTION_REASONS.get(name) != table.RENDEZVOUS):
+    if not name or (isinstance(option.value, Unresolved) and table.OPTIONS_LEFT.get(name) != table.RENDEZVOUS):
         imported.leave_unknown(replace(option, written=(option.written or name.rpartition(".")[2]).lstrip("-")))
     elif option.written.startswith("--"):
         imported.leave_unknown(replace(option, written=name))
@@ -149,7 +149,7 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
     elif key and option.value not in ("1", "-1", "auto", "gpu", "all"):
         imported.leave_unknown(option)
     else:
-        imported.drop(option, table.OPTION_REASONS.get(name, table.OF_LAUNCHER))
+        imported.drop(option, table.OPTIONS_LEFT.get(name, OF_LAUNCHER))
 
 
 def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
@@ -191,6 +191,7 @@ RENDEZVOUS_NAMES = frozenset(
     ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NNODES"]
 )
 OF_PYTHON = frozenset(["PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PATH", "LD_LIBRARY_PATH", "HOME"])
+OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
 
 

@@ -171,7 +171,7 @@ def _dtype(imported: Imported, setting: Setting) -> Became:
         return {"engine.precision": "bf16-true"}
     if dtype_name(setting.value) == "float32" and not fp16 and not imported.read("bf16", yes_or_no):
         return {"engine.precision": "fp32"}
-    return table.LOADED_AS_NEEDED
+    return mark("Weights are loaded in the format that the precision needs.")
 
 
 def _optimizer(imported: Imported, setting: Setting) -> Became:
