@@ -152,13 +152,8 @@ def place_setting(imported: Imported, setting: Setting) -> None:
         except WrongValue:
             imported.wrong(setting)
         return
-    if section == "parallelism_config" and key:
-        rule = _parallel
-    elif beside and key in table.NOT_BESIDE_FILE:
+    if beside and key in table.NOT_BESIDE_FILE:
         rule = mark("deepspeed_config_file is set too, and its values are used.")
-    elif rule is None and (key in table.DEEPSPEED_TELLTALES or f"zero_optimization.{key}" in table.DEEPSPEED):
-        rule = mark("It is a key of the DeepSpeed JSON, which accelerate does not read in this place.")
-        imported.say(setting, "misplaced.of_deepspeed", name=shown(key))
     elif rule is None and not key:
         imported.say(setting, "unknown_key")
     imported.place(setting, rule, table.LEFT_TO_TRAINER)
@@ -283,15 +278,6 @@ def _compile(imported: Imported, setting: Setting) -> Became:
     if on and backend != "inductor":
         imported.say(setting, "not_offered.other_backend")
     return {"engine.compile": on}
-
-
-def _parallel(imported: Imported, setting: Setting) -> Became:
-    """One size of `parallelism_config`; those of tensors, contexts and sequences take GPUs away from the data."""
-    short = setting.name.rpartition(".")[2].removeprefix("parallelism_config_")
-    size = attempt(whole_number, setting.value) or 1
-    if short in ("tp_size", "cp_size", "sp_size") and size > 1:
-        imported.say(setting, "not_offered.splits", name=short, size=size)
-    return mark("trainwiz splits neither layers nor sequences across GPUs.")
 
 
 def _say_contradictions(imported: Imported) -> None:

@@ -69,6 +69,7 @@ ACCELERATE_REASONS: Mapping[str, Mapping[str, str]] = {
         "mpirun_config": _MPI,
         "fp8_config": FP8,
         "megatron_lm_config": MEGATRON,
+        "parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
     },
     "deepspeed_config.": {
         "zero3_init_flag zero3_save_16bit_model": "trainwiz sets it automatically for ZeRO-3.",

@@ -63,7 +63,6 @@ SENTENCES: Mapping[str, str] = {
     "data_parallel.wraps_batch": "When started with plain python on several GPUs, the Trainer wraps the model in "
     "DataParallel: one process, slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not "
     "{window}.",
-    "elastic_nodes": "--nnodes {range} lets the number of nodes change during a run; trainwiz needs a fixed number.",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
     "sequences per step on any number of GPUs, unless --target-samples sets another value.",
     "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
@@ -77,8 +76,6 @@ SENTENCES: Mapping[str, str] = {
     "contains deepspeed_config_file; the file is read as if it were set there.",
     "misplaced.misplaced_here": "{file}: `{name}` is inside zero_optimization, where DeepSpeed rejects it; move it up "
     "one level. It is not imported ({where}).",
-    "misplaced.of_deepspeed": "{file}: {name} is a key of the DeepSpeed JSON; accelerate does not read it inside "
-    "deepspeed_config.",
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
     "missing_file.left_out": "{file} refers to {what} {path}, which was skipped.",
@@ -143,9 +140,6 @@ SENTENCES: Mapping[str, str] = {
     "GPUs, Apple GPUs and CPUs.",
     "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
     "across all GPUs; the closest match is: --strategy zero2",
-    "not_offered.splits": "{file}: {name} {size} lets {size} GPUs share the same samples, which trainwiz does not "
-    "support; every process gets its own samples, so the effective batch is {size} times as large unless you reduce "
-    "the batch.",
     "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
     "other_program.no_shard": "{file}: NO_SHARD shards nothing, which is the same as DDP.",
     "other_program.stage_0": "{file}: ZeRO stage 0 shards nothing, which is the same as DDP.",
