@@ -103,7 +103,6 @@ def setup_of(imported: Imported) -> dict[str, Any]:
         setup["mixed_precision"] = "fp16" if attempt(yes_or_no, given["fp16"]) else "no"
     if "mixed_precision" in given:
         setup["mixed_precision"] = _precision_word(given["mixed_precision"])
-    sharding = given.get("fsdp_config.fsdp_sharding_strategy", given.get("fsdp_config.sharding_strategy"))
     named = given.get("deepspeed_config.deepspeed_config_file", given.get("deepspeed_config"))
     gpus = gpu_list(given.get("gpu_ids"))
     found = {
@@ -113,7 +112,7 @@ def setup_of(imported: Imported) -> dict[str, Any]:
         "use_cpu": attempt(yes_or_no, given.get("use_cpu")) or kind == "MULTI_CPU" or None,
         "gpu_ids": ",".join(gpus) or None,
         "zero_stage": imported.read("deepspeed_config.zero_stage", _stage),
-        "fsdp_sharding_strategy": sharding,
+        "fsdp_sharding_strategy": given.get("fsdp_config.fsdp_sharding_strategy"),
         "deepspeed_config_file": named or None if kind == "DEEPSPEED" and isinstance(named, str) else None,
     }
     setup |= {name: value for name, value in found.items() if value is not None}
@@ -141,7 +140,7 @@ def place_setting(imported: Imported, setting: Setting) -> None:
     if key and imported.kind == "accelerate" and table.SECTION_OF_TYPE.get(section, kind) != kind:
         imported.drop(setting, tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind))
         return
-    setting = _todays(imported, setting, section, key)
+    setting = _todays(imported, setting)
     beside = "deepspeed_config.deepspeed_config_file" in imported.settings and section == "deepspeed_config"
     rule: Rule | Place | None = table.ACCELERATE.get(
         setting.name, SPECIAL.get(setting.name, table.ACCELERATE.get(section))
@@ -159,16 +158,13 @@ def place_setting(imported: Imported, setting: Setting) -> None:
     imported.place(setting, rule, table.LEFT_TO_TRAINER)
 
 
-def _todays(imported: Imported, setting: Setting, section: str, key: str) -> Setting:
-    """Under the name of today; the first versions of accelerate had no prefix within fsdp_config and dynamo_config."""
-    name, prefix = setting.name, section.removesuffix("config")
-    if section in ("fsdp_config", "dynamo_config") and key:
-        name = f"{section}.{key if key.startswith(prefix) else prefix + key}"
-    if imported.read("fsdp_config.fsdp_version", whole_number) != 2 or section != "fsdp_config":
-        name = table.ACCELERATE_RENAMED.get(name, name)
-    if name != setting.name and section != "dynamo_config":
-        imported.rename(setting.as_written(), name, setting.line)
-    return setting if name == setting.name else setting.called(name)
+def _todays(imported: Imported, setting: Setting) -> Setting:
+    """Under the name of today, which for FSDP 2 all are."""
+    new = table.ACCELERATE_RENAMED.get(setting.name)
+    if new is None or (new.startswith("fsdp_") and imported.read("fsdp_config.fsdp_version", whole_number) == 2):
+        return setting
+    imported.rename(setting.as_written(), new, setting.line)
+    return setting.called(new)
 
 
 def _place_setup(imported: Imported, setting: Setting) -> Became:

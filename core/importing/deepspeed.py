@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.export.deepspeed import MISPLACED as IN_ZERO
@@ -34,16 +35,16 @@ def read(text: str, file: str) -> Imported:
 
 def _todays(imported: Imported, setting: Setting) -> Setting:
     """Under the name of today; what was yes or no is a device."""
-    new, value = table.DEEPSPEED_RENAMED.get(setting.name), setting.value
-    if setting.name == "zero_optimization" and isinstance(value, bool):
+    new = table.DEEPSPEED_RENAMED.get(setting.name)
+    if setting.name == "zero_optimization" and isinstance(setting.value, bool):
         # The whole section until DeepSpeed 0.2.
-        new, value = "zero_optimization.stage", int(value)
+        new, setting = "zero_optimization.stage", replace(setting, value=int(setting.value), given=setting.value)
     if new is None:
         return setting
     imported.rename(setting.name, new, setting.line)
-    if new.endswith(".device"):
-        value = "cpu" if attempt(yes_or_no, value) else "none"
-    return setting.called(new, value)
+    if not new.endswith(".device"):
+        return setting.called(new)
+    return setting.called(new, "cpu" if attempt(yes_or_no, setting.value) else "none")
 
 
 def _rule(imported: Imported, setting: Setting) -> Rule | Place | None:

@@ -123,8 +123,6 @@ def _reader(document: Document, file: str) -> Callable[[str, str], Imported]:
     sections = [section for section in document.values.values() if isinstance(section, dict)]
     if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
         return trainer.read
-    if ACCELERATE_TELLTALES & names:
-        return accelerate.read
     raise refusal("not_importable.kinds", file)
 
 

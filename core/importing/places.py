@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
-from trainwiz.core.importing import chats
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.report import Became, Imported, NotImportable, Place, Setting
 from trainwiz.core.importing.values import (
@@ -39,6 +38,7 @@ POLYNOMIAL_END = 1e-7
 """get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
 EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
 BASE, METHOD, OFFLOAD = "engine.base_precision", "peft.method", "engine.offload"
+TRAIN_ON, TEMPLATE = "training.train_on", "model.chat_template"
 FINAL_RATE = "training.final_learning_rate"
 NO_ADAPTERS = mark("LoRA is not enabled.")
 
@@ -308,11 +308,19 @@ def _quantized(imported: Imported, setting: Setting) -> Became:
     return {BASE: "int8" if value == "8" or "8" in setting.name else "nf4"}
 
 
-def _saved_modules(value: Any) -> list[str]:
-    names = text_list(value)
-    if not names:
-        raise LeftOut(table.OFF)
-    return names
+def _template(imported: Imported, setting: Setting) -> Became:
+    """A template by name (LLaMA-Factory, axolotl), or by file (TRL)."""
+    name = text_value(setting.value)
+    if name.endswith(".jinja"):
+        return {TEMPLATE: name}
+    if name.lower() == "chatml":
+        return {TEMPLATE: "chatml"}
+    if "/" in name or name in ("jinja", "default", "empty", "alpaca", "vanilla"):
+        imported.say(setting, "other_template")
+        return None
+    if not name.startswith("tokenizer_default"):
+        imported.say(setting, "own_template")
+    return {TEMPLATE: "own"}
 
 
 # The data.
@@ -325,11 +333,62 @@ def _data(imported: Imported, setting: Setting) -> Became:
     items = items if isinstance(items, list) else [None] * len(names)
     if len(names) == 1:
         imported.map(setting, "data.sources.0.name", names[0])
-        chats.source_of(imported, names[0], items[0], setting, "data.sources.0")
+        _source_of(imported, names[0], items[0], setting, "data.sources.0")
         return {}
     numbered = enumerate(zip(names, items, strict=True), 1)
-    sources = [chats.source_of(imported, name, item, setting, f"data.sources.{at}") for at, (name, item) in numbered]
+    sources = [_source_of(imported, name, item, setting, f"data.sources.{at}") for at, (name, item) in numbered]
     return {"data.sources": sources}
+
+
+def _source_of(imported: Imported, name: str, item: Any, at: Setting, key: str) -> dict[str, Any]:
+    """The data source of an entry of axolotl's `datasets`; what each of its words became is in the report. `key` is the
+    source's."""
+    source: dict[str, Any] = {"name": name}
+    words = {str(given): value for given, value in item.items()} if isinstance(item, Mapping) else {}
+    for given in sorted(set(words) - {"path", "id"}):
+        inner = Setting(f"{at.as_written()}.{given}", words[given], at.line)
+        try:
+            became = _detail(imported, given, inner, words)
+        except WrongValue:
+            became = None
+        if isinstance(became, Mapping) and TRAIN_ON not in became:
+            source |= became
+            became = {f"{key}.{entry}": value for entry, value in became.items()}
+        imported.become(inner, became)
+    if not key.endswith(".0"):
+        # It stands in the list of all.
+        imported.values = {name: value for name, value in imported.values.items() if not name.startswith(f"{key}.")}
+    return source
+
+
+def _detail(imported: Imported, name: str, inner: Setting, words: Mapping[str, Any]) -> Became:
+    """Keys of the source (or TRAIN_ON) that a word of an entry means."""
+    if name in ("split", "name"):
+        return {"split" if name == "split" else "subset": text_value(inner.value)}
+    if name == "type":
+        return _form(imported, inner, words)
+    if name == "roles_to_train":
+        roles = inner.value if isinstance(inner.value, list) else [inner.value]
+        return {TRAIN_ON: "answers"} if {*roles} <= {"assistant", "gpt", "model"} else None
+    if name in ("message_property_mappings", "field_messages", "field"):
+        return mark("Both spellings of the role and content keys are supported.")
+    if name == "train_on_eos" and inner.value in ("turn", "all"):
+        return mark("The end of each answer is always trained on.")
+    return None
+
+
+def _form(imported: Imported, inner: Setting, words: Mapping[str, Any]) -> Became:
+    form = text_value(inner.value)
+    if form == "chat_template" or form.startswith("sharegpt"):
+        usual = "messages" if form == "chat_template" else "conversations"
+        return {"layout": "chat", "text_column": str(words.get("field_messages") or usual)}
+    if form == "completion":
+        return {"layout": "plain", "text_column": str(words.get("field") or "text")}
+    if form != "alpaca":
+        return None
+    imported.say(inner, "own_template.alpaca")
+    columns = {"text_column": "instruction", "target_column": "output", "chat_columns": {"context": "input"}}
+    return {"layout": "chat", **columns}
 
 
 def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
@@ -417,7 +476,7 @@ SPECIAL: Mapping[str, Place] = {
     **dict.fromkeys(("use_rslora", "peft_use_rslora"), _of_adapters("peft.rslora", yes_or_no)),
     **dict.fromkeys(("use_dora", "peft_use_dora"), _of_adapters("peft.dora", yes_or_no)),
     "adapter_name_or_path": _of_adapters("peft.adapter", name_value),
-    "modules_to_save": _of_adapters("peft.modules_to_save", _saved_modules),
+    "modules_to_save": _of_adapters("peft.modules_to_save", text_list),
     "lora_target_linear": _of_adapters("peft.targets", _every_layer),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _quantized),
     **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
@@ -429,7 +488,7 @@ SPECIAL: Mapping[str, Place] = {
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,
-    **dict.fromkeys(("template", "chat_template", "chat_template_path"), chats.template),
+    **dict.fromkeys(("template", "chat_template", "chat_template_path"), _template),
     "stage": _stage,
     "rl": _stage,
 }

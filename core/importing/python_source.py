@@ -195,8 +195,9 @@ def read(text: str, file: str) -> Imported:
     settings: dict[str, Setting] = {}
     hints: list[Setting] = []
     programs: list[Setting] = []
+    firsts: dict[str, ast.Call] = {}
     for call in script.calls:
-        name, owner = _names(call)
+        (name, owner), given = _names(call), _given(call)
         if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
             programs.append(Setting("class", name, call.lineno))
             if len(programs) > 1:
@@ -210,23 +211,24 @@ def read(text: str, file: str) -> Imported:
             settings.setdefault(setting.name, setting)
         hint = owner if name in ("from_pretrained", "from_config") else name
         if name == "DataCollatorForLanguageModeling":
-            masked = script.value(_given(call).get("mlm", ast.Constant(True)))
+            masked = script.value(given.get("mlm", ast.Constant(True)))
             hint = {"True": "AutoModelForMaskedLM", "False": "AutoModelForCausalLM"}.get(str(masked), "")
         if task_of(hint) or other_training(hint):
             hints.append(Setting("class", hint, call.lineno))
-    parsers = [call.lineno for call in script.calls if _names(call)[0].endswith(("ArgumentParser", "TrlParser"))]
+        firsts.setdefault("parser" if name.endswith(("ArgumentParser", "TrlParser")) else name, call)
+        if name in CHANGES_ROWS or OWN_CODE & set(given):
+            firsts.setdefault("changes", call)
+    parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
     if not programs and not settings:
-        what = "not_importable.from_command" if parsers else "not_importable.no_training_called"
-        raise refusal(what, file, parsers[0] if parsers else None)
-    trl = [call for call in script.calls if _names(call)[0] == "SFTTrainer"]
+        what = "not_importable.from_command" if parser else "not_importable.no_training_called"
+        raise refusal(what, file, parser.lineno if parser else None)
     # SFTTrainer without arguments makes an SFTConfig of its own.
-    alone = trl and len(trl[0].args) < 2 and "args" not in _given(trl[0])
+    alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    changes = [call for call in script.calls if _names(call)[0] in CHANGES_ROWS or OWN_CODE & set(_given(call))]
     if changes and (trl or imported.program == "SFTConfig"):
-        imported.say(changes[0].lineno, "rows_changed")
+        imported.say(changes.lineno, "rows_changed")
     visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
     gpus = [] if visible is None else gpu_list(attempt(text_value, script.value(visible)))
     if visible is not None and gpus:
@@ -234,8 +236,8 @@ def read(text: str, file: str) -> Imported:
         imported.map(Setting("CUDA_VISIBLE_DEVICES", ",".join(gpus), visible.lineno), "engine.gpus", gpus)
     if len(programs) > 1:
         imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
-    if parsers and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
-        imported.say(parsers[0], "from_command_line")
+    if parser and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
+        imported.say(parser.lineno, "from_command_line")
     return imported
 
 

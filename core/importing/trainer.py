@@ -80,17 +80,13 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
 def _take(imported: Imported, setting: Setting) -> None:
     proper = table.CANONICAL.get(setting.name, setting.name)
     first = imported.settings.get(proper)
-    if proper != setting.name and first is None:
-        setting = setting.called(proper)
-    elif first is not None and (proper == setting.name or table.CANONICAL.get(first.as_written()) is None):
-        if proper != setting.name:
-            imported.settings[setting.name] = setting
-            return
-        if first.as_written() in table.CANONICAL:
-            # An alias beside its proper name stays what it is called.
-            imported.settings[first.as_written()] = Setting(first.as_written(), first.value, first.line)
-        else:
-            setting = _that_counts(imported, first, setting)
+    if first is None:
+        setting = setting if proper == setting.name else setting.called(proper)
+    elif proper == setting.name and first.as_written() in table.CANONICAL:
+        # An alias beside its proper name stays what it is called.
+        imported.settings[first.as_written()] = Setting(first.as_written(), first.value, first.line)
+    elif proper == setting.name:
+        setting = _that_counts(imported, first, setting)
     imported.settings[setting.name] = setting
 
 
@@ -213,14 +209,6 @@ def _half_is_open(imported: Imported, program: str) -> bool:
 
 PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 """A value that is filled in later: <HUB_TOKEN>, ${oc.env:LR}, $LR, {{ lr }}."""
-ADAPTER_NAMES = (frozenset({"peft_type", "lora_alpha"}), frozenset({"r", "lora_alpha"}))
-"""Either of these together stands in a LoraConfig only."""
-ADAPTER_SETTINGS: Mapping[str, str] = {
-    "r": "lora_r",
-    "base_model_name_or_path": "model_name_or_path",
-    "target_modules": "lora_target_modules",
-}
-"""LoraConfig's own names -> those of scripts around it."""
 SECTIONS_THAT_NAME: Mapping[str, str] = {
     "model": "model_name_or_path",
     "base_model": "model_name_or_path",
@@ -247,8 +235,6 @@ def read(text: str, file: str) -> Imported:
 def _settings(values: Mapping[Any, Any], document: Document, above: tuple[str, ...]) -> Iterator[Setting]:
     """The settings of a mapping and of its sections; a mapping that is the value of a known setting stays whole."""
     section = above[-1] if above else ""
-    adapters = any(names <= set(map(str, values)) for names in ADAPTER_NAMES)
-    adapters = adapters or section in ("lora", "peft", "lora_config", "peft_config")
     for key, value in values.items():
         name = str(key)
         line = document.lines.get(".".join((*above, name)))
@@ -257,11 +243,11 @@ def _settings(values: Mapping[Any, Any], document: Document, above: tuple[str, .
             continue
         if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
             value = Unresolved(value.strip())
-        names_it = name in ("name", "path", "id") or (name == "name_or_path" and "data" not in section)
-        if section in SECTIONS_THAT_NAME and names_it and not isinstance(value, Mapping):
-            yield Setting(SECTIONS_THAT_NAME[section], value, line, f"{section}.{name}")
-        elif adapters:
-            yield Setting(ADAPTER_SETTINGS.get(name, name), value, line, name)
+        role = SECTIONS_THAT_NAME.get(section) if name in ("name", "path", "id", "name_or_path") else None
+        if role is not None and not isinstance(value, Mapping):
+            yield Setting(role, value, line, f"{section}.{name}")
+        elif name == "r" and "lora_alpha" in values:
+            yield Setting("lora_r", value, line, name)
         else:
             # Names of a command line stand in files too: per-device-train-batch-size.
             yield Setting(name.replace("-", "_").lstrip("_"), value, line, name)

@@ -196,6 +196,12 @@ def _if_on(set_to: str, reason: str = OFF) -> Callable[[Any], str]:
     return convert
 
 
+def _precision(value: Any) -> str:
+    if word(value) not in PRECISIONS:
+        raise WrongValue
+    return PRECISIONS[word(value)]
+
+
 def _timeout(value: Any) -> int:
     """Seconds; LLaMA-Factory's examples have 180000000, which is 5.7 years."""
     seconds = whole_number(value)
@@ -215,12 +221,6 @@ def _reporters(value: Any) -> list[str]:
     if names == ["all"]:
         raise LeftOut(mark("`all` means everything that is installed; list the reporters with --report-to."))
     return names or ["none"]
-
-
-def _precision(value: Any) -> str:
-    if word(value) not in PRECISIONS:
-        raise WrongValue
-    return PRECISIONS[word(value)]
 
 
 def _attention(value: Any) -> str:
