@@ -95,7 +95,11 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(map(is_command, node.decorator_list)):
             yield node.lineno, (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "").endswith(TEXT_TABLES) and node.value is not None:
+        if (
+            isinstance(node, ast.AnnAssign)
+            and getattr(node.target, "id", "").endswith(TEXT_TABLES)
+            and node.value is not None
+        ):
             tables = (part for part in ast.walk(node.value) if isinstance(part, ast.Dict))
             texts = (value for table in tables for value in table.values if isinstance(value, ast.Constant))
             yield from ((text.lineno, str(text.value)) for text in texts)

@@ -84,8 +84,7 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.only_a_part", file)
     if type_word(kind) not in table.KNOWN_TYPES:
         raise refusal("not_importable.no_such_type", file, document.lines.get("distributed_type"), value=shown(kind))
-    imported = Imported("accelerate", file)
-    document.say_twice(imported)
+    imported = document.opened("accelerate", file)
     imported.take(document.flat(SECTIONS.__contains__))
     imported.setup |= setup_of(imported)
     for setting in imported.settings.values():
@@ -103,6 +102,7 @@ def setup_of(imported: Imported) -> dict[str, Any]:
         setup["mixed_precision"] = "fp16" if attempt(yes_or_no, given["fp16"]) else "no"
     if "mixed_precision" in given:
         setup["mixed_precision"] = _precision_word(given["mixed_precision"])
+    sharding = given.get("fsdp_config.fsdp_sharding_strategy", given.get("fsdp_config.sharding_strategy"))
     named = given.get("deepspeed_config.deepspeed_config_file", given.get("deepspeed_config"))
     gpus = gpu_list(given.get("gpu_ids"))
     found = {
@@ -112,7 +112,7 @@ def setup_of(imported: Imported) -> dict[str, Any]:
         "use_cpu": attempt(yes_or_no, given.get("use_cpu")) or kind == "MULTI_CPU" or None,
         "gpu_ids": ",".join(gpus) or None,
         "zero_stage": imported.read("deepspeed_config.zero_stage", _stage),
-        "fsdp_sharding_strategy": given.get("fsdp_config.fsdp_sharding_strategy"),
+        "fsdp_sharding_strategy": sharding,
         "deepspeed_config_file": named or None if kind == "DEEPSPEED" and isinstance(named, str) else None,
     }
     setup |= {name: value for name, value in found.items() if value is not None}

@@ -24,8 +24,7 @@ def read(text: str, file: str) -> Imported:
     document = read_document(text, file)
     if not table.DEEPSPEED_TELLTALES & set(document.values):
         raise refusal("not_importable.nothing_of_deepspeed", file)
-    imported = Imported("deepspeed", file)
-    document.say_twice(imported)
+    imported = document.opened("deepspeed", file)
     imported.take(_todays(imported, setting) for setting in document.flat(SECTIONS.__contains__))
     for setting in imported.settings.values():
         imported.place(setting, _rule(imported, setting), table.AUTO)

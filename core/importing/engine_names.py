@@ -103,6 +103,9 @@ ACCELERATE_RENAMED: Mapping[str, str] = {
     "fp16": "mixed_precision",
     "dynamo_backend": "dynamo_config.dynamo_backend",
     "fsdp_config.fsdp_backward_prefetch_policy": "fsdp_config.fsdp_backward_prefetch",
+    "fsdp_config.sharding_strategy": "fsdp_config.fsdp_reshard_after_forward",
+    "fsdp_config.offload_params": "fsdp_config.fsdp_offload_params",
+    "fsdp_config.min_num_params": "fsdp_config.fsdp_min_num_params",
     "fsdp_config.fsdp_sharding_strategy": "fsdp_config.fsdp_reshard_after_forward",
     "tpu_config": "tpu_env",
 }

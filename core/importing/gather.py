@@ -6,7 +6,6 @@ import ast
 import re
 import shlex
 import textwrap
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,12 +67,11 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.empty", file)
     if file.endswith(".py") and not looks_like_json(text):
         return python_source.read(text, file)
-    document, broken = None, None
     try:
         document = read_document(text, file)
     except NotImportable as error:
         broken = error
-    if document is not None:
+    else:
         return _reader(document, file)(text, file)
     if _is_python(text):
         return python_source.read(text, file)
@@ -83,7 +81,7 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.among_other_text", file)
     if is_command(text):
         return command_line.read(text, file)
-    if broken is not None and (looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc"))):
+    if looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc")):
         raise broken
     if MEANT_AS_PYTHON.search(text):
         return python_source.read(text, file)
@@ -98,12 +96,10 @@ def is_command(text: str) -> bool:
 def _is_python(text: str) -> bool:
     """It parses as Python and calls or imports something: a line of YAML can be an annotation."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = ast.walk(python_source.parsed(text, ""))
+    except NotImportable:
         return False
-    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in ast.walk(tree))
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
 
 
 def _reader(document: Document, file: str) -> Callable[[str, str], Imported]:

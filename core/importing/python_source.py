@@ -191,7 +191,7 @@ def _bounded(value: Any) -> Any:
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
     imported = Imported("training_arguments", file)
-    script = Script(_parsed(text, file))
+    script = Script(parsed(text, file))
     settings: dict[str, Setting] = {}
     hints: list[Setting] = []
     programs: list[Setting] = []
@@ -314,7 +314,8 @@ def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting],
             imported.say(settings[key], "changed_later")
 
 
-def _parsed(text: str, file: str) -> ast.Module:
+def parsed(text: str, file: str) -> ast.Module:
+    """Raises NotImportable for what is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)

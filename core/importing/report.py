@@ -338,11 +338,14 @@ class Document:
             else:
                 yield Setting(name, value, self.lines.get(name))
 
-    def say_twice(self, imported: Imported) -> None:
-        """A finding for each key that stands twice; the last one counts, as for the programs that read these files."""
+    def opened(self, kind: Kind, file: str) -> Imported:
+        """An import with a finding for each key that stands twice; the last one counts, as for the programs that read
+        these files."""
+        imported = Imported(kind, file)
         for key, first, second in self.twice:
             shown_key = plain_text(key, LONGEST_REASON)
             imported.say(second, "contradiction.twice", key=shown_key, first=first, second=second)
+        return imported
 
 
 def read_document(text: str, file: str) -> Document:

@@ -171,18 +171,22 @@ def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
 
 def _set_defaults(imported: Imported, program: str) -> None:
     """Defaults of the class for what the text says nothing of; what it says and nobody can know has none."""
-    defaults = {name: place for name, place in table.DEFAULTS.items() if name not in imported.settings}
+    defaults = {
+        name: (key, value)
+        for name, (key, value) in table.DEFAULTS.items()
+        if name not in imported.settings and key not in imported.values
+    }
     length = imported.settings.get("max_seq_length")
     if program == "SFTConfig" and length is None:
-        defaults |= dict([table.TRL_LENGTH])
+        defaults |= [table.TRL_LENGTH]
     elif program == "SFTConfig" and length is not None and is_nothing(length.value):
         imported.say(length, "cuts_nothing")
     if "training.max_steps" in imported.values:
         defaults.pop("num_train_epochs", None)
     if "learning_rate" in defaults:
         defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
-    said = {name: f"{value:g}" for name, (key, value) in defaults.items() if key not in imported.values}
-    imported.defaults.update({key: value for key, value in defaults.values() if key not in imported.values})
+    said = {name: f"{value:g}" for name, (_, value) in defaults.items()}
+    imported.defaults.update(defaults.values())
     if not _half_is_open(imported, program) and "engine.precision" not in imported.values:
         imported.defaults["engine.precision"] = "fp32"
         said["fp16"] = "off"
@@ -222,8 +226,7 @@ SECTIONS_THAT_NAME: Mapping[str, str] = {
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for a broken file."""
     document = read_document(text, file)
-    imported = Imported("training_arguments", file)
-    document.say_twice(imported)
+    imported = document.opened("training_arguments", file)
     settings = list(_settings(document.values, document, ()))
     names = [setting.name for setting in settings]
     axolotl = {"base_model", "datasets"} <= set(document.values)

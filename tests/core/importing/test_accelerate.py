@@ -56,7 +56,8 @@ ZERO = {
     (fsdp(fsdp_sharding_strategy=1, fsdp_offload_params=True), {"engine.strategy": "fsdp", "engine.offload": "all"}),
     (fsdp(fsdp_version=2, fsdp_reshard_after_forward=True, fsdp_activation_checkpointing=True),
      {"engine.strategy": "fsdp", "engine.checkpointing": True}),
-    (fsdp(fsdp_min_num_params=2000, fsdp_sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
+    # The first files had no prefix.
+    (fsdp(min_num_params=2000, offload_params=False, sharding_strategy="NO_SHARD"), {"engine.strategy": "ddp"}),
     ({"dynamo_config": {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}},
      {"engine.strategy": "ddp", "engine.compile": True}),
     ({"dynamo_backend": "NO"}, {"engine.strategy": "ddp", "engine.compile": False}),
