@@ -38,6 +38,8 @@ FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes; tr_as takes a meaning and a text, which is "text [meaning]" in the catalogue."""
 KEY_FUNCTIONS = ("key", "hidden")
 """Rows of the key table: the words of the key bar and the sentence of the help are their fourth and fifth arguments."""
+TEXT_TABLES = ("SENTENCES", "REASONS")
+"""Ends of the names of tables whose values are texts, also those of the tables in them."""
 SETTING_TEXTS = ("label", "group", "unit", "empty", "says")
 """Arguments of `setting(...)` that are translated where they are drawn."""
 TRANSLATED_KEYS = ("description", "text")
@@ -93,6 +95,14 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(map(is_command, node.decorator_list)):
             yield node.lineno, (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
+        if (
+            isinstance(node, ast.AnnAssign)
+            and getattr(node.target, "id", "").endswith(TEXT_TABLES)
+            and node.value is not None
+        ):
+            tables = (part for part in ast.walk(node.value) if isinstance(part, ast.Dict))
+            texts = (value for table in tables for value in table.values if isinstance(value, ast.Constant))
+            yield from ((text.lineno, str(text.value)) for text in texts)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             continue
         if node.func.id == "tr_as" and all(isinstance(arg, ast.Constant) for arg in node.args):

@@ -115,6 +115,9 @@ def not_for_people(node: ast.AST) -> Iterator[ast.AST]:
         if name in TRANSLATORS or name in NOT_READ:
             for argument in node.args:
                 yield from ast.walk(argument) if name in NOT_READ else [argument]
+    elif isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "").endswith(("SENTENCES", "REASONS")):
+        # scripts/catalogue.py reads their texts.
+        yield from ast.walk(node)
     elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
         yield from ast.walk(node.annotation)
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:

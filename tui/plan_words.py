@@ -28,48 +28,31 @@ def part_words(part: Imported) -> str:
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
 
 
-def mapped_title(merged: Imported) -> str:
-    return trn("Mapped: {n} setting", "Mapped: {n} settings", len(merged.mapped))
-
-
-def mapped_rows(merged: Imported) -> list[list[str]]:
-    """name, value, key, what it was set to, place."""
+def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
+    """(title, how many cells of a row stand in the file, rows) of what an import has. Rows end with their place; those
+    of what was dropped are a reason and its settings, for there are few reasons."""
     from trainwiz.tui.commands.profiles import value_words
 
-    return [
+    reasons: dict[str, list[str]] = {}
+    for one in merged.dropped:
+        reasons.setdefault(plain_text(tr(one.why)), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
+    mapped = [
         [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
         for one in merged.mapped
     ]
-
-
-def renamed_title(merged: Imported) -> str:
-    return trn("Renamed: {n} old name", "Renamed: {n} old names", len(merged.renamed))
-
-
-def renamed_rows(merged: Imported) -> list[list[str]]:
-    """old name, new name, place."""
-    return [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
-
-
-def dropped_title(merged: Imported) -> str:
-    return trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.dropped))
-
-
-def dropped_by_reason(merged: Imported) -> dict[str, str]:
-    """Why -> the settings that were dropped for it, with their values; there are few reasons."""
-    by_reason: dict[str, list[str]] = {}
-    for one in merged.dropped:
-        by_reason.setdefault(plain_text(tr(one.why)), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
-    return {why: ", ".join(names) for why, names in by_reason.items()}
-
-
-def unknown_title(merged: Imported) -> str:
-    return trn("Unknown: {n} setting", "Unknown: {n} settings", len(merged.unknown))
-
-
-def unknown_rows(merged: Imported) -> list[list[str]]:
-    """name, value, place."""
-    return [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
+    renamed = [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
+    unknown = [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
+    sections = [
+        (trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), 2, mapped),
+        (trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)), 1, renamed),
+        (
+            trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.dropped)),
+            0,
+            [[why, ", ".join(names)] for why, names in reasons.items()],
+        ),
+        (trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)), 2, unknown),
+    ]
+    return [section for section in sections if section[2]]
 
 
 def _place(merged: Imported, one: Mapped | Renamed | Unknown) -> str:

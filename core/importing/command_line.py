@@ -10,12 +10,12 @@ from typing import Any
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
 from trainwiz.core.importing.accelerate import engine_values, place_setting, setup_of
-from trainwiz.core.importing.names import NAMES_A_FILE
-from trainwiz.core.importing.report import Imported, Setting, refusal
+from trainwiz.core.importing.names import NAMES_A_FILE, for_each
+from trainwiz.core.importing.report import Became, Imported, Setting, refusal
 from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
 
 SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
@@ -46,20 +46,6 @@ SLURM: Mapping[str, str] = {
 }
 """What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
-NO_LAUNCH = mark(
-    "{file} does not start a training ({said}); expected a command with accelerate launch, torchrun, deepspeed or "
-    "python."
-)
-NO_SCRIPT = mark("{file}: the {program} command on line {line} contains no script; use the whole command.")
-NO_OPTION = mark("{program} has no option --{name}.")
-ELASTIC = mark("--nnodes {range} lets the number of nodes change during a run; trainwiz needs a fixed number.")
-NODES_UNKNOWN = mark("The number of machines in {file} is unknown; set it with --nodes.")
-PROCESSES_UNKNOWN = mark(
-    "The number of processes that {program} starts is not read; set it with --num-gpus and --nodes."
-)
-SEVERAL = mark("{count} commands in it could start a training; the one on line {line} was read.")
-CUT_OFF = mark("The command on line {line} is incomplete; use the whole command.")
-
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
@@ -67,11 +53,10 @@ def read(text: str, file: str) -> Imported:
     launches = [launch for command in script.commands for launch in launches_of(command, 0)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
-        raise refusal(file, tr(NO_LAUNCH, file=file, said=plain_text(said, 60)))
+        raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
     launch = chosen(launches)
     if launch.script is None:
-        message = tr(NO_SCRIPT, file=file, program=launch.program, line=launch.line)
-        raise refusal(f"{file}:{launch.line}", message)
+        raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
     if launch.old_name:
@@ -82,15 +67,15 @@ def read(text: str, file: str) -> Imported:
     gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
         imported.setup["launcher"] = launch.starter
-        imported.say(launch.line, "processes_unknown", PROCESSES_UNKNOWN, program=launch.starter)
+        imported.say(launch.line, "processes_unknown", program=launch.starter)
     elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
         # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
         imported.setup |= _processes(len(gpus), 1)
     _place_script(imported, launch)
     if len(launches) > 1:
-        imported.say(launch.line, "several_trainings", SEVERAL, count=len(launches), line=launch.line)
+        imported.say(launch.line, "several_trainings.several", count=len(launches))
     if script.cut_off is not None:
-        imported.say(script.cut_off, "cut_off", CUT_OFF, line=script.cut_off)
+        imported.say(script.cut_off, "cut_off")
     return imported
 
 
@@ -117,12 +102,12 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
         imported.setup |= _torchrun(launch) if launch.program == "torchrun" else _deepspeed(launch)
     decided = engine_values(imported.setup)
     for option in options:
-        _place_option(imported, launch.program, option, decided)
-    nodes, hosts = launch.option("nnodes"), launch.option("hostfile")
-    if nodes is not None and re.fullmatch(r"\d+:\d+", str(nodes)):
-        imported.say(launch.line, "elastic_nodes", ELASTIC, range=nodes)
+        became = _place_option(imported, launch.program, option, decided)
+        written = (option.written or option.name.rpartition(".")[2]).lstrip("-") if became is None else option.written
+        imported.become(replace(option, written=written), became)
+    hosts = launch.option("hostfile")
     if hosts and launch.option("num_nodes", "include") is None:
-        imported.say(launch.line, "nodes_unknown", NODES_UNKNOWN, file=plain_text(hosts, 80))
+        imported.say(launch.line, "nodes_unknown", file=plain_text(hosts, 80))
     imported.settings.clear()
 
 
@@ -137,34 +122,31 @@ def _as_in_file(imported: Imported, option: Setting) -> Setting:
         imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
         return option.called("mixed_precision", name)
     section = "deepspeed_config" if name in table.OF_DEEPSPEED_SECTION else ""
-    for prefix in ("fsdp_", "dynamo_", "parallelism_config_"):
+    for prefix in ("fsdp_", "dynamo_", "fp8_", "megatron_lm_", "parallelism_config_"):
         section = f"{prefix.removesuffix('config_')}config" if name.startswith(prefix) else section
     return replace(option, name=f"{section}.{name}", written="") if section else option
 
 
-def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> None:
+def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> Became:
     name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
-    if not name or (isinstance(option.value, Unresolved) and table.OPTION_REASONS.get(name) != table.RENDEZVOUS):
-        imported.leave_unknown(replace(option, written=(option.written or name.rpartition(".")[2]).lstrip("-")))
-    elif option.written.startswith("--"):
-        imported.leave_unknown(replace(option, written=name))
+    if not name or (isinstance(option.value, Unresolved) and table.OPTIONS_LEFT.get(name) != table.RENDEZVOUS):
+        return None
+    if option.written.startswith("--"):
         launcher = "accelerate launch" if program == "accelerate" else program
-        imported.say(option, "unknown_option", NO_OPTION, program=launcher, name=plain_text(name, 60))
-    elif name == "config_file":
+        imported.say(option, "unknown_option", program=launcher, name=plain_text(name, 60))
+        return None
+    if name == "config_file":
         imported.refer("accelerate", str(option.value), option.line)
-        imported.drop(option, NAMES_A_FILE)
-    elif name == "include" and "engine.gpus" in decided:
-        imported.map(option, "engine.gpus", decided["engine.gpus"])
-    elif key in decided:
-        imported.map(option, key, decided[key])
-    elif program == "accelerate" and ("." in name or name in (*table.SETUP_KEYS, "num_cpu_threads_per_process")):
+        return NAMES_A_FILE
+    key = "engine.gpus" if name == "include" and "engine.gpus" in decided else key
+    if key in decided:
+        return {key: decided[key]}
+    if program == "accelerate" and ("." in name or name in (*table.SETUP_KEYS, "num_cpu_threads_per_process")):
         place_setting(imported, option)
-    elif name.startswith(("megatron_lm_", "fp8_")):
-        imported.drop(option, table.MEGATRON if name.startswith("megatron") else table.FP8)
-    elif key and option.value not in ("1", "-1", "auto", "gpu", "all"):
-        imported.leave_unknown(option)
-    else:
-        imported.drop(option, table.OPTION_REASONS.get(name, table.OF_LAUNCHER))
+        return {}
+    if key and option.value not in ("1", "-1", "auto", "gpu", "all"):
+        return None
+    return table.OPTIONS_LEFT.get(name, OF_LAUNCHER)
 
 
 def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
@@ -202,65 +184,53 @@ def _deepspeed(launch: Launch) -> dict[str, Any]:
 
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
 
-RENDEZVOUS_NAMES = frozenset(
-    ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NNODES"]
-)
-OF_PYTHON = frozenset(["PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PATH", "LD_LIBRARY_PATH", "HOME"])
+OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
+VARIABLE_REASONS: Mapping[str, str] = {
+    "MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES": table.RENDEZVOUS,
+    "PYTHONPATH PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PATH LD_LIBRARY_PATH HOME": "Export it in the shell; a run "
+    "inherits it from there.",
+}  # fmt: skip
+VARIABLES_LEFT = for_each(VARIABLE_REASONS)
+READ_BY_TRAININGS = (*PREFIXES, "ACCELERATE_", "FSDP_")
 
 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
-    counted: dict[str, tuple[str, int]] = {}
+    counted: dict[str, Became] = {}
     if launch.script_name() in LLAMA_FACTORY:
         known = {name: count_of(word.text) for name, word in launch.environment.items() if word.known}
         nodes, per_node = known.get("NNODES") or 1, known.get("NPROC_PER_NODE")
         imported.setup |= _processes(per_node, nodes)
-        counted = {"NNODES": ("engine.nodes", nodes)} if nodes > 1 else {}
-        counted |= {"NPROC_PER_NODE": ("engine.processes", per_node)} if per_node else {}
+        counted = {"NNODES": {"engine.nodes": nodes}} if nodes > 1 else {}
+        counted |= {"NPROC_PER_NODE": {"engine.processes": per_node}} if per_node else {}
     for name, word in launch.environment.items():
         setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
-        if name in counted:
-            imported.map(setting, *counted[name])
-        elif name in RENDEZVOUS_NAMES:
-            imported.drop(setting, table.RENDEZVOUS)
-        elif not (
-            name in {*OWN, *OF_PYTHON} or name.startswith((*PREFIXES, "ACCELERATE_", "FSDP_")) or SECRET.search(name)
-        ):
-            continue
-        elif not word.known:
-            imported.leave_unknown(setting)
-        else:
-            _place_variable(imported, setting)
+        if name in counted or name in VARIABLES_LEFT:
+            imported.become(setting, counted.get(name, VARIABLES_LEFT.get(name)))
+        elif name in OWN or name.startswith(READ_BY_TRAININGS) or SECRET.search(name):
+            imported.become(setting, _place_variable(imported, name, word.text) if word.known else None)
 
 
-def _place_variable(imported: Imported, setting: Setting) -> None:
-    name, value = setting.name, str(setting.value)
+def _place_variable(imported: Imported, name: str, value: str) -> Became:
     if name == "CUDA_VISIBLE_DEVICES":
         gpus = [gpu for gpu in gpu_list(value) if gpu not in ("-1", "NoDevFiles")]
-        if gpus:
-            # accelerate's own --gpu_ids replaces the variable.
-            imported.setup.setdefault("gpu_ids", ",".join(gpus))
-            imported.map(setting, "engine.gpus", gpus)
-        else:
+        if not gpus:
             imported.setup["use_cpu"] = True
-            imported.map(setting, "engine.device", "cpu")
-    elif name == "OMP_NUM_THREADS" and count_of(value):
-        imported.map(setting, "engine.cpu_threads", count_of(value))
-    elif name in OF_PYTHON:
-        imported.drop(setting, mark("Export it in the shell; a run inherits it from there."))
-    elif name.startswith(("ACCELERATE_", "FSDP_")):
-        if name == "ACCELERATE_MIXED_PRECISION":
-            imported.setup["mixed_precision"] = value.lower()
-        imported.drop(setting, OF_ACCELERATE)
-    else:
-        try:
-            check_variable_name(name)
-            check_variable_value(value)
-        except ValueError as error:
-            imported.drop(setting, f"{error}.")
-        else:
-            imported.map(setting, f"engine.environment.{name}", value)
+            return {"engine.device": "cpu"}
+        # accelerate's own --gpu_ids replaces the variable.
+        imported.setup.setdefault("gpu_ids", ",".join(gpus))
+        return {"engine.gpus": gpus}
+    if name == "OMP_NUM_THREADS" and count_of(value):
+        return {"engine.cpu_threads": count_of(value)}
+    if name.startswith(("ACCELERATE_", "FSDP_")):
+        return OF_ACCELERATE
+    try:
+        check_variable_name(name)
+        check_variable_value(value)
+    except ValueError as error:
+        return f"{error}."
+    return {f"engine.environment.{name}": value}
 
 
 # The script and its arguments.
@@ -306,9 +276,6 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
         written = written.lstrip("-")
         if equals:
             values = [Word(inline, option.line, option.known)]
-        if not option.known and not equals:
-            imported.leave_unknown(Setting(option.text, option.text, option.line))
-            continue
         value: Any = True if not values else values[0].text if len(values) == 1 else [word.text for word in values]
         if not all(word.known for word in values):
             value = Unresolved(" ".join(word.text for word in values))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainwiz.core.config.values import Precision, Strategy
 from trainwiz.core.export.deepspeed import MISPLACED, SECTION_KEYS
-from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, words
+from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, for_sections, words
 from trainwiz.core.language import mark
 
 RENDEZVOUS = mark("How the nodes find each other is set in the command of each node, not in the settings.")
@@ -51,67 +51,61 @@ SETUP_KEYS: Mapping[str, str] = {
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_config": "FSDP"}
 """Sections that are read with one distributed_type only."""
 
-_ZERO3 = mark("trainwiz sets it automatically for ZeRO-3.")
-_NVME = mark("trainwiz does not offload to NVMe.")
+NVME = mark("trainwiz does not offload to NVMe.")
 _MPI = mark("trainwiz launches its processes with torch, not with MPI.")
 _IPEX = mark("trainwiz does not use the Intel Extension for PyTorch.")
+ACCELERATE_REASONS: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "compute_environment": "trainwiz runs on the machine where it is started.",
+        "debug": "trainwiz monitors the processes itself.",
+        "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile": RENDEZVOUS,
+        "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
+        "enable_cpu_affinity": "trainwiz leaves CPU affinity to the system.",
+        "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file "
+        "commands tpu_config": TPU,
+        "use_xpu": "trainwiz does not train on Intel GPUs.",
+        "quiet": OWN_LOG,
+        "ipex_config": _IPEX,
+        "mpirun_config": _MPI,
+        "fp8_config": FP8,
+        "megatron_lm_config": MEGATRON,
+        "parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
+    },
+    "deepspeed_config.": {
+        "zero3_init_flag zero3_save_16bit_model": "trainwiz sets it automatically for ZeRO-3.",
+        "offload_optimizer_nvme_path offload_param_nvme_path": NVME,
+        "deepspeed_hostfile deepspeed_multinode_launcher deepspeed_inclusion_filter deepspeed_exclusion_filter": RENDEZVOUS,
+        "deepspeed_moe_layer_cls_names": "trainwiz reads the experts (MoE) from the model.",
+    },
+    "fsdp_config.": {
+        "fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_backward_prefetch "
+        "fsdp_forward_prefetch fsdp_use_orig_params fsdp_sync_module_states fsdp_cpu_ram_efficient_loading "
+        "fsdp_ignored_modules": "trainwiz decides how FSDP wraps and loads the model.",
+        "fsdp_state_dict_type": "trainwiz decides how checkpoints are written.",
+        "fsdp_activation_checkpointing_offload": "trainwiz keeps the checkpointed activations on the GPU.",
+        "fsdp_version": "trainwiz has one FSDP implementation, torch's fully_shard (FSDP2).",
+    },
+    "dynamo_config.": {
+        "dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation": "trainwiz compiles "
+        "with the defaults of torch.compile.",
+    },
+}  # fmt: skip
+"""Section -> names in it -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
     "num_cpu_threads_per_process": ("engine.cpu_threads", "threads"),
     "deepspeed_config.gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
     "deepspeed_config.gradient_clipping": ("training.max_grad_norm", "number"),
     "fsdp_config.fsdp_activation_checkpointing": ("engine.checkpointing", "yes"),
     "fsdp_config.fsdp_offload_params": ("engine.offload", "offload"),
-    **for_each(
-        {
-            mark("trainwiz runs on the machine where it is started."): "compute_environment",
-            mark("trainwiz monitors the processes itself."): "debug",
-            RENDEZVOUS: "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile",
-            mark("It names a function of the script, but trainwiz does not run the script."): "main_training_function",
-            mark("trainwiz leaves CPU affinity to the system."): "enable_cpu_affinity",
-            TPU: "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file "
-            "commands tpu_config",
-            mark("trainwiz does not train on Intel GPUs."): "use_xpu",
-            OWN_LOG: "quiet",
-            _IPEX: "ipex_config",
-            _MPI: "mpirun_config",
-            FP8: "fp8_config",
-            MEGATRON: "megatron_lm_config",
-        }
-    ),
-    **for_each(
-        {
-            _ZERO3: "zero3_init_flag zero3_save_16bit_model",
-            _NVME: "offload_optimizer_nvme_path offload_param_nvme_path",
-            RENDEZVOUS: "deepspeed_hostfile deepspeed_multinode_launcher deepspeed_inclusion_filter "
-            "deepspeed_exclusion_filter",
-            mark("trainwiz reads the experts (MoE) from the model."): "deepspeed_moe_layer_cls_names",
-        },
-        "deepspeed_config.",
-    ),
-    **for_each(
-        {
-            mark("trainwiz decides how FSDP wraps and loads the model."): "fsdp_auto_wrap_policy "
-            "fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_backward_prefetch fsdp_forward_prefetch "
-            "fsdp_use_orig_params fsdp_sync_module_states fsdp_cpu_ram_efficient_loading fsdp_ignored_modules",
-            mark("trainwiz decides how checkpoints are written."): "fsdp_state_dict_type",
-            mark("trainwiz keeps the checkpointed activations on the GPU."): "fsdp_activation_checkpointing_offload",
-            mark("trainwiz has one FSDP implementation, torch's fully_shard (FSDP2)."): "fsdp_version",
-        },
-        "fsdp_config.",
-    ),
-    **for_each(
-        {
-            mark(
-                "trainwiz compiles with the defaults of torch.compile."
-            ): "dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation"
-        },
-        "dynamo_config.",
-    ),
+    **for_sections(ACCELERATE_REASONS),
 }
 ACCELERATE_RENAMED: Mapping[str, str] = {
     "fp16": "mixed_precision",
     "dynamo_backend": "dynamo_config.dynamo_backend",
     "fsdp_config.fsdp_backward_prefetch_policy": "fsdp_config.fsdp_backward_prefetch",
+    "fsdp_config.sharding_strategy": "fsdp_config.fsdp_reshard_after_forward",
+    "fsdp_config.offload_params": "fsdp_config.fsdp_offload_params",
+    "fsdp_config.min_num_params": "fsdp_config.fsdp_min_num_params",
     "fsdp_config.fsdp_sharding_strategy": "fsdp_config.fsdp_reshard_after_forward",
     "tpu_config": "tpu_env",
 }
@@ -128,11 +122,47 @@ ACCELERATE_TELLTALES = words(
 
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
 
-_LOGS = mark("trainwiz has its own measurements and logs.")
-_WARM_UP = mark("Warmup starts from 0.")
-_CHECKPOINTS = mark("trainwiz decides how checkpoints are written.")
 _MASTER = mark("trainwiz keeps fp32 copies of the weights and accumulates gradients in fp32.")
 SCALING = mark("trainwiz scales the fp16 loss dynamically.")
+DEEPSPEED_REASONS: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
+        "monitor_config comms_logger flops_profiler timers": "trainwiz has its own measurements and logs.",
+        "autotuning": "trainwiz determines batch and memory itself.",
+        "activation_checkpointing": "DeepSpeed checkpoints activations only where the model calls it; for a run, use "
+        "engine.checkpointing.",
+        "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type fp32_allreduce "
+        "prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients disable_allgather "
+        "disable_python_gc graph_harvesting optimizer.params.torch_adam optimizer.params.fused": TUNING,
+        "aio": "It is for NVMe offload, which trainwiz does not plan.",
+        "compile": "DeepSpeed compiles only if the program calls it; for a run, use engine.compile.",
+        "checkpoint load_universal_checkpoint": "trainwiz decides how checkpoints are written.",
+        "dataloader_drop_last": "trainwiz loads the rows itself.",
+        "amp": "trainwiz uses torch for mixed precision, not Apex.",
+        "data_types": _MASTER,
+        "seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity data_efficiency "
+        "curriculum_learning compression_training progressive_layer_drop pld eigenvalue quantize_training "
+        "weight_quantization sparse_attention hybrid_engine pipeline nebula datastates_ckpt torch_autocast "
+        "use_data_before_expert_parallelism keep_module_on_host train_dtype optimizer.legacy_fusion "
+        "optimizer.params.amsgrad optimizer.params.momentum optimizer.params.nesterov optimizer.params.freeze_step "
+        "optimizer.params.cuda_aware optimizer.params.comm_backend_name optimizer.params.max_coeff "
+        "optimizer.params.min_coeff": NOT_OFFERED,
+        "optimizer.params.adam_w_mode": "A run uses AdamW.",
+        "optimizer.params.bias_correction": "AdamW always applies bias correction.",
+        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio": "Warmup starts from 0.",
+        "scheduler.params.warmup_type": "Warmup is linear.",
+        "scheduler.params.last_batch_iteration": "A resumed run continues where it stopped.",
+        "fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.opt_level "
+        "fp16.consecutive_hysteresis fp16.min_loss_scale fp16.auto_cast": SCALING,
+    },
+    "zero_optimization.": {
+        "zero_hpz_partition_size mics_shard_size mics_hierarchical_params_gather zeropp_loco_param "
+        "zero_quantized_weights zero_quantized_gradients zero_quantized_nontrainable_weights": NOT_OFFERED,
+        "offload_optimizer.ratio offload_param.ratio": TUNING,
+        ' '.join(sorted(MISPLACED)): "DeepSpeed rejects it inside zero_optimization.",
+    },
+}  # fmt: skip
+"""Section -> names in it -> why they are left out."""
 DEEPSPEED: Mapping[str, Rule] = {
     **dict.fromkeys((f"{section}.{key}" for section, keys in SECTION_KEYS.items() for key in keys), TUNING),
     "train_batch_size": ("batch.target_samples", "count"),
@@ -144,39 +174,7 @@ DEEPSPEED: Mapping[str, Rule] = {
     "optimizer.params.weight_decay": ("training.weight_decay", "number"),
     "scheduler.params.warmup_num_steps": ("training.warmup", "number"),
     "scheduler.params.total_num_steps": ("training.max_steps", "count"),
-    **for_each(
-        {
-            _LOGS: "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
-            "monitor_config comms_logger flops_profiler timers",
-            mark("trainwiz determines batch and memory itself."): "autotuning",
-            mark(
-                "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
-            ): "activation_checkpointing",
-            TUNING: "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type fp32_allreduce "
-            "prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients disable_allgather "
-            "disable_python_gc graph_harvesting optimizer.params.torch_adam optimizer.params.fused",
-            mark("It is for NVMe offload, which trainwiz does not plan."): "aio",
-            mark("DeepSpeed compiles only if the program calls it; for a run, use engine.compile."): "compile",
-            _CHECKPOINTS: "checkpoint load_universal_checkpoint",
-            mark("trainwiz loads the rows itself."): "dataloader_drop_last",
-            mark("trainwiz uses torch for mixed precision, not Apex."): "amp",
-            _MASTER: "data_types",
-            NOT_OFFERED: "seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity "
-            "data_efficiency curriculum_learning compression_training progressive_layer_drop pld eigenvalue "
-            "quantize_training weight_quantization sparse_attention hybrid_engine pipeline nebula datastates_ckpt "
-            "torch_autocast use_data_before_expert_parallelism keep_module_on_host train_dtype optimizer.legacy_fusion "
-            "optimizer.params.amsgrad optimizer.params.momentum optimizer.params.nesterov optimizer.params.freeze_step "
-            "optimizer.params.cuda_aware optimizer.params.comm_backend_name optimizer.params.max_coeff "
-            "optimizer.params.min_coeff",
-            mark("A run uses AdamW."): "optimizer.params.adam_w_mode",
-            mark("AdamW always applies bias correction."): "optimizer.params.bias_correction",
-            _WARM_UP: "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio",
-            mark("Warmup is linear."): "scheduler.params.warmup_type",
-            mark("A resumed run continues where it stopped."): "scheduler.params.last_batch_iteration",
-            SCALING: "fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.opt_level "
-            "fp16.consecutive_hysteresis fp16.min_loss_scale fp16.auto_cast",
-        }
-    ),
+    **for_sections(DEEPSPEED_REASONS),
     **{
         f"{half}.{key}": _MASTER
         for half in ("fp16", "bf16")
@@ -185,15 +183,6 @@ DEEPSPEED: Mapping[str, Rule] = {
             "check_grad_overflow", "immediate_grad_update",
         )
     },
-    **for_each(
-        {
-            NOT_OFFERED: "zero_hpz_partition_size mics_shard_size mics_hierarchical_params_gather zeropp_loco_param "
-            "zero_quantized_weights zero_quantized_gradients zero_quantized_nontrainable_weights",
-            TUNING: "offload_optimizer.ratio offload_param.ratio",
-            mark("DeepSpeed rejects it inside zero_optimization."): " ".join(sorted(MISPLACED)),
-        },
-        "zero_optimization.",
-    ),
 }  # fmt: skip
 DEEPSPEED_RENAMED: Mapping[str, str] = {
     "bfloat16.enabled": "bf16.enabled",
@@ -283,28 +272,25 @@ OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """Options that decide how processes start -> what they decide."""
-_RESTARTS = mark("trainwiz restarts a failed run automatically (recovery.max_restarts).")
-OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
-OPTION_REASONS: Mapping[str, str] = for_each(
-    {
-        RENDEZVOUS: "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr "
-        "hostfile ssh_port no_ssh no_ssh_check machine_rank main_process_ip main_process_port same_network",
-        OWN_LOG: "log_dir logdir redirects tee local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters "
-        "logs_specs event_log_handler role enable_each_rank_log log_level quiet save_pid debug",
-        TPU: "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16",
-        _RESTARTS: "max_restarts",
-        mark("It means that the script is a module."): "module",
-        mark("It means that the script is an executable program."): "no_python",
-        NAMES_A_FILE: "config_file",
-        ONE_NODE: "num_machines nnodes num_nodes",
-        ALL_GPUS: "gpu_ids nproc_per_node num_gpus num_accelerators",
-        MEGATRON: "use_megatron_lm",
-        mark("Its size settings determine what it does."): "use_parallelism_config",
-        mark("The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus."): "exclude",
-        _MPI: "mpirun_hostfile mpirun_ccl",
-        _IPEX: "ipex",
-    }
-)
+OPTION_REASONS: Mapping[str, str] = {
+    "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr hostfile "
+    "ssh_port no_ssh no_ssh_check machine_rank main_process_ip main_process_port same_network": RENDEZVOUS,
+    "log_dir logdir redirects tee local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters logs_specs "
+    "event_log_handler role enable_each_rank_log log_level quiet save_pid debug": OWN_LOG,
+    "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16": TPU,
+    "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
+    "module": "It means that the script is a module.",
+    "no_python": "It means that the script is an executable program.",
+    "config_file": NAMES_A_FILE,
+    "num_machines nnodes num_nodes": ONE_NODE,
+    "gpu_ids nproc_per_node num_gpus num_accelerators": ALL_GPUS,
+    "use_megatron_lm": MEGATRON,
+    "use_parallelism_config": "Its size settings determine what it does.",
+    "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
+    "mpirun_hostfile mpirun_ccl": _MPI,
+    "ipex": _IPEX,
+}  # fmt: skip
+OPTIONS_LEFT = for_each(OPTION_REASONS)
 
 FRAMEWORKS = words("llamafactory-cli lmf axolotl")
 """Programs that start their processes by themselves, with the command `train`."""

@@ -6,11 +6,10 @@ import ast
 import re
 import shlex
 import textwrap
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from trainwiz.core.config.request import PlanRequest
@@ -24,14 +23,19 @@ from trainwiz.core.importing.report import (
     Document,
     Imported,
     NotImportable,
+    finding,
     looks_like_json,
     read_document,
     refusal,
 )
+from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files
 from trainwiz.core.text import plain_text
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 # Which reader a text is for.
 
@@ -40,32 +44,15 @@ LAUNCHERS = re.compile(
     r"|python[\d.]*)(?=\s|$)"
 )
 """Programs that start a training, as a word of a command."""
-OTHERS: tuple[tuple[frozenset[str], str], ...] = (
-    (
-        frozenset({"log_history", "global_step"}),
-        mark("{file} is the log of a past training, not its settings; view it with: trainwiz monitor FILE"),
-    ),
-    (
-        frozenset({"architectures", "model_type"}),
-        mark("{file} describes a model, not a training; use it in a plan with: trainwiz plan --model FILE"),
-    ),
-    (
-        frozenset({"schema_version", "origins"}),
-        mark("{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN"),
-    ),
-    (
-        frozenset({"name", "values"}),
-        mark("{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE"),
-    ),
-)
+OTHERS: Mapping[str, str] = {
+    "log_history global_step": "not_importable.log",
+    "architectures model_type": "not_importable.model",
+    "schema_version origins": "not_importable.run",
+    "name values": "not_importable.profile",
+}
 """All of these keys -> what the file is instead."""
 OF_TOOLS = (".toml", ".cfg", ".ini", ".lock", ".csv", ".tsv", ".ipynb", ".html", ".tex")
 """Ends of the names of files that hold none of the kinds, though they name programs that train."""
-KINDS = mark(
-    "{file} cannot be imported. Supported kinds are Trainer arguments (Python, YAML, JSON), an accelerate file, a "
-    "DeepSpeed JSON and a launch command."
-)
-AMONG_OTHER_TEXT = mark("{file} contains commands among other text: paste only the one command or the settings.")
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 """Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
 HOLDS_OTHERS = re.compile(r"(?:.*/)?(?:(?:GNU)?makefile|[^/]*\.(?:mk|md|rst))", re.IGNORECASE)
@@ -77,29 +64,28 @@ def read(text: str, file: str) -> Imported:
     """The import of a text, whatever kind it is. Raises NotImportable with one sentence."""
     text = text.removeprefix("\ufeff")
     if not text.strip():
-        raise refusal(file, tr("{file} is empty.", file=file))
+        raise refusal("not_importable.empty", file)
     if file.endswith(".py") and not looks_like_json(text):
         return python_source.read(text, file)
-    document, broken = None, None
     try:
         document = read_document(text, file)
     except NotImportable as error:
         broken = error
-    if document is not None:
+    else:
         return _reader(document, file)(text, file)
     if _is_python(text):
         return python_source.read(text, file)
     if file.lower().endswith(OF_TOOLS):
-        raise refusal(file, tr(KINDS, file=file))
+        raise refusal("not_importable.kinds", file)
     if HOLDS_OTHERS.fullmatch(file) or FENCE.search(text):
-        raise refusal(file, tr(AMONG_OTHER_TEXT, file=file))
+        raise refusal("not_importable.among_other_text", file)
     if is_command(text):
         return command_line.read(text, file)
-    if broken is not None and (looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc"))):
+    if looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc")):
         raise broken
     if MEANT_AS_PYTHON.search(text):
         return python_source.read(text, file)
-    raise refusal(file, tr(KINDS, file=file))
+    raise refusal("not_importable.kinds", file)
 
 
 def is_command(text: str) -> bool:
@@ -110,19 +96,17 @@ def is_command(text: str) -> bool:
 def _is_python(text: str) -> bool:
     """It parses as Python and calls or imports something: a line of YAML can be an annotation."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = ast.walk(python_source.parsed(text, ""))
+    except NotImportable:
         return False
-    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in ast.walk(tree))
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
 
 
 def _reader(document: Document, file: str) -> Callable[[str, str], Imported]:
     names = frozenset(document.values)
-    for telling, sentence in OTHERS:
-        if telling <= names:
-            raise refusal(file, tr(sentence, file=file))
+    for its_own, what in OTHERS.items():
+        if names.issuperset(its_own.split()):
+            raise refusal(what, file)
     if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
         return accelerate.read
     if "zero_optimization" in names or "train_micro_batch_size_per_gpu" in names:
@@ -135,9 +119,7 @@ def _reader(document: Document, file: str) -> Callable[[str, str], Imported]:
     sections = [section for section in document.values.values() if isinstance(section, dict)]
     if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
         return trainer.read
-    if ACCELERATE_TELLTALES & names:
-        return accelerate.read
-    raise refusal(file, tr(KINDS, file=file))
+    raise refusal("not_importable.kinds", file)
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -157,8 +139,6 @@ ROLES = {
     "script": mark("the script"),
     "arguments": mark("the arguments file"),
 }
-NOT_HERE = mark("{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.")
-LEFT_OUT = mark("{file} refers to {what} {path}, which was skipped.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,50 +155,47 @@ def import_together(texts: Sequence[Text]) -> Imported:
     with a sentence for each that cannot be imported."""
     imports: list[Imported] = []
     findings: list[Finding] = []
-    refused: list[Finding] = []
     seen = {text.folder / text.name for text in texts}
-    for text in texts:
+    _each(lambda text: _read(text, imports, findings, seen), texts)
+    return checked(merge(imports, findings))
+
+
+def _each(read: Callable[[Given], Found], given: Iterable[Given]) -> list[Found]:
+    """All that is found; raises NotImportable with the sentences of all that is refused."""
+    found: list[Found] = []
+    refused: list[Finding] = []
+    for one in given:
         try:
-            _read(text, imports, findings, seen)
+            found.append(read(one))
         except NotImportable as error:
             refused += error.findings
     if refused:
         raise NotImportable(refused)
-    return checked(merge(imports, findings))
+    return found
 
 
 def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
     imported = read(text.text, text.name)
     imports.append(imported)
     for reference in imported.references:
-        path = _place(reference.path, text.folder)
+        path = next((path for path in (Path(reference.path), text.folder / reference.path) if _is_file(path)), None)
         if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
             continue
         where = f"{text.name}:{reference.line}" if reference.line else text.name
-        named = {
-            "what": tr(ROLES[reference.role]),
-            "path": plain_text(reference.path, LONGEST_SHOWN),
-            "file": text.name,
-        }
-        said = tr(NOT_HERE if path is None else LEFT_OUT, **named)
+        words = {"what": tr(ROLES[reference.role]), "path": plain_text(reference.path, LONGEST_SHOWN)}
         if path is None:
-            findings.append(Finding("missing_file", "warning", where, said))
+            findings.append(finding("missing_file", where, file=text.name, **words))
             continue
         seen.add(path)
-        shown = (
-            str(path.relative_to(text.folder)) if text.folder != Path() and path.is_relative_to(text.folder) else path
-        )
+        within = text.folder != Path() and path.is_relative_to(text.folder)
         try:
-            _read(read_text(str(path), str(shown)), imports, findings, seen)
+            _read(read_text(str(path), str(path.relative_to(text.folder) if within else path)), imports, findings, seen)
         except NotImportable as error:
-            for finding in error.findings:
-                severity: Severity = "note" if reference.role == "script" else "warning"
-                findings.append(Finding(finding.code, severity, where, f"{said} {finding.message}"))
-
-
-def _place(name: str, folder: Path) -> Path | None:
-    """The file that is meant: from here, as a shell would take it, else from the folder of what names it."""
-    return next((path for path in (Path(name), folder / name) if name and _is_file(path)), None)
+            severity: Severity = "note" if reference.role == "script" else "warning"
+            said = tr(SENTENCES["missing_file.left_out"], file=text.name, **words)
+            findings += (
+                replace(one, severity=severity, where=where, message=f"{said} {one.message}") for one in error.findings
+            )
 
 
 def _is_file(path: Path | str) -> bool:
@@ -234,48 +211,32 @@ def read_text(name: str, shown: str | None = None) -> Text:
     try:
         data = read_small(path)
     except OSError as error:
-        message = tr("{file} cannot be read: {reason}.", file=label, reason=os_reason(error))
-        raise refusal(label, message, "unreadable_file") from None
+        raise refusal("unreadable_file", label, reason=os_reason(error)) from None
     return Text(label, decoded(data, label), path.parent)
 
 
 def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
-        message = tr(
-            "{file} is larger than {size} MiB; settings and scripts are smaller.",
-            file=label,
-            size=MOST_TEXT_BYTES >> 20,
-        )
-        raise refusal(label, message)
+        raise refusal("not_importable.too_large", label, size=MOST_TEXT_BYTES >> 20)
     encoding = next((name for mark_, name in ENCODINGS if data.startswith(mark_)), "utf-8")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        message = tr("{file} is not text (byte {start} is not UTF-8).", file=label, start=error.start)
-        raise refusal(label, message) from None
+        raise refusal("not_importable.no_utf8", label, start=error.start) from None
     if "\0" in text:
-        raise refusal(label, tr("{file} is not text: it contains null bytes.", file=label))
+        raise refusal("not_importable.null_bytes", label)
     return text
 
 
 def texts_of(arguments: Sequence[str]) -> list[Text]:
     """What the arguments of the command mean: files, and command lines in quotes. Raises NotImportable for neither."""
-    texts: list[Text] = []
-    refused: list[Finding] = []
-    for argument in arguments:
-        try:
-            texts.append(_text_of(argument))
-        except NotImportable as error:
-            refused += error.findings
-    if refused:
-        raise NotImportable(refused)
-    return texts
+    return _each(_text_of, arguments)
 
 
 def _text_of(argument: str) -> Text:
     if not argument.strip():
-        raise refusal("FILE", tr("An argument is empty; specify a file, or a launch command in quotes."))
+        raise refusal("not_importable.empty_argument", "FILE")
     try:
         if at_home(Path(argument)).exists():
             return read_text(argument)
@@ -283,9 +244,7 @@ def _text_of(argument: str) -> Text:
         pass
     if is_command(argument):
         return Text(COMMAND, argument, Path())
-    label = plain_text(argument, LONGEST_SHOWN)
-    message = tr("There is no file {file}, and it is not a launch command either.", file=label)
-    raise refusal(label, message, "no_such_path")
+    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN))
 
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
@@ -301,12 +260,9 @@ def pasted_text(pasted: str) -> str:
     Raises NotImportable for what is no text, or more of it than any settings have.
     """
     if len(pasted.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
-        message = tr(
-            "The pasted text is larger than {size} MiB; settings and scripts are smaller.", size=MOST_TEXT_BYTES >> 20
-        )
-        raise refusal(tr(PASTED), message)
+        raise refusal("not_importable.paste_too_large", tr(PASTED), size=MOST_TEXT_BYTES >> 20)
     if "\0" in pasted:
-        raise refusal(tr(PASTED), tr("The pasted content is not text: it contains null bytes."))
+        raise refusal("not_importable.paste_null_bytes", tr(PASTED))
     # Terminals send a carriage return for each end of a line.
     lines = re.split(r"\r\n|\r|\n", pasted)
     return "\n".join("\t".join(plain_text(part) for part in line.split("\t")) for line in lines)

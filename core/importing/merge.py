@@ -15,7 +15,8 @@ from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
 from trainwiz.core.importing.accelerate import engine_values
-from trainwiz.core.importing.report import Dropped, Imported, Kind, Unknown
+from trainwiz.core.importing.report import Dropped, Imported, Kind, Unknown, finding
+from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.importing.values import gpu_list, shown
 from trainwiz.core.language import mark, tr
 
@@ -31,45 +32,6 @@ MOST_PARTS = 1000
 OVERLAID, BY_SETUP = -1, 0
 """Ranks of what a setup decides: below all that a text says directly."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
-
-TWO_PLACES = mark("{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.")
-IS_LEFT_OUT = mark("{message} It is ignored.")
-ONE_WRAPS = mark(
-    "When started with plain python on {gpus} GPUs, the Trainer wraps the model in DataParallel: one process, "
-    "slower than DDP."
-)
-ONE_WRAPS_BATCH = mark(
-    "When started with plain python on {gpus} GPUs, the Trainer wraps the model in DataParallel: one process, "
-    "slower than DDP, and a step uses {window} x {gpus} = {total} sequences, not {window}."
-)
-WRAPS = mark(
-    "When started with plain python on several GPUs, the Trainer wraps the model in DataParallel: one process, "
-    "slower than DDP."
-)
-WRAPS_BATCH = mark(
-    "When started with plain python on several GPUs, the Trainer wraps the model in DataParallel: one process, "
-    "slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not {window}."
-)
-EACH_ITS_OWN = mark("{said} trainwiz starts one process per GPU instead.")
-ANY_NUMBER = mark(
-    "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} sequences per step on "
-    "any number of GPUs, unless --target-samples sets another value."
-)
-KEPT = mark(
-    "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan keeps this "
-    "number on other GPUs (batch.target_samples)."
-)
-CONTRADICTS = mark(
-    "{place} sets {total} sequences per step, but micro-batch {micro} x accumulation {accumulation} x {world} "
-    "processes is {product}; {product} is used."
-)
-SO_MANY = mark(
-    "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} processes, so "
-    "engine.processes is {world}."
-)
-NOTHING_MAPPED = mark("Nothing in {file} applies to a run; the profile contains the defaults of a plan.")
-NO_MODEL = mark("No model is specified; a plan uses {default} until --model sets one.")
-NO_DATA = mark("No data is specified; set it with --dataset FILE.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +92,11 @@ def _claims(
 
 
 def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
-    place, other_place = winner.part.place_of(key), claim.part.place_of(key)
-    words = {"key": key, "value": shown(winner.value), "other": shown(claim.value)}
     # To override a file is what the options of a command are for.
     severity: Severity = "note" if winner.part.kind == "launch_command" else "warning"
-    message = tr(TWO_PLACES, place=place, other_place=other_place, **words)
-    return Finding("contradiction", severity, place, message)
+    place, other_place = winner.part.place_of(key), claim.part.place_of(key)
+    words = {"key": key, "value": shown(winner.value), "other": shown(claim.value)}
+    return finding("contradiction.two_places", place, severity, place=place, other_place=other_place, **words)
 
 
 def _agree(key: str, claim: Claim, winner: Claim) -> bool:
@@ -176,11 +137,11 @@ def checked(merged: Imported) -> Imported:
     _whole_batch(merged)
     _say_data_parallel(merged)
     if not merged.values:
-        merged.say(None, "nothing_mapped", NOTHING_MAPPED)
+        merged.say(None, "nothing_mapped")
     if "model.name" not in merged.values:
-        merged.say(None, "missing_model", NO_MODEL, default=shown(RunConfig().value("model.name")))
+        merged.say(None, "missing_model", default=shown(RunConfig().value("model.name")))
     if not any(key.startswith("data.sources") for key in merged.values):
-        merged.say(None, "missing_data", NO_DATA)
+        merged.say(None, "missing_data")
     merged.findings = list(sort_findings(merged.findings))
     return merged
 
@@ -192,15 +153,15 @@ def _leave_out_refused(merged: Imported) -> None:
     try:
         build_config(None, good)
     except UsageError as error:
-        for finding in error.findings:
-            findings.append(replace(finding, where=merged.place_of(finding.where)))
-            good.pop(finding.where, None)
+        for one in error.findings:
+            findings.append(replace(one, where=merged.place_of(one.where)))
+            good.pop(one.where, None)
     for entry in [entry for entry in merged.mapped if entry.key in merged.values and entry.key not in good]:
         merged.mapped.remove(entry)
         merged.unknown.append(Unknown(entry.name, entry.value, entry.line, entry.file))
-    merged.findings += (
-        replace(finding, severity="warning", message=tr(IS_LEFT_OUT, message=finding.message)) for finding in findings
-    )
+    for one in findings:
+        message = finding("bad_value.is_left_out", one.where, message=one.message).message
+        merged.findings.append(replace(one, severity="warning", message=message))
     merged.values = good
 
 
@@ -213,28 +174,26 @@ def _whole_batch(merged: Imported) -> None:
     if micro is None or {"batch.target_tokens", "batch.target_real_tokens"} & set(values):
         return
     window, place = micro * (accumulation or 1), merged.place_of(BATCH[0])
+    words = {"place": place, "total": total, "micro": micro, "accumulation": accumulation or 1, "window": window}
     if total is None and accumulation is not None:
         # A plan for another number of GPUs keeps what a step sees, so the profile says how much that is.
-        said = tr(ANY_NUMBER, window=window)
         if world is not None:
-            values[BATCH[0]] = window * world
-            said = tr(KEPT, window=window, world=world, total=window * world)
-        merged.findings.append(Finding("follows", "note", merged.place_of(BATCH[1]), said))
+            values[BATCH[0]] = words["total"] = window * world
+        what = "follows.any_number" if world is None else "follows.kept"
+        merged.findings.append(finding(what, merged.place_of(BATCH[1]), world=world, **words))
     elif total is None or (world is None and accumulation is None):
         return
     elif world is None:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
         if total % window == 0 and "engine.device" not in values:
             values["engine.processes"] = total // window
-            said = tr(SO_MANY, place=place, total=total, window=window, world=total // window)
-            merged.findings.append(Finding("follows", "note", place, said))
+            merged.findings.append(finding("follows.so_many", place, world=total // window, **words))
     elif total % (micro * world) if accumulation is None else total != window * world:
-        words = {"total": total, "micro": micro, "accumulation": accumulation or 1, "product": window * world}
-        said = tr(CONTRADICTS, place=place, world=world, **words)
-        merged.findings.append(Finding("contradiction", "warning", place, said))
+        product = window * world
+        merged.findings.append(finding("contradiction.contradicts", place, world=world, product=product, **words))
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
         merged.take_back(BATCH[0], why)
-        values[BATCH[0]] = window * world
+        values[BATCH[0]] = product
 
 
 def _say_data_parallel(merged: Imported) -> None:
@@ -249,8 +208,6 @@ def _say_data_parallel(merged: Imported) -> None:
     if setup.get("launcher") != "python" or values.get("engine.device") in ("cpu", "mps") or gpus == 1:
         return
     window = (values.get(BATCH[1]) or 0) * (values.get(BATCH[2]) or 1)
-    if gpus:
-        said = tr(ONE_WRAPS_BATCH if window else ONE_WRAPS, gpus=gpus, window=window, total=window * gpus)
-    else:
-        said = tr(WRAPS_BATCH if window else WRAPS, window=window, four=window * 4)
-    merged.say(None, "data_parallel", EACH_ITS_OWN, said=said)
+    what = f"data_parallel.{'one_wraps' if gpus else 'wraps'}{'_batch' if window else ''}"
+    said = tr(SENTENCES[what], gpus=gpus, window=window, total=window * gpus, four=window * 4)
+    merged.say(None, "data_parallel.each_its_own", said=said)

@@ -12,9 +12,14 @@ Rule = str | tuple[str, str]
 """Why a setting is left out (one sentence, marked), or (key of a run, conversion of values.CONVERSIONS)."""
 
 
-def for_each(reasons: Mapping[str, str], within: str = "") -> dict[str, str]:
-    """Reason -> names, as name -> reason."""
-    return {f"{within}{name}": why for why, names in reasons.items() for name in names.split()}
+def for_each(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Names -> reason, as name -> reason."""
+    return {name: why for names, why in reasons.items() for name in names.split()}
+
+
+def for_sections(reasons: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The same for the names within sections: "deepspeed_config."."""
+    return {f"{within}{name}": why for within, each in reasons.items() for name, why in for_each(each).items()}
 
 
 def words(text: str) -> frozenset[str]:
@@ -26,113 +31,156 @@ def words(text: str) -> frozenset[str]:
 OFF = mark("It is off, as in a trainwiz run.")
 UNSET = mark("It is not set.")
 NAMES_A_FILE = mark("It names another file, which is read if it exists.")
-LOADED_AS_NEEDED = mark("Weights are loaded in the format that the precision needs.")
 LOADED = mark("The trainwiz data loader has its own order and its own way to start workers.")
-REPORTED = mark("It belongs to the reporter's own setup; set it where the reporter reads it.")
-DATA_PREPARED = mark("The trainwiz data loader decides how rows are prepared.")
-TASK_IS_NAMED = mark("It names the task.")
-CHANGES = mark("trainwiz does not support this change to the training; the run does not use it.")
 
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
+REASONS: Mapping[str, str] = {
+    "output_dir overwrite_output_dir": "Each run has its own folder; set another one with --output-dir.",
+    "ignore_data_skip resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints": "Resuming "
+    "applies to a single run: use `trainwiz runs resume`.",
+    "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision "
+    "push_dataset_to_hub": "A run uploads nothing; the trained model is in final_model in the run folder.",
+    "do_train do_eval do_predict": "It tells a script which of its parts to run; a trainwiz run trains, and "
+    "evaluates if rows are held out.",
+    "debug log_level log_level_replica disable_tqdm log_on_each_node plot_loss": "It controls what a Trainer prints; "
+    "trainwiz has its own log and progress bar.",
+    "run_name": "It names a single run; use --name.",
+    "local_rank _n_gpu n_gpu": "The launcher sets it for each process.",
+    "batch_eval_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps": "The trainwiz "
+    "evaluation decides how evaluated rows are gathered.",
+    "eval_delay include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop "
+    "generation_config jit_mode_eval evals_per_epoch": "The trainwiz evaluation has its own metrics and schedule.",
+    "remove_unused_columns label_names past_index": "The trainwiz data loader decides which columns reach the model.",
+    "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config sortish_sampler": LOADED,
+    "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project wandb_entity "
+    "wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model": "It belongs to "
+    "the reporter's own setup; set it where the reporter reads it.",
+    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend": "trainwiz "
+    "sets the process-group options (DDP) that the model needs.",
+    "optim_args optim_target_modules": "trainwiz has no setting for this optimizer option.",
+    "full_determinism": "trainwiz does not support this change to the training; the run does not use it.",
+    "save_only_model save_on_each_node save_safetensors enable_jit_checkpoint": "trainwiz checkpoints are always "
+    "complete, so a run can resume from them.",
+    "fp16_backend half_precision_backend fp16_opt_level": "Since transformers 5, half precision is torch's own; Apex "
+    "is no longer used.",
+    "mp_parameters use_ipex use_mps_device": "transformers 5 has neither this argument nor a replacement for it.",
+    "tpu_num_cores": "It is for TPUs, which trainwiz does not support.",
+    "auto_find_batch_size": "trainwiz solves the micro-batch before the run and keeps the effective batch.",
+    "activation_checkpointing_kwargs": "Gradient checkpointing is non-reentrant (use_reentrant=False), as torch "
+    "recommends.",
+    "data_seed": "All random numbers of a run come from training.seed.",
+    "bf16_full_eval fp16_full_eval": "Evaluation uses the precision of the training.",
+    "parallelism_config": "trainwiz does not support tensor, context or pipeline parallelism.",
+    "logging_dir": "The logs of a run stay in its folder.",
+    "liger_kernel_config liger_rope liger_rms_norm liger_glu_activation liger_layer_norm "
+    "liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel lora_o_kernel": "Kernels cannot be chosen one "
+    "by one (engine.liger); training.loss_chunk saves the memory of the logits.",
+    "use_cache": "Training does not use the KV cache.",
+    "logging_first_step logging_nan_inf_filter": "trainwiz logs the first step of every run, and logs a NaN loss "
+    "unchanged.",
+    "skip_memory_metrics": "logging.memory_every_steps logs the memory of a run.",
+    "include_num_input_tokens_seen": "trainwiz counts tokens with and without padding in every run.",
+    "length_column_name": "trainwiz measures row lengths itself; no length column is needed.",
+    "average_tokens_across_devices": "The loss of a step is averaged over all its tokens on all devices.",
+    "saves_per_epoch": "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.",
+    "preprocessing_num_workers overwrite_cache pad_to_max_length ignore_pad_token_for_loss "
+    "validation_split_percentage dataset_num_proc dataset_batch_size dataset_kwargs keep_linebreaks num_of_sequences "
+    "chars_per_token eval_packing padding_free shuffle_dataset truncation_mode packing_strategy source_prefix "
+    "eos_token pad_token overwrite_cached_features max_prompt_length max_completion_length dataset_dir "
+    "lazy_preprocess group_texts cache_train_file cache_test_file dataset_prepared_path shuffle_merged_datasets "
+    "eval_sample_packing pad_to_sequence_len skip_prepare_dataset preprocessing_batch_size": "The trainwiz data "
+    "loader decides how rows are prepared.",
+    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage revision_of_model": "The settings "
+    "of the Hub cache decide where models and tokenizers are stored.",
+    "token hf_token hf_hub_token wandb_token api_key": "A profile cannot contain a password or key; export it in the "
+    "shell.",
+    "trust_remote_code": "Python code that ships with a model runs only if you allow it: --set "
+    "model.trust_remote_code=true.",
+    "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage "
+    "use_bnb_nested_quant use_nested_quant double_quantization quantization_type quantization_method": "4-bit is NF4 "
+    "with double quantization, and matrix products use the precision of the run.",
+    "lora_bias bias fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern layers_to_transform "
+    "rank_pattern alpha_pattern exclude_modules inference_mode lora_target_parameters target_parameters peft_version "
+    "auto_mapping megatron_config megatron_core loftq_config revision layer_replication runtime_config eva_config "
+    "corda_config trainable_token_indices use_qalora qalora_group_size alora_invocation_tokens arrow_config "
+    "ensure_weight_tying": "LoRA in trainwiz has no such setting.",
+    "use_deepspeed": "It only enables DeepSpeed; a DeepSpeed file sets the stage and everything else.",
+    "test_file max_predict_samples dataset_test_split test_size": "trainwiz trains and evaluates; it does not "
+    "predict on a test set.",
+    "task_type lora_task_type mlm": "It names the task.",
+}  # fmt: skip
+"""Names -> why they are left out."""
+PLACES: Mapping[str, Mapping[str, str]] = {
+    "count": {
+        "per_device_train_batch_size": "batch.micro_batch_size",
+        "per_device_eval_batch_size": "batch.eval_micro_batch_size",
+        "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+        "dataloader_num_workers": "data.workers",
+        "dataloader_prefetch_factor": "data.prefetch",
+        "generation_max_length": "evaluation.generation_length",
+        "generation_num_beams": "evaluation.beams",
+        "early_stopping_patience": "evaluation.patience",
+        "early_stopping_steps": "evaluation.patience",
+        "max_target_length": "batch.target_length",
+        "pad_to_multiple_of": "data.pad_to_multiple_of",
+    },
+    "number": {
+        "min_lr": "training.final_learning_rate",
+        "mlm_probability": "training.mask_probability",
+    },
+    "limit": {
+        "max_steps": "training.max_steps",
+        "max_seq_length": "batch.sequence_length",
+    },
+    "if positive": {
+        "torch_empty_cache_steps": "training.empty_cache_steps",
+        "save_total_limit": "checkpoint.keep",
+    },
+    "timeout": {"ddp_timeout": "engine.process_timeout_s"},
+    "yes": {
+        "dataloader_pin_memory": "data.pin_memory",
+        "dataloader_persistent_workers": "data.persistent_workers",
+        "predict_with_generate": "evaluation.generate",
+        "tf32": "engine.tf32",
+        "activation_checkpointing": "engine.checkpointing",
+        "merge_lora": "peft.merge",
+        "concatenate": "data.concatenate",
+        "streaming": "data.streaming",
+    },
+    "by length": {"train_sampling_strategy": "data.group_by_length"},
+    "metric": {"metric_for_best_model": "evaluation.metric"},
+    "best": {"load_best_model_at_end": "checkpoint.final"},
+    "answers": {
+        "assistant_only_loss": "training.train_on",
+        "completion_only_loss": "training.train_on",
+    },
+    "everything": {
+        "train_on_inputs": "training.train_on",
+        "train_on_prompt": "training.train_on",
+    },
+    "last answer": {"mask_history": "training.train_on"},
+    "reporters": {"report_to": "logging.report_to"},
+    "precision": {"mixed_precision": "engine.precision"},
+    "weights in bf16": {"pure_bf16": "engine.precision"},
+    "8-bit adam": {"use_8bit_adam": "engine.optimizer"},
+    "cpu": {"use_cpu": "engine.device"},
+    "attention": {"attn_implementation": "engine.attention"},
+    "flash attention": {"use_flash_attn": "engine.attention"},
+    "overrides": {"config_overrides": "model.architecture_overrides"},
+    "language": {
+        "source_lang": "model.source_language",
+        "target_lang": "model.target_language",
+    },
+    "adapters": {"use_peft": "peft.method"},
+    "sources": {"validation_file": "data.validation_sources"},
+    "no": {"line_by_line": "data.concatenate"},
+}
+"""Conversion -> name -> the key of a run."""
 _CONVERSION = {int: "count", float: "number", bool: "yes"}
 TRAINER: Mapping[str, Rule] = {
-    **for_each(
-        {
-            mark("Each run has its own folder; set another one with --output-dir."): "output_dir overwrite_output_dir",
-            mark("Resuming applies to a single run: use `trainwiz runs resume`."): "ignore_data_skip "
-            "resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints",
-            mark("A run uploads nothing; the trained model is in final_model in the run folder."): "push_to_hub "
-            "hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision push_dataset_to_hub",
-            mark(
-                "It tells a script which of its parts to run; a trainwiz run trains, and evaluates if rows are held "
-                "out."
-            ): "do_train do_eval do_predict",
-            mark("It controls what a Trainer prints; trainwiz has its own log and progress bar."): "debug "
-            "log_level log_level_replica disable_tqdm log_on_each_node plot_loss",
-            mark("It names a single run; use --name."): "run_name",
-            mark("The launcher sets it for each process."): "local_rank _n_gpu n_gpu",
-            mark("The trainwiz evaluation decides how evaluated rows are gathered."): "batch_eval_metrics "
-            "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps",
-            mark("The trainwiz evaluation has its own metrics and schedule."): "eval_delay "
-            "include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop generation_config "
-            "jit_mode_eval evals_per_epoch",
-            mark("The trainwiz data loader decides which columns reach the model."): "remove_unused_columns "
-            "label_names past_index",
-            LOADED: "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config "
-            "sortish_sampler",
-            REPORTED: "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project "
-            "wandb_entity wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model",
-            mark("trainwiz sets the process-group options (DDP) that the model needs."): "ddp_bucket_cap_mb "
-            "ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend",
-            mark("trainwiz has no setting for this optimizer option."): "optim_args optim_target_modules",
-            CHANGES: "full_determinism",
-            mark("trainwiz checkpoints are always complete, so a run can resume from them."): "save_only_model "
-            "save_on_each_node save_safetensors enable_jit_checkpoint",
-            mark("Since transformers 5, half precision is torch's own; Apex is no longer used."): "fp16_backend "
-            "half_precision_backend fp16_opt_level",
-            mark("transformers 5 has neither this argument nor a replacement for it."): "mp_parameters use_ipex "
-            "use_mps_device",
-            mark("It is for TPUs, which trainwiz does not support."): "tpu_num_cores",
-            mark(
-                "trainwiz solves the micro-batch before the run and keeps the effective batch."
-            ): "auto_find_batch_size",
-            mark(
-                "Gradient checkpointing is non-reentrant (use_reentrant=False), as torch recommends."
-            ): "activation_checkpointing_kwargs",
-            mark("All random numbers of a run come from training.seed."): "data_seed",
-            mark("Evaluation uses the precision of the training."): "bf16_full_eval fp16_full_eval",
-            mark("trainwiz does not support tensor, context or pipeline parallelism."): "parallelism_config",
-            mark("The logs of a run stay in its folder."): "logging_dir",
-            mark(
-                "Kernels cannot be chosen one by one (engine.liger); training.loss_chunk saves the memory of the "
-                "logits."
-            ): "liger_kernel_config liger_rope liger_rms_norm "
-            "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
-            "lora_o_kernel",
-            mark("Training does not use the KV cache."): "use_cache",
-            mark("trainwiz logs the first step of every run, and logs a NaN loss unchanged."): "logging_first_step "
-            "logging_nan_inf_filter",
-            mark("logging.memory_every_steps logs the memory of a run."): "skip_memory_metrics",
-            mark("trainwiz counts tokens with and without padding in every run."): "include_num_input_tokens_seen",
-            mark("trainwiz measures row lengths itself; no length column is needed."): "length_column_name",
-            mark("The loss of a step is averaged over all its tokens on all devices."): "average_tokens_across_devices",
-            mark(
-                "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval."
-            ): "saves_per_epoch",
-            DATA_PREPARED: "preprocessing_num_workers overwrite_cache pad_to_max_length ignore_pad_token_for_loss "
-            "validation_split_percentage dataset_num_proc dataset_batch_size dataset_kwargs keep_linebreaks "
-            "num_of_sequences chars_per_token eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
-            "source_prefix eos_token pad_token overwrite_cached_features "
-            "max_prompt_length max_completion_length dataset_dir lazy_preprocess group_texts cache_train_file "
-            "cache_test_file dataset_prepared_path shuffle_merged_datasets eval_sample_packing pad_to_sequence_len "
-            "skip_prepare_dataset preprocessing_batch_size",
-            mark(
-                "The settings of the Hub cache decide where models and tokenizers are stored."
-            ): "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage revision_of_model",
-            mark("A profile cannot contain a password or key; export it in the shell."): "token hf_token hf_hub_token "
-            "wandb_token api_key",
-            mark(
-                "Python code that ships with a model runs only if you allow it: --set model.trust_remote_code=true."
-            ): "trust_remote_code",
-            mark(
-                "4-bit is NF4 with double quantization, and matrix products use the precision of the run."
-            ): "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage "
-            "use_bnb_nested_quant use_nested_quant double_quantization quantization_type quantization_method",
-            mark(
-                "LoRA in trainwiz has no such setting."
-            ): "lora_bias bias fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern "
-            "layers_to_transform rank_pattern alpha_pattern exclude_modules inference_mode lora_target_parameters "
-            "target_parameters peft_version auto_mapping megatron_config megatron_core loftq_config revision "
-            "layer_replication runtime_config eva_config corda_config trainable_token_indices use_qalora "
-            "qalora_group_size alora_invocation_tokens arrow_config ensure_weight_tying",
-            mark("It only enables DeepSpeed; a DeepSpeed file sets the stage and everything else."): "use_deepspeed",
-            mark("trainwiz trains and evaluates; it does not predict on a test set."): "test_file "
-            "max_predict_samples dataset_test_split test_size",
-            TASK_IS_NAMED: "task_type lora_task_type mlm",
-        }
-    ),
+    **for_each(REASONS),
     # A setting has a place, whatever is said of its name above.
     **{
         entry.trainer: (key, conversion)
@@ -140,47 +188,7 @@ TRAINER: Mapping[str, Rule] = {
         for kind, conversion in _CONVERSION.items()
         if entry.trainer and kind in entry.kinds
     },
-    "per_device_train_batch_size": ("batch.micro_batch_size", "count"),
-    "per_device_eval_batch_size": ("batch.eval_micro_batch_size", "count"),
-    "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
-    "min_lr": ("training.final_learning_rate", "number"),
-    "mlm_probability": ("training.mask_probability", "number"),
-    "max_steps": ("training.max_steps", "limit"),
-    "torch_empty_cache_steps": ("training.empty_cache_steps", "if positive"),
-    "ddp_timeout": ("engine.process_timeout_s", "timeout"),
-    "dataloader_num_workers": ("data.workers", "count"),
-    "dataloader_prefetch_factor": ("data.prefetch", "count"),
-    "dataloader_pin_memory": ("data.pin_memory", "yes"),
-    "dataloader_persistent_workers": ("data.persistent_workers", "yes"),
-    "train_sampling_strategy": ("data.group_by_length", "by length"),
-    "predict_with_generate": ("evaluation.generate", "yes"),
-    "generation_max_length": ("evaluation.generation_length", "count"),
-    "generation_num_beams": ("evaluation.beams", "count"),
-    "metric_for_best_model": ("evaluation.metric", "metric"),
-    "early_stopping_patience": ("evaluation.patience", "count"),
-    "early_stopping_steps": ("evaluation.patience", "count"),
-    "save_total_limit": ("checkpoint.keep", "if positive"),
-    "report_to": ("logging.report_to", "reporters"),
-    "mixed_precision": ("engine.precision", "precision"),
-    "pure_bf16": ("engine.precision", "weights in bf16"),
-    "use_8bit_adam": ("engine.optimizer", "8-bit adam"),
-    "use_cpu": ("engine.device", "cpu"),
-    "tf32": ("engine.tf32", "yes"),
-    "activation_checkpointing": ("engine.checkpointing", "yes"),
-    "attn_implementation": ("engine.attention", "attention"),
-    "use_flash_attn": ("engine.attention", "flash attention"),
-    "config_overrides": ("model.architecture_overrides", "overrides"),
-    "source_lang": ("model.source_language", "language"),
-    "target_lang": ("model.target_language", "language"),
-    "use_peft": ("peft.method", "adapters"),
-    "merge_lora": ("peft.merge", "yes"),
-    "validation_file": ("data.validation_sources", "sources"),
-    "max_seq_length": ("batch.sequence_length", "limit"),
-    "max_target_length": ("batch.target_length", "count"),
-    "concatenate": ("data.concatenate", "yes"),
-    "line_by_line": ("data.concatenate", "no"),
-    "pad_to_multiple_of": ("data.pad_to_multiple_of", "count"),
-    "streaming": ("data.streaming", "yes"),
+    **{name: (key, conversion) for conversion, keys in PLACES.items() for name, key in keys.items()},
 }
 """Today's name -> its place. What depends on other settings is placed by trainer.SPECIAL."""
 

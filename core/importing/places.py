@@ -7,14 +7,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
-from trainwiz.core.importing import chats
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.report import Imported, NotImportable, Place, Setting
+from trainwiz.core.importing.report import Became, Imported, NotImportable, Place, Setting
 from trainwiz.core.importing.values import (
     LeftOut,
     WrongValue,
@@ -39,54 +37,32 @@ DEFAULT_LOGGING_STEPS = 500
 POLYNOMIAL_END = 1e-7
 """get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
 EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
-OTHER_STRATEGY = mark("The corresponding strategy does not count steps.")
-SHARE = mark("It is a share of all steps, and the number of steps is not specified.")
-SHARE_OF_ROWS = mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
-BASE = "engine.base_precision"
+BASE, METHOD, OFFLOAD = "engine.base_precision", "peft.method", "engine.offload"
+TRAIN_ON, TEMPLATE = "training.train_on", "model.chat_template"
+FINAL_RATE = "training.final_learning_rate"
 NO_ADAPTERS = mark("LoRA is not enabled.")
-NO_SCHEDULE = mark(
-    "{name}: trainwiz has no schedule {kind}, so the learning rate decreases linearly; training.schedule can be "
-    "{known}."
-)
-NO_OPTION = mark("{name}: trainwiz has no setting for {ignored}; the schedule does not use it.")
-BOTH_ON = mark("fp16 and bf16 are both enabled, which transformers rejects; the plan chooses the precision.")
-NO_OPTIMIZER = mark(
-    "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer can be {known}."
-)
-SHARDS_LESS = mark(
-    "{name}: {option} shards less than trainwiz's FSDP, which shards weights, gradients and optimizer states."
-)
-PACKED = mark(
-    "{name}: rows are packed end to end, and each attends only to itself (data.packing); a step counts rows in "
-    "trainwiz, but packed sequences in the original program: check the effective batch."
-)
-OTHER_TRAINING = mark(
-    "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and speed."
-)
 
 # Settings with which others decide.
 
 
-def _schedule(imported: Imported, setting: Setting) -> None:
+def _schedule(imported: Imported, setting: Setting) -> Became:
     kind = word(setting.value)
     if kind not in table.SCHEDULES:
-        imported.drop(setting, mark("trainwiz has no such schedule."))
         known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
-        imported.say(setting, "unsupported_schedule", NO_SCHEDULE, kind=plain_text(repr(kind), 60), known=known)
-        return
-    imported.map(setting, "training.schedule", table.SCHEDULES[kind])
-    if kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings:
-        imported.map(setting, "training.final_learning_rate", POLYNOMIAL_END)
+        imported.say(setting, "unsupported_schedule.no_schedule", kind=plain_text(repr(kind), 60), known=known)
+        return mark("trainwiz has no such schedule.")
+    ends = kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings
+    return {"training.schedule": table.SCHEDULES[kind]} | ({FINAL_RATE: POLYNOMIAL_END} if ends else {})
 
 
-def _schedule_options(imported: Imported, setting: Setting) -> None:
+def _schedule_options(imported: Imported, setting: Setting) -> Became:
     """The learning rate of the last step, where the options say it."""
     options = setting.value
     with suppress(ValueError):
         # A command has it as JSON.
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
-        raise WrongValue(setting.value)
+        raise WrongValue
     kind = imported.read("lr_scheduler_type", text_value)
     final = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}.get(kind or "", "")
     if options.get(final) is not None:
@@ -98,27 +74,27 @@ def _schedule_options(imported: Imported, setting: Setting) -> None:
     elif final == "lr_end":
         rate = POLYNOMIAL_END
     else:
-        raise LeftOut(mark("trainwiz has no setting for these schedule options.") if options else table.UNSET)
-    imported.map(setting, "training.final_learning_rate", rate)
+        return mark("trainwiz has no setting for these schedule options.") if options else table.UNSET
     ignored = sorted(str(name) for name in options if name not in ("lr_end", "min_lr", "min_lr_rate"))
     if ignored:
-        imported.say(setting, "unsupported_schedule", NO_OPTION, ignored=plain_text(", ".join(ignored), 80))
+        imported.say(setting, "unsupported_schedule.schedule_option", ignored=plain_text(", ".join(ignored), 80))
+    return {FINAL_RATE: rate}
 
 
-def _warmup(imported: Imported, setting: Setting) -> None:
+def _warmup(imported: Imported, setting: Setting) -> Became:
     warmup = decimal_number(setting.value)
     if warmup > 0 and imported.read("lr_scheduler_type", text_value) == "constant":
-        raise LeftOut(mark("The `constant` schedule has no warmup."))
+        return mark("The `constant` schedule has no warmup.")
     if setting.as_written() == "warmup_ratio" and warmup >= 1:
         # A ratio of 1 would be read as one step.
-        raise WrongValue(setting.value)
-    imported.map(setting, "training.warmup", warmup)
+        raise WrongValue
+    return {"training.warmup": warmup}
 
 
-def _epochs(imported: Imported, setting: Setting) -> None:
+def _epochs(imported: Imported, setting: Setting) -> Became:
     if (imported.read("max_steps", whole_number) or 0) > 0:
-        raise LeftOut(mark("max_steps sets the length of the training."))
-    imported.map(setting, "training.epochs", decimal_number(setting.value))
+        return mark("max_steps sets the length of the training.")
+    return {"training.epochs": decimal_number(setting.value)}
 
 
 def _steps(imported: Imported, value: Any) -> int:
@@ -128,180 +104,160 @@ def _steps(imported: Imported, value: Any) -> int:
         return whole_number(value)
     most = imported.read("max_steps", whole_number) or 0
     if steps <= 0:
-        raise WrongValue(value)
+        raise WrongValue
     if most <= 0:
-        raise LeftOut(SHARE)
+        raise LeftOut(mark("It is a share of all steps, and the number of steps is not specified."))
     return math.ceil(most * steps)
 
 
 def _every(key: str, beside: str) -> Place:
     """Every so many steps, unless the strategy beside it counts something else."""
 
-    def place(imported: Imported, setting: Setting) -> None:
+    def place(imported: Imported, setting: Setting) -> Became:
         if (imported.read(beside, word) or "steps") != "steps":
-            raise LeftOut(OTHER_STRATEGY)
-        imported.map(setting, key, _steps(imported, setting.value))
+            return mark("The corresponding strategy does not count steps.")
+        return {key: _steps(imported, setting.value)}
 
     return place
 
 
-def _logging_strategy(imported: Imported, setting: Setting) -> None:
+def _logging_strategy(imported: Imported, setting: Setting) -> Became:
     if word(setting.value) != "steps" or "logging_steps" in imported.settings:
-        raise LeftOut(mark("A run logs at a step interval (logging.every_steps); the plan chooses the interval."))
-    imported.map(setting, "logging.every_steps", DEFAULT_LOGGING_STEPS)
+        return mark("A run logs at a step interval (logging.every_steps); the plan chooses the interval.")
+    return {"logging.every_steps": DEFAULT_LOGGING_STEPS}
 
 
-def _save_strategy(imported: Imported, setting: Setting) -> None:
+def _save_strategy(_: Imported, setting: Setting) -> Became:
     if word(setting.value) != "best":
-        raise LeftOut(mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval."))
-    imported.map(setting, "checkpoint.keep_best", True)
+        return mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.")
+    return {"checkpoint.keep_best": True}
 
 
-def _load_best(imported: Imported, setting: Setting) -> None:
-    imported.map(setting, "checkpoint.final", "best" if yes_or_no(setting.value) else "last")
-
-
-def _eval_strategy(imported: Imported, setting: Setting) -> None:
+def _eval_strategy(imported: Imported, setting: Setting) -> Became:
     strategy = word(setting.value)
     if strategy == "epoch":
-        imported.map(setting, "evaluation.every_epoch", True)
-    elif strategy == "steps":
+        return {"evaluation.every_epoch": True}
+    if strategy == "steps":
         steps = imported.read("eval_steps", decimal_number) or imported.read("logging_steps", decimal_number)
-        imported.map(setting, "evaluation.every_steps", _steps(imported, steps or DEFAULT_LOGGING_STEPS))
-    elif strategy != "no":
-        raise WrongValue(setting.value)
-    elif imported.read("do_eval", yes_or_no):
-        raise LeftOut(mark("With do_eval, the model is evaluated at the end, as in every run."))
-    else:
-        imported.map(setting, "data.validation_rows", 0)
+        return {"evaluation.every_steps": _steps(imported, steps or DEFAULT_LOGGING_STEPS)}
+    if strategy != "no":
+        raise WrongValue
+    if imported.read("do_eval", yes_or_no):
+        return mark("With do_eval, the model is evaluated at the end, as in every run.")
+    return {"data.validation_rows": 0}
 
 
-def _half(imported: Imported, setting: Setting) -> None:
+def _half(imported: Imported, setting: Setting) -> Became:
     """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
     other_is_on = imported.read("bf16" if setting.name == "fp16" else "fp16", yes_or_no) or False
     if not yes_or_no(setting.value):
-        raise LeftOut(mark("The other format is enabled.") if other_is_on else table.OFF)
+        return mark("The other format is enabled.") if other_is_on else table.OFF
     if other_is_on:
-        imported.drop(setting, mark("Only one of fp16 and bf16 can be enabled."))
         if setting.name == "bf16":
-            imported.say(setting, "contradiction", BOTH_ON)
-        return
+            imported.say(setting, "contradiction.both_on")
+        return mark("Only one of fp16 and bf16 can be enabled.")
     # Weights that are loaded in bf16 and all trained stay in bf16.
     stays = setting.name == "bf16" and _weights_are_bf16(imported)
-    imported.map(setting, "engine.precision", "bf16-true" if stays else setting.name)
+    return {"engine.precision": "bf16-true" if stays else setting.name}
 
 
 def _weights_are_bf16(imported: Imported) -> bool:
     return not wants_adapters(imported) and imported.read("dtype", dtype_name) == "bfloat16"
 
 
-def _dtype(imported: Imported, setting: Setting) -> None:
+def _dtype(imported: Imported, setting: Setting) -> Became:
     fp16 = imported.read("fp16", yes_or_no)
     if _weights_are_bf16(imported) and not fp16:
-        imported.map(setting, "engine.precision", "bf16-true")
-    elif dtype_name(setting.value) == "float32" and not fp16 and not imported.read("bf16", yes_or_no):
-        imported.map(setting, "engine.precision", "fp32")
-    else:
-        raise LeftOut(table.LOADED_AS_NEEDED)
+        return {"engine.precision": "bf16-true"}
+    if dtype_name(setting.value) == "float32" and not fp16 and not imported.read("bf16", yes_or_no):
+        return {"engine.precision": "fp32"}
+    return mark("Weights are loaded in the format that the precision needs.")
 
 
-def _optimizer(imported: Imported, setting: Setting) -> None:
+def _optimizer(imported: Imported, setting: Setting) -> Became:
     name = word(setting.value)
     if name in OPTIMIZERS:
-        imported.map(setting, "engine.optimizer", name)
-        return
-    imported.drop(setting, mark("trainwiz has no such optimizer."))
-    known = ", ".join(OPTIMIZERS)
-    imported.say(setting, "unsupported_optimizer", NO_OPTIMIZER, optimizer=plain_text(repr(name), 60), known=known)
+        return {"engine.optimizer": name}
+    imported.say(setting, "unsupported_optimizer", optimizer=plain_text(repr(name), 60), known=", ".join(OPTIMIZERS))
+    return mark("trainwiz has no such optimizer.")
 
 
-def _deepspeed(imported: Imported, setting: Setting) -> None:
+def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     from trainwiz.core.importing import deepspeed
 
-    value, name = setting.value, setting.as_written()
+    value = setting.value
     if not isinstance(value, Mapping) and not text_value(value).startswith("{"):
         imported.refer("deepspeed", text_value(value), setting.line)
-        raise LeftOut(table.NAMES_A_FILE)
+        return table.NAMES_A_FILE
     try:
         given = parse_json(value) if isinstance(value, str) else value
         inner = deepspeed.read(json.dumps(given, default=str), imported.file)
     except (NotImportable, ValueError):
-        raise WrongValue(value) from None
-    line = setting.line
-    imported.mapped += [replace(entry, name=f"{name}.{entry.name}", line=line) for entry in inner.mapped]
-    imported.renamed += [replace(entry, old=f"{name}.{entry.old}", line=line) for entry in inner.renamed]
-    imported.dropped += [replace(entry, name=f"{name}.{entry.name}", line=line) for entry in inner.dropped]
-    imported.unknown += [replace(entry, name=f"{name}.{entry.name}", line=line) for entry in inner.unknown]
-    imported.values |= inner.values
-    for finding in inner.findings:
-        imported.say(setting, finding.code, "{message}", message=finding.message)
+        raise WrongValue from None
+    imported.take_in(inner, setting)
+    return {}
 
 
-def _fsdp(imported: Imported, setting: Setting) -> None:
+def _fsdp(imported: Imported, setting: Setting) -> Became:
     """The options of old ("full_shard auto_wrap offload"), or only on and off."""
     value = setting.value
     options = [] if isinstance(value, bool) else [option.lower() for option in text_list(value)]
     if value is False or (options in ([], ["false"]) and value is not True):
-        raise LeftOut(table.OFF)
-    imported.map(setting, "engine.strategy", "ddp" if "no_shard" in options else "fsdp")
-    if "offload" in options and "no_shard" not in options:
-        imported.map(setting, "engine.offload", "all")
+        return table.OFF
     less = sorted({"shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"} & set(options))
     if less:
-        imported.say(setting, "unsupported_sharding", SHARDS_LESS, option=less[0])
+        imported.say(setting, "unsupported_sharding", option=less[0])
+    if "no_shard" in options:
+        return {"engine.strategy": "ddp"}
+    return {"engine.strategy": "fsdp"} | ({OFFLOAD: "all"} if "offload" in options else {})
 
 
-def _fsdp_config(imported: Imported, setting: Setting) -> None:
+def _fsdp_config(imported: Imported, setting: Setting) -> Became:
     """What an accelerate file says in the same words; the rest trainwiz derives."""
     options = setting.value if isinstance(setting.value, Mapping) else {}
-    found = {str(name).removeprefix("fsdp_"): value for name, value in options.items()}
-    if found.get("activation_checkpointing") is not None and yes_or_no(found["activation_checkpointing"]):
-        imported.map(setting, "engine.checkpointing", True)
-    elif attempt(yes_or_no, found.get("offload_params")) and "fsdp" in imported.settings:
-        imported.map(setting, "engine.offload", "all")
-    else:
-        raise LeftOut(mark("trainwiz derives the FSDP wrapping from the model."))
+    on = {str(name).removeprefix("fsdp_") for name, value in options.items() if attempt(yes_or_no, value)}
+    if "activation_checkpointing" in on:
+        return {"engine.checkpointing": True}
+    if "offload_params" in on and "fsdp" in imported.settings:
+        return {OFFLOAD: "all"}
+    return mark("trainwiz derives the FSDP wrapping from the model.")
 
 
-def _compiled_by(imported: Imported, setting: Setting) -> None:
+def _compiled_by(imported: Imported, _: Setting) -> Became:
     """TrainingArguments.__post_init__: a backend or a mode switches torch.compile on."""
     if "torch_compile" in imported.settings:
-        raise LeftOut(mark("torch.compile uses its own defaults; engine.compile enables it."))
-    imported.map(setting, "engine.compile", True)
+        return mark("torch.compile uses its own defaults; engine.compile enables it.")
+    return {"engine.compile": True}
 
 
 # The model and its adapters.
 
 
-def _model(imported: Imported, setting: Setting) -> None:
-    imported.map(setting, "model.name", name_value(setting.value))
-    imported.map(setting, "model.init", "pretrained")
+def _model(_: Imported, setting: Setting) -> Became:
+    return {"model.name": name_value(setting.value), "model.init": "pretrained"}
 
 
-def _config(imported: Imported, setting: Setting) -> None:
+def _config(imported: Imported, setting: Setting) -> Became:
     """run_clm.py: `config_name` alone makes a model from scratch, beside a model it changes its config."""
     if "model_name_or_path" in imported.settings:
-        raise LeftOut(mark("The model includes its own config."))
-    imported.map(setting, "model.name", name_value(setting.value))
-    imported.map(setting, "model.init", "scratch")
+        return mark("The model includes its own config.")
+    return {"model.name": name_value(setting.value), "model.init": "scratch"}
 
 
-def _tokenizer(imported: Imported, setting: Setting) -> None:
+def _tokenizer(imported: Imported, setting: Setting) -> Became:
     name = name_value(setting.value)
     if name == imported.read("model_name_or_path", text_value):
-        raise LeftOut(mark("The model includes its own tokenizer."))
-    imported.map(setting, "model.tokenizer", name)
+        return mark("The model includes its own tokenizer.")
+    return {"model.tokenizer": name}
 
 
-def _method(imported: Imported, setting: Setting) -> None:
+def _method(_: Imported, setting: Setting) -> Became:
     """finetuning_type: lora, full, freeze; peft_type: LORA, PeftType.LORA; adapter: qlora."""
     name = text_value(setting.value).rpartition(".")[2].lower()
     if name not in ("lora", "qlora", "full", "none"):
-        raise LeftOut(mark("trainwiz trains all weights, or uses LoRA."))
-    imported.map(setting, "peft.method", "lora" if "lora" in name else "none")
-    if name == "qlora":
-        imported.map(setting, BASE, "nf4")
+        return mark("trainwiz trains all weights, or uses LoRA.")
+    return {METHOD: "lora" if "lora" in name else "none"} | ({BASE: "nf4"} if name == "qlora" else {})
 
 
 def wants_adapters(imported: Imported) -> bool:
@@ -314,11 +270,12 @@ def wants_adapters(imported: Imported) -> bool:
 
 
 def _of_adapters(key: str, convert: Callable[[Any], Any]) -> Place:
-    def place(imported: Imported, setting: Setting) -> None:
+    def place(imported: Imported, setting: Setting) -> Became:
         if not wants_adapters(imported):
-            raise LeftOut(NO_ADAPTERS)
-        imported.map(setting, key, convert(setting.value))
-        imported.values.setdefault("peft.method", "lora")
+            return NO_ADAPTERS
+        value = convert(setting.value)
+        imported.values.setdefault(METHOD, "lora")
+        return {key: value}
 
     return place
 
@@ -329,7 +286,7 @@ def _targets(value: Any) -> list[str]:
         return list(ALL_LINEAR)
     if any(not re.fullmatch(r"[\w.]+", name) for name in names):
         # A regular expression, which peft takes and a list of names is not.
-        raise WrongValue(value)
+        raise WrongValue
     return names
 
 
@@ -340,58 +297,111 @@ def _every_layer(value: Any) -> list[str]:
     return list(ALL_LINEAR)
 
 
-def _quantized(imported: Imported, setting: Setting) -> None:
+def _quantized(imported: Imported, setting: Setting) -> Became:
     """load_in_4bit, use_8bit, quantization_bit: 4, q_lora."""
     value = str(setting.value).strip()
     if value not in ("4", "8") and (value in ("16", "32") or not yes_or_no(value)):
-        raise LeftOut(table.OFF)
+        return table.OFF
     if setting.name != "q_lora" and not wants_adapters(imported):
-        raise LeftOut(NO_ADAPTERS)
-    imported.map(setting, BASE, "int8" if value == "8" or "8" in setting.name else "nf4")
-    imported.values.setdefault("peft.method", "lora")
+        return NO_ADAPTERS
+    imported.values.setdefault(METHOD, "lora")
+    return {BASE: "int8" if value == "8" or "8" in setting.name else "nf4"}
 
 
-def _saved_modules(value: Any) -> list[str]:
-    names = text_list(value)
-    if not names:
-        raise LeftOut(table.OFF)
-    return names
+def _template(imported: Imported, setting: Setting) -> Became:
+    """A template by name (LLaMA-Factory, axolotl), or by file (TRL)."""
+    name = text_value(setting.value)
+    if name.endswith(".jinja"):
+        return {TEMPLATE: name}
+    if name.lower() == "chatml":
+        return {TEMPLATE: "chatml"}
+    if "/" in name or name in ("jinja", "default", "empty", "alpaca", "vanilla"):
+        imported.say(setting, "other_template")
+        return None
+    if not name.startswith("tokenizer_default"):
+        imported.say(setting, "own_template")
+    return {TEMPLATE: "own"}
 
 
 # The data.
 
 
-def _named_data(imported: Imported) -> list[str] | None:
-    names = ("dataset_name", "dataset_mixer", "datasets")
-    return next((found for name in names if (found := imported.read(name, source_names))), None)
-
-
-def _data(imported: Imported, setting: Setting) -> None:
+def _data(imported: Imported, setting: Setting) -> Became:
     if setting.name != "dataset_name" and "dataset_name" in imported.settings:
-        raise LeftOut(mark("trainwiz mixes datasets by their number of rows; it has no mixing weights."))
-    names = source_names(setting.value)
-    items = (
-        setting.value if isinstance(setting.value, list) and len(setting.value) == len(names) else [None] * len(names)
-    )
+        return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
+    names, items = source_names(setting.value), setting.value
+    items = items if isinstance(items, list) else [None] * len(names)
     if len(names) == 1:
         imported.map(setting, "data.sources.0.name", names[0])
-        chats.source_of(imported, names[0], items[0], setting, "data.sources.0")
-        return
+        _source_of(imported, names[0], items[0], setting, "data.sources.0")
+        return {}
     numbered = enumerate(zip(names, items, strict=True), 1)
-    sources = [chats.source_of(imported, name, item, setting, f"data.sources.{at}") for at, (name, item) in numbered]
-    imported.map(setting, "data.sources", sources)
+    sources = [_source_of(imported, name, item, setting, f"data.sources.{at}") for at, (name, item) in numbered]
+    return {"data.sources": sources}
+
+
+def _source_of(imported: Imported, name: str, item: Any, at: Setting, key: str) -> dict[str, Any]:
+    """The data source of an entry of axolotl's `datasets`; what each of its words became is in the report. `key` is the
+    source's."""
+    source: dict[str, Any] = {"name": name}
+    words = {str(given): value for given, value in item.items()} if isinstance(item, Mapping) else {}
+    for given in sorted(set(words) - {"path", "id"}):
+        inner = Setting(f"{at.as_written()}.{given}", words[given], at.line)
+        try:
+            became = _detail(imported, given, inner, words)
+        except WrongValue:
+            became = None
+        if isinstance(became, Mapping) and TRAIN_ON not in became:
+            source |= became
+            became = {f"{key}.{entry}": value for entry, value in became.items()}
+        imported.become(inner, became)
+    if not key.endswith(".0"):
+        # It stands in the list of all.
+        imported.values = {name: value for name, value in imported.values.items() if not name.startswith(f"{key}.")}
+    return source
+
+
+def _detail(imported: Imported, name: str, inner: Setting, words: Mapping[str, Any]) -> Became:
+    """Keys of the source (or TRAIN_ON) that a word of an entry means."""
+    if name in ("split", "name"):
+        return {"split" if name == "split" else "subset": text_value(inner.value)}
+    if name == "type":
+        return _form(imported, inner, words)
+    if name == "roles_to_train":
+        roles = inner.value if isinstance(inner.value, list) else [inner.value]
+        return {TRAIN_ON: "answers"} if {*roles} <= {"assistant", "gpt", "model"} else None
+    if name in ("message_property_mappings", "field_messages", "field"):
+        return mark("Both spellings of the role and content keys are supported.")
+    if name == "train_on_eos" and inner.value in ("turn", "all"):
+        return mark("The end of each answer is always trained on.")
+    return None
+
+
+def _form(imported: Imported, inner: Setting, words: Mapping[str, Any]) -> Became:
+    form = text_value(inner.value)
+    if form == "chat_template" or form.startswith("sharegpt"):
+        usual = "messages" if form == "chat_template" else "conversations"
+        return {"layout": "chat", "text_column": str(words.get("field_messages") or usual)}
+    if form == "completion":
+        return {"layout": "plain", "text_column": str(words.get("field") or "text")}
+    if form != "alpaca":
+        return None
+    imported.say(inner, "own_template.alpaca")
+    columns = {"text_column": "instruction", "target_column": "output", "chat_columns": {"context": "input"}}
+    return {"layout": "chat", **columns}
 
 
 def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
     """A detail of the one data set; without its name, or with several, there is nothing that it belongs to."""
 
-    def place(imported: Imported, setting: Setting) -> None:
-        named = _named_data(imported)
+    def place(imported: Imported, setting: Setting) -> Became:
+        given = [imported.read(key, source_names) for key in ("dataset_name", "dataset_mixer", "datasets")]
+        named = next(filter(None, given), None)
         if named is None:
-            raise LeftOut(mark("The dataset that it describes is not specified."))
+            return mark("The dataset that it describes is not specified.")
         if len(named) > 1:
-            raise LeftOut(mark("Several datasets are specified, and it does not say which one it is for."))
-        imported.map(setting, f"data.sources.0.{name}", convert(setting.value))
+            return mark("Several datasets are specified, and it does not say which one it is for.")
+        return {f"data.sources.0.{name}": convert(setting.value)}
 
     return place
 
@@ -399,50 +409,39 @@ def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
 def _rows(value: Any) -> int:
     rows = whole_number(value)
     if rows < 1:
-        raise WrongValue(value)
+        raise WrongValue
     return rows
 
 
-def _column(value: Any) -> str:
-    name = text_value(value)
-    if len(text_list(name)) != 1:
-        raise WrongValue(value)
-    return name
-
-
-def _evaluated_rows(imported: Imported, setting: Setting) -> None:
+def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     """At most so many rows: of the validation file, or held out."""
     if 0 < decimal_number(setting.value) < 1:
-        raise LeftOut(SHARE_OF_ROWS)
-    rows = whole_number(setting.value)
+        return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
+    rows, held_out = whole_number(setting.value), setting.name == "val_size"
     names = imported.read("validation_file", source_names)
-    if setting.name == "val_size" and rows == 0:
-        imported.map(setting, "data.validation_rows", 0)
-    elif rows < 1:
-        raise LeftOut(mark("It sets no limit."))
-    elif names and setting.name != "val_size":
-        imported.map(setting, "data.validation_sources", [{"name": name, "max_rows": rows} for name in names])
-    else:
-        imported.map(setting, "data.validation_rows", rows)
+    if rows < 1 and not (held_out and rows == 0):
+        return mark("It sets no limit.")
+    if names and not held_out:
+        return {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
+    return {"data.validation_rows": rows}
 
 
-def _packing(imported: Imported, setting: Setting) -> None:
+def _packing(imported: Imported, setting: Setting) -> Became:
     """TRL, LLaMA-Factory, axolotl: several whole rows in one sequence. Texts joined and cut are something else."""
     packs = yes_or_no(setting.value)
-    imported.map(setting, "data.packing", packs)
     if packs:
-        imported.say(setting, "packing_counts_rows", PACKED)
+        imported.say(setting, "packing_counts_rows")
+    return {"data.packing": packs}
 
 
-def _stage(imported: Imported, setting: Setting) -> None:
+def _stage(imported: Imported, setting: Setting) -> Became:
     """LLaMA-Factory's `stage`, axolotl's `rl`: pt and sft are language modelling, the others are not."""
     stage = word(setting.value)
     if stage in ("pt", "sft"):
-        imported.map(setting, "task", "causal-lm")
-        return
-    imported.leave_unknown(setting)
+        return {"task": "causal-lm"}
     if stage in table.OTHER_STAGES or setting.name == "rl":
-        imported.say(setting, "other_training", OTHER_TRAINING, what=stage.upper())
+        imported.say(setting, "other_training", what=stage.upper())
+    return None
 
 
 SPECIAL: Mapping[str, Place] = {
@@ -453,7 +452,6 @@ SPECIAL: Mapping[str, Place] = {
     "logging_strategy": _logging_strategy,
     "logging_steps": _every("logging.every_steps", "logging_strategy"),
     "save_strategy": _save_strategy,
-    "load_best_model_at_end": _load_best,
     "save_steps": _every("checkpoint.every_steps", "save_strategy"),
     "eval_strategy": _eval_strategy,
     # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.
@@ -478,21 +476,19 @@ SPECIAL: Mapping[str, Place] = {
     **dict.fromkeys(("use_rslora", "peft_use_rslora"), _of_adapters("peft.rslora", yes_or_no)),
     **dict.fromkeys(("use_dora", "peft_use_dora"), _of_adapters("peft.dora", yes_or_no)),
     "adapter_name_or_path": _of_adapters("peft.adapter", name_value),
-    "modules_to_save": _of_adapters("peft.modules_to_save", _saved_modules),
+    "modules_to_save": _of_adapters("peft.modules_to_save", text_list),
     "lora_target_linear": _of_adapters("peft.targets", _every_layer),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _quantized),
     **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
     "dataset_config_name": _of_source("subset", text_value),
     "dataset_train_split": _of_source("split", text_value),
-    "text_column": _of_source("text_column", _column),
-    "target_column": _of_source("target_column", _column),
+    "text_column": _of_source("text_column", name_value),
+    "target_column": _of_source("target_column", name_value),
     "max_train_samples": _of_source("max_rows", _rows),
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,
-    **dict.fromkeys(("template", "chat_template", "chat_template_path"), chats.template),
-    **dict.fromkeys(chats.LEARNS, chats.learns),
-    "mask_history": chats.last_answer,
+    **dict.fromkeys(("template", "chat_template", "chat_template_path"), _template),
     "stage": _stage,
     "rl": _stage,
 }

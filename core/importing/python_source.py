@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainwiz.core.importing.names import LORA_DEFAULTS, words
 from trainwiz.core.importing.report import Imported, Setting, refusal
 from trainwiz.core.importing.trainer import fill, is_known, other_training, task_of
-from trainwiz.core.importing.values import ENUMERATIONS, Unresolved, gpu_list
-from trainwiz.core.language import mark, tr
+from trainwiz.core.importing.values import ENUMERATIONS, Unresolved, attempt, gpu_list, text_value
 from trainwiz.core.text import plain_text, within_bounds
 
 ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
@@ -22,6 +22,13 @@ CONFIG_CLASSES = words(
 """TRL's children of TrainingArguments."""
 FILE_READERS = words("json csv parquet text arrow")
 """First argument of load_dataset for data_files."""
+DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
+FIRST: Mapping[str, str] = {
+    "load_dataset": "path",
+    "SFTTrainer": "model",
+    "from_pretrained": "pretrained_model_name_or_path",
+}
+"""The first argument of a call, by its name."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
 MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length"
 KEYWORDS: Mapping[str, Mapping[str, str]] = {
@@ -36,30 +43,19 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
 }
 """What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
-SEVERAL_CALLS = mark("{name} is called {count} times; the call on line {line} was read.")
-OF_COMMAND_LINE = mark(
-    "Some values come from the command line (line {line}): the command that starts the script sets them."
-)
-FROM_COMMAND = mark(
-    "{file} reads its arguments from the command line (line {line}); import the command that starts it."
-)
-NOTHING = mark("{file} calls neither TrainingArguments nor anything else that configures a training.")
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
-ROWS_CHANGED = mark(
-    "The script changes its rows or its loss with its own code (line {line}), and only running it would show the "
-    "result: the data is used unchanged. `trainwiz data show` shows what is trained on."
-)
-CHANGED_LATER = mark(
-    "{name} is changed after it is set, and only running the script would show the result; it is ignored, so set "
-    "the value you want."
-)
 
 DEEPEST, MOST_STEPS = 40, 5_000
-"""Names of names and sums of sums, and expressions read for one value: no script that people write has as many."""
+"""Levels of names and sums, and expressions read for one value: no script that people write has as many."""
 LONGEST_TEXT = 10_000
 MODULES_OF_CONSTANTS = ("torch.", "np.", "numpy.")
 """Their attributes (torch.bfloat16) are written for what they are."""
+OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 class Unknowable(Exception):
@@ -72,24 +68,23 @@ class Script:
     def __init__(self, tree: ast.Module) -> None:
         self.bound: dict[str, ast.expr | None] = {}
         """Constants; None for a name that is bound twice, or by something else than a plain assignment."""
-        self.calls: list[ast.Call] = []
         self.changed: dict[str, dict[str, ast.expr]] = {}
         """Name -> what is put into it one by one: NAME.key = value, NAME["key"] = value."""
-        self.steps = 0
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                self.calls.append(node)
-            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        self.steps = self.depth = 0
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     self._assign(target, node.value)
             elif isinstance(node, ast.arg):
                 self.bound[node.arg] = None
             elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension | ast.NamedExpr):
                 self._hide(node.target)
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 self._hide(node)
-        self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        self.calls = sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
     def _hide(self, node: ast.AST) -> None:
         names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load))
@@ -99,7 +94,7 @@ class Script:
         if isinstance(target, ast.Name):
             # `kwargs = TrainingArguments(**kwargs)`: in the call the name means what it did.
             keywords = value.keywords if isinstance(value, ast.Call) else []
-            if not any(isinstance(one.value, ast.Name) and one.value.id == target.id for one in keywords):
+            if all(dotted(one.value) != target.id for one in keywords):
                 self.bound[target.id] = None if target.id in self.bound else value
         elif isinstance(target, ast.Attribute | ast.Subscript):
             key = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
@@ -110,58 +105,60 @@ class Script:
 
     def value(self, node: ast.expr) -> Any:
         """The value, as far as it can be read without running anything, or Unresolved with the source text."""
-        self.steps = 0
+        self.steps = self.depth = 0
         try:
-            return self._value(node, 0)
+            return self._value(node)
         except (Unknowable, ArithmeticError, TypeError, ValueError):
             return Unresolved(source(node))
 
-    def _value(self, node: ast.expr, depth: int) -> Any:
+    def _value(self, node: ast.expr) -> Any:
         self.steps += 1
-        depth += 1
-        if depth > DEEPEST or self.steps > MOST_STEPS:
+        self.depth += 1
+        if self.depth > DEEPEST or self.steps > MOST_STEPS:
             raise Unknowable
+        value = self._read(node)
+        self.depth -= 1
+        return value
+
+    def _read(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=value) if isinstance(value, str | int | float | bool | None):
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self._value(operand, depth)
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                return _short(self._value(left, depth) + self._value(right, depth))
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                return _number(self._value(left, depth)) * _number(self._value(right, depth))
-            case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return _number(self._value(left, depth)) / _number(self._value(right, depth))
+                return -self._value(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                both = self._value(left), self._value(right)
+                if not isinstance(op, ast.Add) and not all(isinstance(value, int | float) for value in both):
+                    raise Unknowable
+                return _bounded(OPERATORS[type(op)](*both))
             case ast.JoinedStr(values=parts):
-                return _short("".join(str(self._value(part, depth)) for part in parts))
+                return _bounded("".join(str(self._value(part)) for part in parts))
             case ast.FormattedValue(value=inner, format_spec=None, conversion=-1):
-                return self._value(inner, depth)
+                return self._value(inner)
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                return [self._value(item, depth) for item in items]
+                return [self._value(item) for item in items]
             case ast.Dict(keys=keys, values=values):
-                return self._mapping(zip(keys, values, strict=True), depth)
+                return self._mapping(zip(keys, values, strict=True))
             case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
-                return self._mapping(((one.arg and ast.Constant(one.arg), one.value) for one in keywords), depth)
+                return self._mapping((one.arg and ast.Constant(one.arg), one.value) for one in keywords)
             case ast.Name() | ast.Attribute():
                 path = dotted(node)
                 if (bound := self.bound.get(path)) is not None:
-                    return self._value(bound, depth)
+                    return self._value(bound)
                 if path.startswith(MODULES_OF_CONSTANTS) or path.rpartition(".")[0].endswith(ENUMERATIONS):
                     return path
         raise Unknowable
 
-    def _mapping(self, items: Iterable[tuple[Any, ast.expr]], depth: int) -> dict[str, Any]:
+    def _mapping(self, items: Iterable[tuple[Any, ast.expr]]) -> dict[str, Any]:
         """Values that cannot be known stay in their places: one of them does not hide the others."""
         found: dict[str, Any] = {}
         for key, value in items:
-            if key is None:
-                found |= self._value(value, depth)
-                continue
-            name = str(self._value(key, depth))
+            depth = self.depth
             try:
-                found[name] = self._value(value, depth)
+                read = self._value(value)
             except Unknowable:
-                found[name] = Unresolved(source(value))
+                read, self.depth = Unresolved(source(value)), depth
+            found |= read if key is None else {str(self._value(key)): read}
         return found
 
 
@@ -182,16 +179,10 @@ def source(node: ast.expr) -> str:
         return "..."
 
 
-def _number(value: Any) -> Any:
-    if not isinstance(value, int | float):
-        raise Unknowable
-    return within_bounds(value) if type(value) is int else value
-
-
-def _short(value: Any) -> Any:
+def _bounded(value: Any) -> Any:
     if isinstance(value, str | list) and len(value) > LONGEST_TEXT:
         raise Unknowable
-    return value
+    return within_bounds(value) if type(value) is int else value
 
 
 # The calls that say how a script trains.
@@ -200,12 +191,13 @@ def _short(value: Any) -> Any:
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
     imported = Imported("training_arguments", file)
-    script = Script(_parsed(text, file))
+    script = Script(parsed(text, file))
     settings: dict[str, Setting] = {}
     hints: list[Setting] = []
     programs: list[Setting] = []
+    firsts: dict[str, ast.Call] = {}
     for call in script.calls:
-        name, owner = _names(call)
+        (name, owner), given = _names(call), _given(call)
         if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
             programs.append(Setting("class", name, call.lineno))
             if len(programs) > 1:
@@ -219,36 +211,33 @@ def read(text: str, file: str) -> Imported:
             settings.setdefault(setting.name, setting)
         hint = owner if name in ("from_pretrained", "from_config") else name
         if name == "DataCollatorForLanguageModeling":
-            masked = script.value(given["mlm"]) if "mlm" in (given := _given(call)) else True
-            hint = "AutoModelForMaskedLM" if masked is True else "AutoModelForCausalLM" if masked is False else ""
+            masked = script.value(given.get("mlm", ast.Constant(True)))
+            hint = {"True": "AutoModelForMaskedLM", "False": "AutoModelForCausalLM"}.get(str(masked), "")
         if task_of(hint) or other_training(hint):
             hints.append(Setting("class", hint, call.lineno))
-    parsers = [call.lineno for call in script.calls if _names(call)[0].endswith(("ArgumentParser", "TrlParser"))]
+        firsts.setdefault("parser" if name.endswith(("ArgumentParser", "TrlParser")) else name, call)
+        if name in CHANGES_ROWS or OWN_CODE & set(given):
+            firsts.setdefault("changes", call)
+    parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
     if not programs and not settings:
-        where = f"{file}:{parsers[0]}" if parsers else file
-        raise refusal(where, tr(FROM_COMMAND if parsers else NOTHING, file=file, line=parsers[0] if parsers else 0))
-    trl = [call for call in script.calls if _names(call)[0] == "SFTTrainer"]
+        what = "not_importable.from_command" if parser else "not_importable.no_training_called"
+        raise refusal(what, file, parser.lineno if parser else None)
     # SFTTrainer without arguments makes an SFTConfig of its own.
-    alone = trl and len(trl[0].args) < 2 and "args" not in _given(trl[0])
+    alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    changes = [call for call in script.calls if _names(call)[0] in CHANGES_ROWS or OWN_CODE & set(_given(call))]
     if changes and (trl or imported.program == "SFTConfig"):
-        imported.say(changes[0].lineno, "rows_changed", ROWS_CHANGED, line=changes[0].lineno)
+        imported.say(changes.lineno, "rows_changed")
     visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        setting = Setting("CUDA_VISIBLE_DEVICES", script.value(visible), visible.lineno)
-        if isinstance(setting.value, Unresolved):
-            imported.leave_unknown(setting)
-        elif gpus := gpu_list(setting.value):
-            imported.setup["gpu_ids"] = ",".join(gpus)
-            imported.map(setting, "engine.gpus", gpus)
+    gpus = [] if visible is None else gpu_list(attempt(text_value, script.value(visible)))
+    if visible is not None and gpus:
+        imported.setup["gpu_ids"] = ",".join(gpus)
+        imported.map(Setting("CUDA_VISIBLE_DEVICES", ",".join(gpus), visible.lineno), "engine.gpus", gpus)
     if len(programs) > 1:
-        name, line = programs[0].value, programs[0].line
-        imported.say(line, "several_trainings", SEVERAL_CALLS, name=name, count=len(programs), line=line)
-    if parsers and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
-        imported.say(parsers[0], "from_command_line", OF_COMMAND_LINE, line=parsers[0])
+        imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
+    if parser and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
+        imported.say(parser.lineno, "from_command_line")
     return imported
 
 
@@ -264,55 +253,44 @@ def _given(call: ast.Call) -> dict[str, ast.expr]:
 
 def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
-    (name, owner), given = _names(call), _given(call)
-    first = call.args[0] if call.args else None
+    (name, owner), given, line = _names(call), _given(call), call.lineno
+    first = call.args[0] if call.args else given.get(FIRST.get(name, ""))
     wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
+    value = None if first is None else script.value(first)
     if name in LORA and ("r" in given or name != "get_peft_model"):
-        yield Setting("use_peft", True, call.lineno, name)
+        yield Setting("use_peft", True, line, name)
         for setting in _all_keywords(script, call, imported):
             if setting.name not in NOT_OF_LORA:
                 yield setting.called(KEYWORDS["lora"].get(setting.name, setting.name))
         return
     if name == "from_pretrained":
-        if owner.startswith("AutoPeftModel") and first is not None:
-            yield Setting("use_peft", True, call.lineno, owner)
-            yield Setting("adapter_name_or_path", script.value(first), call.lineno, f"{owner}.from_pretrained")
-            return
-        node = first or given.get("pretrained_model_name_or_path") or given.get("model_name")
         is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
-        if node is not None and "Config" not in owner:
-            role = "model_name_or_path" if is_model else "tokenizer_name"
-            yield Setting(role, script.value(node), call.lineno, f"{owner}.from_pretrained")
-        given = given if is_model and "Config" not in owner else {}
-    elif name == "load_dataset":
-        node = first or given.get("path")
-        value = None if node is None else script.value(node)
-        if isinstance(value, str) and value in FILE_READERS and "data_files" in given:
-            yield from _data_files(script.value(given["data_files"]), given["data_files"].lineno)
-            return
-        if value is None:
-            return
-        yield Setting("dataset_name", value, call.lineno, "load_dataset")
+        of_adapter, of_config = owner.startswith("AutoPeftModel"), "Config" in owner
+        if of_adapter:
+            yield Setting("use_peft", True, line, owner)
+        if value is not None and not of_config:
+            role = "adapter_name_or_path" if of_adapter else "model_name_or_path" if is_model else "tokenizer_name"
+            yield Setting(role, value, line, f"{owner}.from_pretrained")
+        given = given if is_model and not of_config and not of_adapter else {}
+    elif name == "load_dataset" and str(value) in FILE_READERS and "data_files" in given:
+        files = script.value(given["data_files"])
+        splits = files if isinstance(files, dict) else {"train": files}
+        for split, role in DATA_FILES.items():
+            if split in splits:
+                yield Setting(role, splits[split], given["data_files"].lineno, f"data_files.{split}")
+        return
+    elif name == "load_dataset" and value is not None:
+        yield Setting("dataset_name", value, line, "load_dataset")
         if len(call.args) > 1:
-            yield Setting("dataset_config_name", script.value(call.args[1]), call.lineno, "name")
-    elif name == "SFTTrainer" and (node := first or given.get("model")) is not None:
-        if isinstance(value := script.value(node), str):
-            yield Setting("model_name_or_path", value, call.lineno, "model")
-    elif name == "tokenizer":
-        given = given if "truncation" in given else {}
+            yield Setting("dataset_config_name", script.value(call.args[1]), line, "name")
+    elif name == "SFTTrainer" and isinstance(value, str):
+        yield Setting("model_name_or_path", value, line, "model")
+    elif name == "tokenizer" and "truncation" not in given:
+        return
     for keyword, node in given.items():
         if keyword in wanted:
             role = "max_target_length" if name == "tokenizer" and "text_target" in given else wanted[keyword]
             yield Setting(role, script.value(node), node.lineno, keyword)
-
-
-def _data_files(files: Any, line: int) -> Iterator[Setting]:
-    if not isinstance(files, dict):
-        yield Setting("dataset_name", files, line, "data_files")
-        return
-    for split, name in (("train", "dataset_name"), ("validation", "validation_file"), ("test", "test_file")):
-        if split in files:
-            yield Setting(name, files[split], line, f"data_files.{split}")
 
 
 def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
@@ -333,20 +311,19 @@ def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting],
     for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
         if is_known(key):
             settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
-            imported.say(settings[key], "changed_later", CHANGED_LATER)
+            imported.say(settings[key], "changed_later")
 
 
-def _parsed(text: str, file: str) -> ast.Module:
+def parsed(text: str, file: str) -> ast.Module:
+    """Raises NotImportable for what is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             tree = ast.parse(text)
     except SyntaxError as error:
-        line, reason = error.lineno or 1, plain_text(error.msg, 120)
-        message = tr("{file}, line {line}: this is not valid Python ({reason}).", file=file, line=line, reason=reason)
-        raise refusal(f"{file}:{line}", message, "broken_file") from None
+        raise refusal("broken_file.python_at", file, error.lineno or 1, reason=plain_text(error.msg, 120)) from None
     except (ValueError, RecursionError, MemoryError):
-        raise refusal(file, tr("{file} cannot be parsed as Python.", file=file), "broken_file") from None
+        raise refusal("broken_file.python", file) from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is int:
             # Hexadecimal digits of any number are read, and then neither shown nor computed with.

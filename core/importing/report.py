@@ -12,8 +12,9 @@ from typing import Any, Literal
 import yaml
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
 from trainwiz.core.config.yaml_text import load_yaml
-from trainwiz.core.errors import Finding, UsageError, sort_findings
+from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
 from trainwiz.core.importing.names import UNSET, Rule
+from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.importing.values import (
     CONVERSIONS,
     LONGEST_SHOWN,
@@ -53,16 +54,22 @@ NOTES = frozenset(
      "nodes_unknown", "other_program"}
 )  # fmt: skip
 """Codes of findings that are notes; all others are warnings."""
-BAD_VALUE = mark("{name} cannot be {value}; it is ignored.")
 
 
 class NotImportable(UsageError):
     """The text is not one of the kinds, is half of one, or belongs to another program."""
 
 
-def refusal(where: str, message: str, code: str = "not_importable") -> NotImportable:
-    """One sentence about one place ("FILE" or "FILE:LINE"), to be raised."""
-    return NotImportable(Finding(code, "error", where, message))
+def finding(what: str, where: str, severity: Severity | None = None, /, **values: object) -> Finding:
+    """One of SENTENCES about one place."""
+    code = what.partition(".")[0]
+    return Finding(code, severity or ("note" if code in NOTES else "warning"), where, tr(SENTENCES[what], **values))
+
+
+def refusal(what: str, file: str, line: int | None = None, /, **values: object) -> NotImportable:
+    """One of SENTENCES, to be raised."""
+    where = f"{file}:{line}" if line else file
+    return NotImportable(finding(what, where, "error", file=file, line=line, **values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +202,12 @@ class Imported:
         self.values[key] = set_to
         self.mapped.append(Mapped(setting.as_written(), setting.as_given(), key, set_to, setting.line, self.file))
 
-    def take_back(self, key: str, why: str, name: str = "") -> None:
-        """What was mapped (of `name` alone, where it is given) and turns out to contradict others: dropped."""
-        for entry in [entry for entry in self.mapped if entry.key == key and name in ("", entry.name)]:
+    def take_back(self, key: str, why: str) -> None:
+        """What was mapped and turns out to contradict others: dropped."""
+        for entry in [entry for entry in self.mapped if entry.key == key]:
             self.mapped.remove(entry)
             self.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
-            if all(other.key != key for other in self.mapped):
-                self.values.pop(key, None)
+        self.values.pop(key, None)
 
     def set_all(self, key: str, value: Any) -> None:
         """Several settings that together mean `value`: each of them gave it."""
@@ -221,17 +227,27 @@ class Imported:
     def wrong(self, setting: Setting) -> None:
         """The value is none that the setting can have: kept in the report, and said."""
         self.leave_unknown(setting)
-        self.say(setting, "bad_value", BAD_VALUE, value=plain_text(repr(setting.as_given()), LONGEST_SHOWN))
+        self.say(setting, "bad_value", value=plain_text(repr(setting.as_given()), LONGEST_SHOWN))
 
-    def say(self, at: Setting | int | None, code: str, sentence: str, note: bool = False, **values: object) -> None:
-        """A finding at a setting, or at a line; {file}, {name} and {value} are filled in from it."""
+    def say(self, at: Setting | int | None, what: str, severity: Severity | None = None, /, **values: object) -> None:
+        """A finding at a setting, or at a line; {file}, {line}, {name} and {value} are filled in from it."""
         line = at.line if isinstance(at, Setting) else at
         if isinstance(at, Setting):
             name = plain_text(at.as_written(), LONGEST_SHOWN)
             values = {"name": name, "value": shown(at.as_given()), **values}
         where = f"{self.file}:{line}" if line else self.file
-        words = tr(sentence, **{"file": self.file, **values})
-        self.findings.append(Finding(code, "note" if note or code in NOTES else "warning", where, words))
+        self.findings.append(finding(what, where, severity, **{"file": self.file, "line": line, **values}))
+
+    def take_in(self, inner: Imported, setting: Setting) -> None:
+        """The settings of another program that stand in this one as the value of a setting."""
+        name, line = setting.as_written(), setting.line
+        for kind in ("mapped", "dropped", "unknown"):
+            entries = getattr(inner, kind)
+            getattr(self, kind).extend(replace(entry, name=f"{name}.{entry.name}", line=line) for entry in entries)
+        self.renamed += [replace(entry, old=f"{name}.{entry.old}", line=line) for entry in inner.renamed]
+        self.values |= inner.values
+        where = f"{self.file}:{line}" if line else self.file
+        self.findings += [replace(finding, where=where) for finding in inner.findings]
 
     def refer(self, role: Role, path: str, line: int | None) -> None:
         """The text names another file."""
@@ -239,28 +255,36 @@ class Imported:
 
     def place(self, setting: Setting, rule: Rule | Place | None, auto: str) -> None:
         """Put one setting where its rule says. `auto`: why that word sets nothing."""
-        if isinstance(rule, str):
-            self.drop(setting, rule)
-        elif rule is None or isinstance(setting.value, Unresolved):
+        try:
+            self.become(setting, self._became(setting, rule, auto))
+        except LeftOut as reason:
+            self.drop(setting, str(reason))
+        except WrongValue:
+            self.wrong(setting)
+
+    def become(self, setting: Setting, became: Became) -> None:
+        if isinstance(became, str):
+            self.drop(setting, became)
+        elif became is None:
             self.leave_unknown(setting)
-        elif is_nothing(setting.value) and not setting.name.endswith(TAKES_WORDS):
-            self.drop(setting, UNSET)
-        elif is_auto(setting.value) and not setting.name.endswith(TAKES_WORDS):
-            self.drop(setting, auto)
         else:
-            try:
-                if isinstance(rule, tuple):
-                    self.map(setting, rule[0], CONVERSIONS[rule[1]](setting.value))
-                else:
-                    rule(self, setting)
-            except LeftOut as reason:
-                self.drop(setting, str(reason))
-            except WrongValue:
-                self.wrong(setting)
+            for key, value in became.items():
+                self.map(setting, key, value)
+
+    def _became(self, setting: Setting, rule: Rule | Place | None, auto: str) -> Became:
+        if isinstance(rule, str):
+            return rule
+        if rule is None or isinstance(setting.value, Unresolved):
+            return None
+        if not setting.name.endswith(TAKES_WORDS) and (is_nothing(setting.value) or is_auto(setting.value)):
+            return UNSET if is_nothing(setting.value) else auto
+        return {rule[0]: CONVERSIONS[rule[1]](setting.value)} if isinstance(rule, tuple) else rule(self, setting)
 
 
-Place = Callable[[Imported, Setting], None]
-"""Puts a setting into its place where others decide with it; raises WrongValue or LeftOut."""
+Became = str | Mapping[str, Any] | None
+"""Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
+Place = Callable[[Imported, Setting], Became]
+"""What becomes of a setting where others decide with it; raises WrongValue or LeftOut."""
 
 
 def _plain(value: Any) -> Any:
@@ -293,7 +317,6 @@ DEEPEST = 100
 LONGEST_REASON = 160
 MOST_YAML_CHARACTERS = 2**17
 """Far above every file of settings, and parsed in seconds."""
-TWICE = mark("{file}: `{key}` appears on line {first} and again on line {second}; the last one is used.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,34 +327,33 @@ class Document:
     lines: Mapping[str, int] = field(default_factory=dict)
     twice: tuple[tuple[str, int, int], ...] = ()
 
-    def flat(self, is_section: Callable[[str], bool]) -> Iterator[Setting]:
+    def flat(
+        self, is_section: Callable[[str], bool], values: Mapping[Any, Any] | None = None, above: str = ""
+    ) -> Iterator[Setting]:
         """All settings, those of sections with the section's name in front: "zero_optimization.stage"."""
-        yield from self._flat(self.values, "", is_section)
-
-    def _flat(self, values: Mapping[Any, Any], above: str, is_section: Callable[[str], bool]) -> Iterator[Setting]:
-        for key, value in values.items():
+        for key, value in (self.values if values is None else values).items():
             name = f"{above}{key}"
             if isinstance(value, Mapping) and is_section(name):
-                yield from self._flat(value, f"{name}.", is_section)
+                yield from self.flat(is_section, value, f"{name}.")
             else:
                 yield Setting(name, value, self.lines.get(name))
 
-    def say_twice(self, imported: Imported) -> None:
-        """A finding for each key that stands twice; the last one counts, as for the programs that read these files."""
+    def opened(self, kind: Kind, file: str) -> Imported:
+        """An import with a finding for each key that stands twice; the last one counts, as for the programs that read
+        these files."""
+        imported = Imported(kind, file)
         for key, first, second in self.twice:
-            imported.say(
-                second, "contradiction", TWICE, key=plain_text(key, LONGEST_REASON), first=first, second=second
-            )
+            shown_key = plain_text(key, LONGEST_REASON)
+            imported.say(second, "contradiction.twice", key=shown_key, first=first, second=second)
+        return imported
 
 
 def read_document(text: str, file: str) -> Document:
     """The mapping in `text`. Raises NotImportable naming the line of what is broken, or that it is no mapping."""
     text = text.removeprefix("\ufeff")
-    if not text.strip():
-        raise refusal(file, tr("{file} is empty.", file=file))
     values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
     if not isinstance(values, Mapping):
-        raise refusal(file, tr("{file} contains no settings: `key: value` pairs are expected.", file=file))
+        raise refusal("not_importable.no_settings", file)
     lines: dict[str, int] = {}
     twice: list[tuple[str, int, int]] = []
     if isinstance(node, yaml.MappingNode):
@@ -355,23 +377,11 @@ def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
             raise ValueError(tr("it is nested too deeply"))
         values = parse_json(plain)
     except json.JSONDecodeError as error:
-        line = error.lineno
-        if not text[error.pos :].strip() or error.msg.startswith("Unterminated string"):
-            message = tr(
-                "{file} ends before its JSON is complete (line {line}); use the whole file.", file=file, line=line
-            )
-        else:
-            message = tr(
-                "{file}, line {line}, column {column}: this is not valid JSON ({reason}).",
-                file=file,
-                line=line,
-                column=error.colno,
-                reason=error.msg,
-            )
-        raise refusal(f"{file}:{line}", message, "broken_file") from None
+        ends = not text[error.pos :].strip() or error.msg.startswith("Unterminated string")
+        what = "broken_file.json_ends" if ends else "broken_file.json_at"
+        raise refusal(what, file, error.lineno, column=error.colno, reason=error.msg) from None
     except ValueError as error:
-        message = tr("{file} is not valid JSON ({reason}).", file=file, reason=plain_text(error, LONGEST_REASON))
-        raise refusal(file, message, "broken_file") from None
+        raise refusal("broken_file.json", file, reason=plain_text(error, LONGEST_REASON)) from None
     try:
         short = len(plain) <= MOST_YAML_CHARACTERS
         return values, yaml.compose(plain.replace("\t", " "), Loader=yaml.SafeLoader) if short else None
@@ -385,18 +395,15 @@ def _blank(found: re.Match[str]) -> str:
 
 def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     if len(text) > MOST_YAML_CHARACTERS:
-        raise refusal(file, tr("{file} is too long for a settings file.", file=file))
+        raise refusal("not_importable.too_long", file)
     try:
         return load_yaml(text), yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
-        line = place.line + 1 if place else 1
         reason = plain_text(error.problem or error.context or "", LONGEST_REASON)
-        message = tr("{file}, line {line}: this is not valid YAML ({reason}).", file=file, line=line, reason=reason)
-        raise refusal(f"{file}:{line}", message, "broken_file") from None
+        raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
     except (yaml.YAMLError, ValueError) as error:
-        message = tr("{file} is not valid YAML ({reason}).", file=file, reason=plain_text(error, LONGEST_REASON))
-        raise refusal(file, message, "broken_file") from None
+        raise refusal("broken_file.yaml", file, reason=plain_text(error, LONGEST_REASON)) from None
 
 
 def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: list[tuple[str, int, int]]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -20,26 +19,20 @@ from trainwiz.core.importing.values import Unresolved
 
 # The commands of a text as words, with the variables that the text itself sets put in.
 
-_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`"
-_DOUBLE = rf'"(?>\\.|{_SUBSHELL}|[^"\\])*+(?:"|\Z)'
-TOKEN = re.compile(
-    rf"(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<end>[;|()\n]|&(?!>))"
-    rf"|(?:{_SUBSHELL}|'[^']*(?:'|\Z)|{_DOUBLE}|\\.|[<>]+&|&>|[^\s;&|()'\"\\`$<>]+|.)",
-    re.DOTALL,
+_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`|\$[0-9@*\#?!-]"
+_BOTH = r"(?P<joined>\\\n)|\$(?P<name>[A-Za-z_]\w*)|\$\{(?P<braced>[^{}]*)\}"
+QUOTED = re.compile(
+    rf'{_BOTH}|(?P<opaque>{_SUBSHELL})|(?P<quote>")|\\(?P<escaped>[$`"\\])|(?P<plain>[^"\\`$]+|.)', re.DOTALL
 )
-PIECE = re.compile(
-    rf"""(?P<joined>\\\n) | \\. | '[^']*(?:'|\Z) | (?P<double>{_DOUBLE})
-  | (?P<opaque>{_SUBSHELL}|\$[0-9@*\#?!-]|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>
-      |\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
-  | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>]*)
-  | \$(?P<name>[A-Za-z_]\w*) | \$\{{(?P<braced>[^{{}}]*)\}}""",
+BARE = re.compile(
+    rf"""{_BOTH}|(?P<comment>(?<![^\s;&|(])\#[^\n]*)
+  | (?P<opaque>{_SUBSHELL}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
+  | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>;|&()]*)
+  | (?P<end>[;|()&\n])|(?P<space>[ \t]+)|(?P<quote>")|'(?P<single>[^']*)'?|\\(?P<escaped>.)
+  | (?P<plain>[^\s;&|()'"\\`$<>{{]+|.)""",
     re.VERBOSE | re.DOTALL,
 )
-IN_QUOTES = re.compile(
-    rf"(?P<joined>\\\n)|\\(?P<escaped>[$`])|\\.|(?P<opaque>{_SUBSHELL}|\$[0-9@*\#?!-])|\$(?P<name>[A-Za-z_]\w*)"
-    r"|\$\{(?P<braced>[^{}]*)\}",
-    re.DOTALL,
-)
+"""A piece of a command, within double quotes and outside."""
 BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::?[-=](?P<default>[^$`]*))?")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way: learning_rate=1e-4."""
@@ -49,12 +42,11 @@ KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", 
 """With the prompts that people copy."""
 SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set", "setenv"})
 MOST_PUT_IN = 200_000
-"""Characters of a command, and of all that variables bring: a few lines of A="$A$A" would fill the memory."""
-JOINED, NOT_KNOWN = "\ue000", "\ue001"
-HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in "'\"\\"}
-HIDDEN_WHOLE = {**HIDDEN, **{ord(letter): 0xE100 + ord(letter) for letter in " \t\n"}}
-"""Private-use characters stand for shell syntax that came out of a variable's value and must stay text."""
-PLAIN = {hidden: letter for letter, hidden in HIDDEN_WHOLE.items()} | {ord(JOINED): None, ord(NOT_KNOWN): None}
+"""Characters of all that variables bring: a few lines of A="$A$A" would fill the memory."""
+NOT_KNOWN = "\ue001"
+HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in " \t\n"}
+"""Private-use characters stand for the spaces of $(nproc --all), which no splitting of words takes apart."""
+PLAIN = {hidden: letter for letter, hidden in HIDDEN.items()} | {ord(NOT_KNOWN): None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +79,66 @@ class Script:
         self.exported: dict[str, Word] = {}
         self.depth = 0
         self.put_in = 0
-        statement: list[str] = []
-        start = line
-        for token in itertools.chain(TOKEN.finditer(whole), [None]):
-            if token is None or token["end"]:
-                self._read("".join(statement), start)
-                statement = []
-            elif not token["comment"] and (statement or not token[0].isspace()):
-                start = start if statement else line
-                statement.append(token[0])
-            line += token[0].count("\n") if token is not None else 0
+        self.line = self.started = line
+        self.words: list[tuple[str, int]] = []
+        self.pieces: list[str] = []
+        """Of the word that is read."""
+        at, opened = 0, 0
+        while found := (QUOTED if opened else BARE).match(whole, at):
+            at, kind = found.end(), found.lastgroup or ""
+            if kind == "quote":
+                opened = 0 if opened else self.line
+                self._add("")
+            elif kind in ("plain", "single", "escaped"):
+                self._add(found[kind])
+            elif kind == "opaque":
+                self._add(NOT_KNOWN + found[0].translate(HIDDEN))
+            elif kind in ("name", "braced"):
+                self._put_in(found, opened > 0)
+            elif kind in ("space", "end"):
+                self._end_word()
+            if kind == "end":
+                self._end_command()
+            if kind == "single" and not found[0][1:].endswith("'"):
+                self.cut_off = self.line
+            self.line += found[0].count("\n")
+        self.cut_off = opened or self.cut_off
+        self._end_word()
+        self._end_command()
 
-    def _read(self, statement: str, line: int) -> None:
-        words: list[tuple[str, int]] = []
-        for part in self._split(statement.strip(), line):
-            text = part.lstrip(JOINED)
-            line += len(part) - len(text)
-            if text or not part:
-                words.append((text, line))
-            line += text.count(JOINED) + text.count("\n")
+    def _add(self, piece: str) -> None:
+        if not self.pieces:
+            self.started = self.line
+        self.pieces.append(piece)
+
+    def _put_in(self, found: re.Match[str], quoted: bool) -> None:
+        """The value of a variable, which outside of quotes is split into words."""
+        braced = BRACED.fullmatch(found["name"] or found["braced"])
+        value = None if braced is None else self.values.get(braced["name"], braced["default"])
+        self.put_in += len(value or "")
+        if value is None or self.put_in > MOST_PUT_IN:
+            self._add(NOT_KNOWN + found[0].translate(HIDDEN))
+        elif quoted or (self.pieces and self.pieces[-1].endswith("=")):
+            self._add(value)
+        else:
+            for part in re.findall(r"\s+|\S+", value):
+                if part.isspace():
+                    self._end_word()
+                else:
+                    self._add(part)
+
+    def _end_word(self) -> None:
+        if self.pieces:
+            self.words.append(("".join(self.pieces), self.started))
+            self.pieces = []
+
+    def _end_command(self) -> None:
+        words, self.words = self.words, []
+        while words and words[0][0] in KEYWORDS:
+            keyword = words[0][0]
+            self.depth += (keyword in OPENS) - (keyword in CLOSES)
+            words = [] if keyword in ("for", "case", "function") else words[1:]
         prefix: dict[str, Word] = {}
-        words = self._without_keywords(words)
         while words and (found := ASSIGNED.fullmatch(words[0][0])):
             prefix[found["name"]] = self._assign(found, words[0][1], keep=len(words) == 1)
             words = words[1:]
@@ -120,61 +151,13 @@ class Script:
         elif words:
             self.commands.append(Command([_word(text, at) for text, at in words], {**self.exported, **prefix}))
 
-    def _split(self, statement: str, line: int) -> list[str]:
-        ready = PIECE.sub(self._piece, statement) if len(statement) < MOST_PUT_IN else ""
-        if len(ready) > MOST_PUT_IN:
-            return []
-        for end in ("", "'", '"'):
-            try:
-                words = shlex.split(ready + end)
-            except ValueError:
-                self.cut_off = line
-            else:
-                return words
-        return []
-
-    def _without_keywords(self, words: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        while words and words[0][0] in KEYWORDS:
-            keyword = words[0][0]
-            self.depth += (keyword in OPENS) - (keyword in CLOSES)
-            if keyword == "for" and len(words) > 1:
-                self.values[words[1][0]] = f"{NOT_KNOWN}${words[1][0]}"
-            words = [] if keyword in ("for", "case", "function") else words[1:]
-        return words
-
     def _assign(self, found: re.Match[str], line: int, keep: bool) -> Word:
-        name, value = found["name"], found["value"].replace(JOINED, "")
-        value = value if NOT_KNOWN in value else value.translate(PLAIN)
+        name, value = found["name"], found["value"]
         if keep:
             # Which branch is taken, only a run would tell.
             differs = self.depth > 0 and self.values.get(name, value) != value
             self.values[name] = f"{NOT_KNOWN}${name}" if differs else value
         return _word(value, line)
-
-    def _piece(self, found: re.Match[str], quoted: bool = False) -> str:
-        kind, piece = found.lastgroup, found[0]
-        if kind == "joined":
-            return JOINED
-        if kind == "redirect":
-            return ""
-        if kind == "double":
-            return IN_QUOTES.sub(lambda inner: self._piece(inner, quoted=True), piece)
-        if kind == "escaped":
-            return found["escaped"]
-        if kind == "opaque":
-            return NOT_KNOWN + piece.translate(HIDDEN_WHOLE)
-        if kind is None:
-            return piece
-        value = self._value(piece, BRACED.fullmatch(found[kind]))
-        unsplit = not quoted and found.string[max(found.start() - 1, 0)] == "="
-        return value.translate(HIDDEN_WHOLE if unsplit else HIDDEN)
-
-    def _value(self, written: str, found: re.Match[str] | None) -> str:
-        value = None if found is None else self.values.get(found["name"], found["default"])
-        self.put_in += len(value or "")
-        if value is None or self.put_in > MOST_PUT_IN:
-            return NOT_KNOWN + written.translate(HIDDEN_WHOLE)
-        return value
 
 
 def _word(text: str, line: int) -> Word:

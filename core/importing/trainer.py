@@ -10,9 +10,8 @@ from typing import Any
 
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
-from trainwiz.core.importing import chats
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, OTHER_TRAINING, SPECIAL
+from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
 from trainwiz.core.importing.report import Document, Imported, Setting, read_document
 from trainwiz.core.importing.values import (
     Unresolved,
@@ -29,23 +28,6 @@ from trainwiz.core.text import plain_text
 SEQ2SEQ_ARGUMENTS = frozenset({"max_source_length", "max_target_length", "val_max_target_length"})
 
 AUTO = mark("auto leaves it to the plan.")
-UNKNOWN_DATA = mark(
-    "{data}: no file or folder with this name was found, and it is not a Hub ID of a dataset (OWNER/NAME). Specify "
-    "the file: --dataset FILE."
-)
-ASSUMED = mark(
-    "{name} is read as the micro-batch (the sequences that one process computes at once); if the script means all "
-    "processes together, set batch.micro_batch_size."
-)
-LIBRARY_DEFAULTS = mark("Unset settings use the defaults of {program}: {said}.")
-CUTS_NOTHING = mark(
-    "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max length."
-)
-OTHER_TARGETS = mark(
-    "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; a plan "
-    "targets all linear layers (peft.targets)."
-)
-TWO_VALUES = mark("{first} and {second} are the same setting with two values; {counts} takes effect. Keep one.")
 
 
 def fill(
@@ -65,9 +47,10 @@ def fill(
     for setting in imported.settings.values():
         loose = setting.written.replace("-", "_") in table.LOOSE and not isinstance(setting.value, Unresolved)
         if loose and setting.name == "per_device_train_batch_size":
-            imported.say(setting, "assumed_meaning", ASSUMED)
+            imported.say(setting, "assumed_meaning")
     _say_unknown_data(imported)
-    chats.say_what_trl_learns(imported, program)
+    if program == "SFTConfig" and "training.train_on" not in imported.values:
+        imported.say(None, "trl_learns_more")
     if program is not None:
         _set_defaults(imported, program)
 
@@ -97,34 +80,30 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
 def _take(imported: Imported, setting: Setting) -> None:
     proper = table.CANONICAL.get(setting.name, setting.name)
     first = imported.settings.get(proper)
-    if proper != setting.name and first is None:
-        setting = setting.called(proper)
-    elif first is not None and (proper == setting.name or table.CANONICAL.get(first.as_written()) is None):
-        if proper != setting.name:
-            imported.settings[setting.name] = setting
-            return
-        if first.as_written() in table.CANONICAL:
-            # An alias beside its proper name stays what it is called.
-            imported.settings[first.as_written()] = Setting(first.as_written(), first.value, first.line)
-        else:
-            setting = _that_counts(imported, first, setting)
+    if first is None:
+        setting = setting if proper == setting.name else setting.called(proper)
+    elif proper == setting.name and first.as_written() in table.CANONICAL:
+        # An alias beside its proper name stays what it is called.
+        imported.settings[first.as_written()] = Setting(first.as_written(), first.value, first.line)
+    elif proper == setting.name:
+        setting = _that_counts(imported, first, setting)
     imported.settings[setting.name] = setting
 
 
 def _that_counts(imported: Imported, first: Setting, second: Setting) -> Setting:
-    counts = second
     if is_nothing(first.value) or is_nothing(second.value):
         return first if is_nothing(second.value) else second
+    counts = second
     if first.name == "warmup_steps" and first.as_written() != second.as_written():
         # TrainingArguments.get_warmup_steps of 4.x: steps above 0 win over the ratio.
         steps, ratio = (second, first) if second.as_written() == "warmup_steps" else (first, second)
         above = [setting for setting in (steps, ratio) if (attempt(decimal_number, setting.value) or 0) > 0]
+        counts = [*above, steps][0]
         if len(above) < 2:
-            return above[0] if above else steps
-        counts = steps
+            return counts
     if first.value != second.value:
         told = [plain_text(f"{one.as_written()}={one.as_given()}", 60) for one in (first, second)]
-        imported.say(second, "contradiction", TWO_VALUES, first=told[0], second=told[1], counts=counts.as_written())
+        imported.say(second, "contradiction.two_values", first=told[0], second=told[1], counts=counts.as_written())
     return counts
 
 
@@ -143,7 +122,7 @@ def _say_unknown_data(imported: Imported) -> None:
     for name in ("dataset_name", "validation_file", "dataset_mixer"):
         for data in imported.read(name, source_names) or ():
             if "/" not in data and data not in SAMPLES and not os.path.lexists(data) and not Path(data).suffix:
-                imported.say(imported.settings[name], "unknown_data", UNKNOWN_DATA, data=data)
+                imported.say(imported.settings[name], "unknown_data", data=data)
 
 
 # The task, from what classes, scripts and arguments are called.
@@ -172,7 +151,7 @@ def _place_task(imported: Imported, hints: list[Setting]) -> None:
     images = next((setting for setting in settings if setting.name in table.OF_IMAGES), None)
     if other is not None or images is not None:
         what = table.IMAGES if other is None else other_training(other.value)
-        imported.say(other or images, "other_training", OTHER_TRAINING, what=tr(what))
+        imported.say(other or images, "other_training", what=tr(what))
 
 
 def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
@@ -192,18 +171,22 @@ def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
 
 def _set_defaults(imported: Imported, program: str) -> None:
     """Defaults of the class for what the text says nothing of; what it says and nobody can know has none."""
-    defaults = {name: place for name, place in table.DEFAULTS.items() if name not in imported.settings}
+    defaults = {
+        name: (key, value)
+        for name, (key, value) in table.DEFAULTS.items()
+        if name not in imported.settings and key not in imported.values
+    }
     length = imported.settings.get("max_seq_length")
     if program == "SFTConfig" and length is None:
-        defaults |= dict([table.TRL_LENGTH])
+        defaults |= [table.TRL_LENGTH]
     elif program == "SFTConfig" and length is not None and is_nothing(length.value):
-        imported.say(length, "cuts_nothing", CUTS_NOTHING)
+        imported.say(length, "cuts_nothing")
     if "training.max_steps" in imported.values:
         defaults.pop("num_train_epochs", None)
     if "learning_rate" in defaults:
         defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
-    said = {name: f"{value:g}" for name, (key, value) in defaults.items() if key not in imported.values}
-    imported.defaults.update({key: value for key, value in defaults.values() if key not in imported.values})
+    said = {name: f"{value:g}" for name, (_, value) in defaults.items()}
+    imported.defaults.update(defaults.values())
     if not _half_is_open(imported, program) and "engine.precision" not in imported.values:
         imported.defaults["engine.precision"] = "fp32"
         said["fp16"] = "off"
@@ -212,10 +195,10 @@ def _set_defaults(imported: Imported, program: str) -> None:
     if new and program == "SFTConfig":
         imported.defaults |= {key: value for key, value in table.TRL_LORA.items() if key not in imported.values}
         if "peft.targets" not in imported.values:
-            imported.say(None, "other_targets", OTHER_TARGETS)
+            imported.say(None, "other_targets")
     if said:
         words = ", ".join(f"{name} {value}" for name, value in said.items())
-        imported.say(None, "library_defaults", LIBRARY_DEFAULTS, program=program, said=words)
+        imported.say(None, "library_defaults", program=program, said=words)
 
 
 def _half_is_open(imported: Imported, program: str) -> bool:
@@ -230,14 +213,6 @@ def _half_is_open(imported: Imported, program: str) -> bool:
 
 PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 """A value that is filled in later: <HUB_TOKEN>, ${oc.env:LR}, $LR, {{ lr }}."""
-ADAPTER_NAMES = (frozenset({"peft_type", "lora_alpha"}), frozenset({"r", "lora_alpha"}))
-"""Either of these together stands in a LoraConfig only."""
-ADAPTER_SETTINGS: Mapping[str, str] = {
-    "r": "lora_r",
-    "base_model_name_or_path": "model_name_or_path",
-    "target_modules": "lora_target_modules",
-}
-"""LoraConfig's own names -> those of scripts around it."""
 SECTIONS_THAT_NAME: Mapping[str, str] = {
     "model": "model_name_or_path",
     "base_model": "model_name_or_path",
@@ -251,8 +226,7 @@ SECTIONS_THAT_NAME: Mapping[str, str] = {
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for a broken file."""
     document = read_document(text, file)
-    imported = Imported("training_arguments", file)
-    document.say_twice(imported)
+    imported = document.opened("training_arguments", file)
     settings = list(_settings(document.values, document, ()))
     names = [setting.name for setting in settings]
     axolotl = {"base_model", "datasets"} <= set(document.values)
@@ -264,8 +238,6 @@ def read(text: str, file: str) -> Imported:
 def _settings(values: Mapping[Any, Any], document: Document, above: tuple[str, ...]) -> Iterator[Setting]:
     """The settings of a mapping and of its sections; a mapping that is the value of a known setting stays whole."""
     section = above[-1] if above else ""
-    adapters = any(names <= set(map(str, values)) for names in ADAPTER_NAMES)
-    adapters = adapters or section in ("lora", "peft", "lora_config", "peft_config")
     for key, value in values.items():
         name = str(key)
         line = document.lines.get(".".join((*above, name)))
@@ -274,11 +246,11 @@ def _settings(values: Mapping[Any, Any], document: Document, above: tuple[str, .
             continue
         if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
             value = Unresolved(value.strip())
-        names_it = name in ("name", "path", "id") or (name == "name_or_path" and "data" not in section)
-        if section in SECTIONS_THAT_NAME and names_it and not isinstance(value, Mapping):
-            yield Setting(SECTIONS_THAT_NAME[section], value, line, f"{section}.{name}")
-        elif adapters:
-            yield Setting(ADAPTER_SETTINGS.get(name, name), value, line, name)
+        role = SECTIONS_THAT_NAME.get(section) if name in ("name", "path", "id", "name_or_path") else None
+        if role is not None and not isinstance(value, Mapping):
+            yield Setting(role, value, line, f"{section}.{name}")
+        elif name == "r" and "lora_alpha" in values:
+            yield Setting("lora_r", value, line, name)
         else:
             # Names of a command line stand in files too: per-device-train-batch-size.
             yield Setting(name.replace("-", "_").lstrip("_"), value, line, name)

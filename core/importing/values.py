@@ -73,13 +73,13 @@ def attempt(convert: Callable[[Any], Value], value: Any) -> Value | None:
 def decimal_number(value: Any) -> float:
     """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; raises WrongValue."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise WrongValue(value)
+        raise WrongValue
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        raise WrongValue(value) from None
+        raise WrongValue from None
     if number - number != 0:
-        raise WrongValue(value)
+        raise WrongValue
     return number
 
 
@@ -87,7 +87,7 @@ def whole_number(value: Any) -> int:
     """8, "8", 8.0, "1_000"; raises WrongValue."""
     number = decimal_number(value)
     if abs(number) >= LARGEST_COUNT or number != int(number):
-        raise WrongValue(value)
+        raise WrongValue
     return int(number)
 
 
@@ -102,14 +102,14 @@ def yes_or_no(value: Any) -> bool:
     """True, "true", "yes", 1, ...; raises WrongValue."""
     text = str(value).strip().lower()
     if text not in YES | NO:
-        raise WrongValue(value)
+        raise WrongValue
     return text in YES
 
 
 def text_value(value: Any) -> str:
     """Text as it is; a member of an enumeration as its value. Raises WrongValue for lists and mappings."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise WrongValue(value)
+        raise WrongValue
     text = str(value).strip()
     member = MEMBER.fullmatch(text)
     if member is None:
@@ -135,7 +135,7 @@ def name_value(value: Any) -> str:
     """A text without spaces: the name of a model, of a column."""
     name = text_value(value)
     if not name or any(letter.isspace() for letter in name):
-        raise WrongValue(value)
+        raise WrongValue
     return name
 
 
@@ -165,7 +165,7 @@ def source_names(value: Any) -> list[str]:
         return [text_value(name) for name in names]
     names = [name for name in re.split(r"\s*,\s*", text_value(value)) if name]
     if not names:
-        raise WrongValue(value)
+        raise WrongValue
     return names
 
 
@@ -196,6 +196,12 @@ def _if_on(set_to: str, reason: str = OFF) -> Callable[[Any], str]:
     return convert
 
 
+def _precision(value: Any) -> str:
+    if word(value) not in PRECISIONS:
+        raise WrongValue
+    return PRECISIONS[word(value)]
+
+
 def _timeout(value: Any) -> int:
     """Seconds; LLaMA-Factory's examples have 180000000, which is 5.7 years."""
     seconds = whole_number(value)
@@ -217,12 +223,6 @@ def _reporters(value: Any) -> list[str]:
     return names or ["none"]
 
 
-def _precision(value: Any) -> str:
-    if word(value) not in PRECISIONS:
-        raise WrongValue(value)
-    return PRECISIONS[word(value)]
-
-
 def _attention(value: Any) -> str:
     name = word(value)
     if name in ("auto", "disabled"):
@@ -241,7 +241,7 @@ def _overrides(value: Any) -> dict[str, Any]:
     """run_clm.py's `config_overrides`: "n_embd=10,resid_pdrop=0.2"."""
     pairs = dict(part.split("=", 1) for part in text_value(value).split(",") if "=" in part)
     if not pairs:
-        raise WrongValue(value)
+        raise WrongValue
     converters = (whole_number, decimal_number, yes_or_no)
     read = {name.strip(): [attempt(convert, text) for convert in converters] for name, text in pairs.items()}
     return {name: next((v for v in found if v is not None), pairs.get(name, "")) for name, found in read.items()}
@@ -271,6 +271,10 @@ CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "8-bit adam": _if_on("adamw_bnb_8bit"),
     "cpu": _if_on("cpu", mark("If it is off, the available device is used.")),
     "offload": _if_on("all", mark("The parameters stay on the GPU, which is the default.")),
+    "best": lambda value: "best" if yes_or_no(value) else "last",
+    "answers": lambda value: "answers" if yes_or_no(value) else "everything",
+    "everything": lambda value: "everything" if yes_or_no(value) else "answers",
+    "last answer": _if_on("last_answer"),
     "adapters": lambda value: "lora" if yes_or_no(value) else "none",
     "attention": _attention,
     "flash attention": _flash_attention,

@@ -22,17 +22,7 @@ from trainwiz.core.profile.save import SavedProfile
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.profiles import say_table
 from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled, wrapped
-from trainwiz.tui.plan_words import (
-    dropped_by_reason,
-    dropped_title,
-    mapped_rows,
-    mapped_title,
-    part_words,
-    renamed_rows,
-    renamed_title,
-    unknown_rows,
-    unknown_title,
-)
+from trainwiz.tui.plan_words import part_words, report_sections
 
 STDIN = "-"
 
@@ -74,32 +64,19 @@ def say_report(merged: Imported) -> None:
     for number, part in enumerate(merged.parts):
         label = tr("From") if number == 0 else ""
         say_labelled(labelled(label, part_words(part)))
-    _section(mapped_title(merged), mapped_rows(merged))
-    _section(renamed_title(merged), renamed_rows(merged))
-    _say_dropped(merged)
-    _section(unknown_title(merged), unknown_rows(merged))
+    for title, given, rows in report_sections(merged):
+        say()
+        say(title)
+        if given:
+            say_table([[f"  {first}", *rest] for first, *rest in rows], head=False)
+            continue
+        for why, settings in rows:
+            for text, indent in ((why, "  "), (settings, "    ")):
+                for line in wrapped(text, indent, sys.stdout):
+                    say(indent + line)
     if merged.findings:
         say()
         say_findings(merged.findings)
-
-
-def _say_dropped(merged: Imported) -> None:
-    """The settings under their reasons."""
-    if not merged.dropped:
-        return
-    say()
-    say(dropped_title(merged))
-    for why, settings in dropped_by_reason(merged).items():
-        for text, indent in ((why, "  "), (settings, "    ")):
-            for line in wrapped(text, indent, sys.stdout):
-                say(indent + line)
-
-
-def _section(title: str, rows: list[list[str]]) -> None:
-    if rows:
-        say()
-        say(title)
-        say_table([[f"  {first}", *rest] for first, *rest in rows], head=False)
 
 
 def say_profile(merged: Imported, saved: SavedProfile | None) -> None:

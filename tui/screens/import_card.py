@@ -23,17 +23,7 @@ from trainwiz.core.importing.report import Imported, NotImportable
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
-from trainwiz.tui.plan_words import (
-    dropped_by_reason,
-    dropped_title,
-    mapped_rows,
-    mapped_title,
-    part_words,
-    renamed_rows,
-    renamed_title,
-    unknown_rows,
-    unknown_title,
-)
+from trainwiz.tui.plan_words import part_words, report_sections
 from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import ActionButton, KeepRow
@@ -162,41 +152,26 @@ def refusal_lines(findings: Sequence[Finding], width: int, marks: Marks) -> list
 
 def report_lines(merged: Imported, width: int, marks: Marks) -> list[Content]:
     """Every line fits into `width` cells."""
+    sections = report_sections(merged)
+    titles = f" {marks.dot} ".join(title for title, _, _ in sections)
     lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
-    lines += hanging(Content.styled(f" {marks.dot} ".join(_titles(merged)), "$muted"), width, 2)
+    lines += hanging(Content.styled(titles, "$muted"), width, 2)
     for finding in merged.findings:
         lines += finding_lines(finding, width, marks)
-    mapped = [
-        ([f"{name} {value}".rstrip()], [f"{to} {set_to}", at]) for name, value, to, set_to, at in mapped_rows(merged)
-    ]
-    lines += _section(mapped_title(merged), mapped, width)
-    lines += _section(renamed_title(merged), [([old], [new, at]) for old, new, at in renamed_rows(merged)], width)
-    lines += _dropped(merged, width)
-    unknown = [([f"{name} {value}".rstrip()], [at]) for name, value, at in unknown_rows(merged)]
-    return [*lines, *_section(unknown_title(merged), unknown, width)]
+    for title, given, rows in sections:
+        lines += [Content(""), Content.styled(title, "bold")]
+        lines += _rows(given, rows, width) if given else _reasons(rows, width)
+    return lines
 
 
-def _titles(merged: Imported) -> list[str]:
-    """What there is below, in figures."""
-    titles = {
-        mapped_title(merged): merged.mapped,
-        renamed_title(merged): merged.renamed,
-        dropped_title(merged): merged.dropped,
-        unknown_title(merged): merged.unknown,
-    }
-    return [title for title, rows in titles.items() if rows]
-
-
-def _section(title: str, rows: Sequence[tuple[list[str], list[str]]], width: int) -> Iterator[Content]:
-    """Rows of (setting, what became of it), in two columns."""
-    if not rows:
-        return
-    yield Content("")
-    yield Content.styled(title, "bold")
-    short = [cells(left) for (left,), _ in rows if cells(left) <= width * BESIDE]
-    column = max(short, default=0)
-    for (left,), (became, *at) in rows:
-        right = Content.assemble(became, *((f"{GAP}{place}", "$muted") for place in at if place))
+def _rows(given: int, rows: Sequence[list[str]], width: int) -> Iterator[Content]:
+    """A setting and what became of it, in two columns."""
+    lefts = [" ".join(row[:given]).rstrip() for row in rows]
+    column = max((cells(left) for left in lefts if cells(left) <= width * BESIDE), default=0)
+    for left, row in zip(lefts, rows, strict=True):
+        became, place = " ".join(row[given:-1]), row[-1]
+        became, place = (became, place) if became else (place, "")
+        right = Content.assemble(became, *([(f"{GAP}{place}", "$muted")] if place else []))
         if cells(left) <= column and cells(left) > 0:
             start = f"{INDENT}{pad(left, column)}{GAP}"
             yield from hanging(Content(start) + right, width, cells(start))
@@ -205,13 +180,9 @@ def _section(title: str, rows: Sequence[tuple[list[str], list[str]]], width: int
             yield from hanging(Content(f"{INDENT}{INDENT}") + right, width, 4)
 
 
-def _dropped(merged: Imported, width: int) -> Iterator[Content]:
+def _reasons(rows: Sequence[list[str]], width: int) -> Iterator[Content]:
     """The settings under their reasons."""
-    if not merged.dropped:
-        return
-    yield Content("")
-    yield Content.styled(dropped_title(merged), "bold")
-    for why, settings in dropped_by_reason(merged).items():
+    for why, settings in rows:
         yield from hanging(Content(f"{INDENT}{why}"), width, 2)
         yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
 
