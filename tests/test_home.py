@@ -15,7 +15,7 @@ PROFILE = (REPOSITORY / "profiles" / "hardware" / "cpu-demo.yaml").read_text()
 TRIED = (
     "tests/core/config/test_modes.py",  # lists all profiles while it is collected
     "tests/core/history/test_store.py",
-    "tests/core/run/test_registry.py",
+    "tests/core/run/test_listing.py",
     "tests/core/profile/test_save.py",
 )
 
