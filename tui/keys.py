@@ -312,7 +312,7 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         "toggle_details",
         "details",
         "Show all figures of the plan and this machine, or only the main ones.",
-        rank=1,
+        rank=3,
     ),
     key("plan.start", "f5", "start", "start", "Start the run with the current plan."),
     hidden("plan.scroll_down", "pagedown", "scroll_plan(1)", "scroll plan", "Scroll the plan down."),

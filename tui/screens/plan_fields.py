@@ -32,11 +32,11 @@ OUTPUT_DIR = "output_dir"
 NAME = "name"
 
 GOALS: Mapping[str, tuple[str, str]] = {
-    "demo": (mark("Run the demo"), mark("a few minutes, on any machine")),
+    "demo": (mark("Run the demo"), mark("a few minutes")),
     "fine-tune": (mark("Fine-tune a model"), mark("pretrained, on your data")),
     "pretrain": (mark("Pretrain a model"), mark("from scratch")),
     "fit": (mark("See what fits"), mark("models for your data")),
-    "profile": (mark("Use a profile"), mark("a ready-made setup for one kind of GPU")),
+    "profile": (mark("Use a profile"), mark("a ready-made setup")),
 }
 """Goal -> its label, and what it means in a few words."""
 

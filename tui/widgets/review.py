@@ -136,7 +136,7 @@ class FileList(CursorList):
         if name not in self._theirs:
             return tr("new")
         count = count_changes(self._theirs[name], self._files[name])
-        return trn("{n} line changed", "{n} lines changed", count, n=f"{count:,}") if count else ""
+        return trn("{n} change", "{n} changes", count, n=f"{count:,}") if count else ""
 
     def render(self) -> RenderResult:
         if not self._files:
