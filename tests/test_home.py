@@ -23,7 +23,13 @@ TRIED = (
 def pytest_in(home: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "pytest", *TRIED, "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env={**os.environ, **user_folders(home)}, capture_output=True, text=True, check=False
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **user_folders(home)},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
@@ -49,7 +55,7 @@ def test_what_a_user_has_saved_is_neither_read_nor_written(tmp_path: Path) -> No
     before = contents(home)
     cases = [pytest_in(place, "--collect-only", "-q").splitlines()[:-1] for place in (home, empty)]
     assert cases[0] == cases[1]
-    assert len(cases[0]) > 50
+    assert len(cases[0]) > 20
     pytest_in(home)
     assert contents(home) == before
     assert not any(empty.rglob("*"))
