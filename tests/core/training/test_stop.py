@@ -101,7 +101,9 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert read_state(run).engine["actual"] == "single"
     assert recorded_runs() == [run]
 
-    assert _refusal(folder) == "by hand runs already. Watch it with: trainwiz monitor " + shlex.quote(str(folder))
+    assert _refusal(folder) == "by hand is already running. Monitor it with: trainwiz monitor " + shlex.quote(
+        str(folder)
+    )
     for meddle in (lambda: start_run(run, resume="auto"), lambda: remove_run(run)):
         with pytest.raises(UsageError):
             meddle()
@@ -119,8 +121,8 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert max(line["step"] for line in metrics(folder)) == stopped
 
     assert _refusal(folder) == (
-        f"by hand was trained before, up to step {stopped:,}; nothing is overwritten. "
-        f"Go on with: ./launch.sh --resume checkpoint-{stopped}"
+        f"by hand was already trained up to step {stopped:,}; nothing is overwritten. "
+        f"Resume with: ./launch.sh --resume checkpoint-{stopped}"
     )
     assert read_state(run).status == "stopped"
 
