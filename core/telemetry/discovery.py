@@ -16,7 +16,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
 from trainwiz.core.run.state import ACTIVE
-from trainwiz.core.telemetry.event_file import HEADER_BYTES, METRICS_CSV, EventFileTail
+from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.target import Target
@@ -44,8 +44,8 @@ def recognise(path: Path) -> Target | str:
     """The target at `path`, or one sentence that says why there is none.
 
     A run folder of trainwiz; the output folder of a Trainer (also a checkpoint, and a folder that
-    holds exactly one such folder); a folder of event files or Lightning's tables; one event file,
-    trainer_state.json, metrics.csv, or log with printed metrics.
+    holds exactly one such folder); a folder of event files; one event file, trainer_state.json, or log
+    with printed metrics.
     """
     try:
         if path.is_dir():
@@ -151,8 +151,6 @@ def _file(path: Path) -> Target | str:
     if path.suffix == ".json":
         state = read_trainer_state(path)
         return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
-    if path.name == METRICS_CSV:
-        return Target("tensorboard", path, _name(path.parent))
     refusal = _refusal_of_scalars(path)
     if EVENT_MARK in path.name or refusal is None:
         return refusal or Target("tensorboard", path, _name(path))
@@ -176,9 +174,7 @@ def _or_diagnose(said: str, path: Path) -> str:
 
 
 def _refusal_of_scalars(path: Path) -> str | None:
-    """Why an event file or table cannot be read; None where it can, or has only just been begun."""
-    if path.name == METRICS_CSV:
-        return None
+    """Why an event file cannot be read; None where it can, or has only just been begun."""
     tail = EventFileTail(path)
     tail.read_new()
     if tail.refusal or tail.problem:

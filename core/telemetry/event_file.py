@@ -1,12 +1,10 @@
-"""Files of scalars as they grow: event files of TensorBoard (checksum, protocol buffers, tail), and CSV tables."""
+"""Event files of TensorBoard as they grow: checksum, protocol buffers, tail."""
 
 from __future__ import annotations
 
-import csv
 import re
 import struct
-from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import ByteTail
-from trainwiz.core.text import is_moment, step_of
+from trainwiz.core.text import is_moment
 
 _header = struct.Struct("<QI")
 _double = struct.Struct("<d")
@@ -209,19 +207,18 @@ LARGE_RECORDS = mark("large records")
 LONGEST_KEPT_BYTES = 1024 * 1024
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
-RECENT_POINTS = 50
 LFS_MARK = b"version https://git-lfs"
 
 _LENGTH_HIGH = re.compile(rb"\x00+(?=\x00{12})|(?=....\x00\x00\x00\x00)", re.DOTALL)
 """Where a header may begin; long runs of zeros (space that was reserved, lost pages) in one piece, as none begins there."""
 
 
-class ScalarTail(ByteTail, ABC):
-    """New scalars of one file of metrics, which may still grow.
+class EventFileTail(ByteTail):
+    """New scalars of an event file, which may still grow.
 
-    `refusal` is one sentence when the file is none of its kind. `others` counts what is not a scalar, by
-    kind; `texts` holds the newest text of the tags in KEPT_TEXTS; `times` step and time of the newest rows
-    where these carry none of their own.
+    A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and reading goes on
+    at the next record that is whole. `refusal` is one sentence when the file is no event file. `others` counts
+    what is not a scalar, by kind; `texts` holds the newest text of the tags in KEPT_TEXTS.
     """
 
     def __init__(self, path: Path) -> None:
@@ -236,28 +233,16 @@ class ScalarTail(ByteTail, ABC):
         self.last_time_s: float | None = None
         self.others: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
-        self.times: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
+        self._scalar_tensors: set[str] = set()
+        self._rest = b""
+        self._passing_bytes = 0
 
     def _restart(self) -> None:
         super()._restart()
         self._forget()
 
-    @abstractmethod
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
-
-
-class EventFileTail(ScalarTail):
-    """Of an event file. A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and
-    reading goes on at the next record that is whole."""
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._scalar_tensors: set[str] = set()
-        self._rest = b""
-        self._passing_bytes = 0
-
-    def read_new(self) -> list[Scalar]:
         data = self.read_bytes()
         if not data or self.refusal:
             return []
@@ -343,76 +328,3 @@ def _length_of(header: bytes) -> int | None:
     """The length that a record's header gives; None where its checksum says that it is none."""
     length, crc = _header.unpack(header)
     return int(length) if length <= LONGEST_RECORD_BYTES and masked_crc32c(header[:8]) == crc else None
-
-
-# CsvTail: the metrics.csv of Lightning's CSVLogger: a row for each logged step, empty cells where a metric was not logged.
-
-METRICS_CSV = "metrics.csv"
-NO_SCALARS = frozenset({"", "step", "created_at"})
-LONGEST_LINE_BYTES = 1024 * 1024
-
-
-class CsvTail(ScalarTail):
-    """New scalars of the file. Rows have no time: `last_time_s` is when the file was last changed, and `times` says
-    for the last row of each look that came to the end of the file when it was written. Many rows come at once.
-
-    The logger writes the file anew when a new metric appears; then `resets` counts and all is read again.
-    """
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._names: list[str] | None = None
-        self._half = b""
-        self._rows = 0
-
-    def read_new(self) -> list[Scalar]:
-        data = self.read_bytes()
-        if not data or self.refusal:
-            return []
-        *lines, self._half = (self._half + data).split(b"\n")
-        if len(self._half) > LONGEST_LINE_BYTES:
-            self.refusal = tr(
-                "{path} is not a metrics table: a line is longer than {most} bytes.",
-                path=self.path,
-                most=f"{LONGEST_LINE_BYTES:,}",
-            )
-            return []
-        try:
-            rows = list(csv.reader(line.decode("utf-8", "replace").replace("\0", "") for line in lines))
-        except csv.Error as error:
-            self.refusal = tr("{path} is not a metrics table: {reason}.", path=self.path, reason=error)
-            return []
-        scalars = [scalar for row in rows if row for scalar in self._read_row(row)]
-        self._note_time(scalars)
-        return scalars
-
-    def _read_row(self, row: list[str]) -> list[Scalar]:
-        if self._names is None:
-            self._names = [name.strip().removeprefix("\ufeff") for name in row]
-            return []
-        cells = dict(zip(self._names, row, strict=False))
-        self._rows += 1
-        step = step_of(_number(cells.get("step", "")))
-        at = self._rows - 1 if step is None else step
-        return [
-            (name, at, value, 0.0)
-            for name, cell in cells.items()
-            if name not in NO_SCALARS and (value := _number(cell)) is not None
-        ]
-
-    def _note_time(self, scalars: list[Scalar]) -> None:
-        try:
-            self.last_time_s = self.path.stat().st_mtime
-        except OSError:
-            return
-        if scalars and not self.behind:
-            if self.times and scalars[-1][1] < self.times[-1][0]:
-                self.times.clear()
-            self.times.append((scalars[-1][1], self.last_time_s))
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
