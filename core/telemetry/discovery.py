@@ -319,11 +319,11 @@ def target_of_job(job: Job) -> Target:
     )
 
 
-def find_target(text: str | None) -> Target:
-    """What `text` means: a run's name, a path, a process number, "gpu" or "gpu:0"; None what is running or newest.
+def find_target(text: str) -> Target:
+    """What `text` means: a run's name, a path, a process number, "gpu" or "gpu:0".
 
     Raises UsageError in one sentence, with the nearest names.
     """
-    from trainwiz.core.telemetry.parse_target import only_one, parse_target
+    from trainwiz.core.telemetry.parse_target import parse_target
 
-    return only_one(list_targets()) if text is None else parse_target(text)
+    return parse_target(text)

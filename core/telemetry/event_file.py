@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import ByteTail
@@ -52,7 +52,8 @@ KEPT_TEXTS = frozenset({"args/text_summary"})
 """Texts that are handed on: the TrainingArguments that transformers' Trainer writes."""
 LONGEST_TEXT_BYTES = 256 * 1024
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_BYTES = 2
+_LENGTHS = {0: None, 1: 8, _BYTES: None, 5: 4}
 _64_BITS = (1 << 64) - 1
 _VALUE_KINDS = {3: mark("histograms"), 4: mark("images"), 5: mark("histograms"), 6: mark("audio")}
 _EVENT_KINDS = {4: mark("graphs"), 8: mark("run metadata"), 9: mark("graphs")}
@@ -91,19 +92,14 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
         event.step = _signed(read_varint(common[2], 0)[0]) if common[2] else 0
         event.scalars.append((common[4].decode("utf-8", "replace"), scalar))
         return event
-    for number, wire, value in fields(data):
-        if number == 1 and wire == _FIXED64 and isinstance(value, int):
-            (event.wall_time,) = _double.unpack(value.to_bytes(8, "little"))
-        elif number == 2 and isinstance(value, int):
-            event.step = _signed(value)
-        elif number == 5 and isinstance(value, bytes):
-            for inner, _, part in fields(value):
-                if inner == 1 and isinstance(part, bytes):
-                    _read_value(part, event, scalar_tensors)
-        elif number == 7 and isinstance(value, bytes):
-            event.session_start = (1, _VARINT, SESSION_START) in list(fields(value))
-        elif number in _EVENT_KINDS:
-            event.others.append(_EVENT_KINDS[number])
+    parts = message(data)
+    (event.wall_time,) = _double.unpack(_last(parts, 1, 0).to_bytes(8, "little"))
+    event.step = _signed(_last(parts, 2, 0))
+    event.session_start = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
+    event.others += [kind for number, kind in _EVENT_KINDS.items() if number in parts]
+    for value in message(_last(parts, 5, b"")).get(1, ()):
+        if isinstance(value, bytes):
+            _read_value(value, event, scalar_tensors)
     return event
 
 
@@ -113,22 +109,16 @@ def _signed(value: int) -> int:
 
 def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     """One Summary.Value."""
-    tag, plugin, scalar, tensor, kind = "", None, None, None, None
-    for number, wire, value in fields(data):
-        if number in (1, 7) and isinstance(value, bytes):
-            tag = tag or value.decode("utf-8", "replace")
-        elif number == 2 and wire == _FIXED32 and isinstance(value, int):
-            (scalar,) = _float.unpack(value.to_bytes(4, "little"))
-        elif number == 8 and isinstance(value, bytes):
-            tensor = value
-        elif number == 9 and isinstance(value, bytes):
-            # SummaryMetadata -> plugin_data -> plugin_name.
-            data_of = {inner: part for inner, _, part in fields(value)}.get(1)
-            names = {inner: part for inner, _, part in fields(data_of)} if isinstance(data_of, bytes) else {}
-            name = names.get(1)
-            plugin = name.decode("utf-8", "replace") if isinstance(name, bytes) else None
-        elif number in _VALUE_KINDS:
-            kind = _VALUE_KINDS[number]
+    parts = message(data)
+    tag = (_last(parts, 1, b"") or _last(parts, 7, b"")).decode("utf-8", "replace")
+    # SummaryMetadata -> plugin_data -> plugin_name.
+    metadata = message(_last(message(_last(parts, 9, b"")), 1, b""))
+    plugin = _last(metadata, 1, b"").decode("utf-8", "replace")
+    tensor = _last(parts, 8, b"") if 8 in parts else None
+    kind = next((kind for number, kind in _VALUE_KINDS.items() if number in parts), None)
+    scalar: float | None = None
+    if 2 in parts:
+        (scalar,) = _float.unpack((_last(parts, 2, 0) & 0xFFFFFFFF).to_bytes(4, "little"))
     if scalar is None and tensor is not None:
         if plugin == "scalars":
             scalar_tensors.add(tag)
@@ -140,44 +130,53 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     elif tag not in KEPT_TEXTS:
         event.others.append(kind or plugin or "others")
     elif tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
-        texts = [value for number, _, value in fields(tensor) if number == 8 and isinstance(value, bytes)]
+        texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
         event.texts += [(tag, text.decode("utf-8", "replace")) for text in texts]
 
 
 def tensor_scalar(tensor: bytes) -> float | None:
     """The single float or double of a TensorProto, which is what writers of scalars make; None for any other."""
-    parts = {number: value for number, _, value in fields(tensor)}
-    form = {1: _float, 2: _double}.get(parts.get(1))  # type: ignore[arg-type]
+    parts = message(tensor)
+    form = {1: _float, 2: _double}.get(_last(parts, 1, 0))
     # tensor_content, or float_val and double_val, packed or not.
-    value = parts.get(4) or parts.get(5, parts.get(6))
+    value = next((parts[number][-1] for number in (4, 5, 6) if parts.get(number, [b""])[-1]), None)
     if form is None or value is None:
         return None
     data = value if isinstance(value, bytes) else (value & (1 << 8 * form.size) - 1).to_bytes(form.size, "little")
     return float(form.unpack(data)[0]) if len(data) == form.size else None
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, wire type, value) of each field; numbers as unsigned integers. Raises ValueError where it breaks off."""
+Parts = dict[int, list[int | bytes]]
+T = TypeVar("T", int, bytes)
+
+
+def message(data: bytes) -> Parts:
+    """The values of each field by its number, in order; numbers as unsigned integers. Raises ValueError where it breaks off."""
+    parts: Parts = {}
     position, size = 0, len(data)
     while position < size:
         key, position = read_varint(data, position)
         number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, position = read_varint(data, position)
-            yield number, wire, value
-            continue
-        if wire == _BYTES:
-            length, position = read_varint(data, position)
-        elif wire in (_FIXED64, _FIXED32):
-            length = 8 if wire == _FIXED64 else 4
-        else:
+        if wire not in _LENGTHS:
             raise ValueError(f"wire type {wire}")
+        length = _LENGTHS[wire]
+        value: int | bytes = 0
+        if length is None:
+            value, position = read_varint(data, position)
+            length = value if wire == _BYTES else 0
         end = position + length
         if end > size or not number:
             raise ValueError("a field ends after the message")
-        part = data[position:end]
-        yield number, wire, part if wire == _BYTES else int.from_bytes(part, "little")
+        if length or wire == _BYTES:
+            value = data[position:end] if wire == _BYTES else int.from_bytes(data[position:end], "little")
+        parts.setdefault(number, []).append(value)
         position = end
+    return parts
+
+
+def _last(parts: Parts, number: int, otherwise: T) -> T:
+    """The newest value of the field that is of the kind of `otherwise`."""
+    return next((value for value in reversed(parts.get(number, ())) if isinstance(value, type(otherwise))), otherwise)
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

@@ -95,7 +95,7 @@ class JobSource(Source):
             return snapshot
         self._log.feed(self._log_tail.read_new())
         path = str(self._log_tail.path)
-        return replace(snapshot, log=self._log.lines(), log_version=self._log.version, log_path=path)
+        return replace(snapshot, log=self._log.lines(), log_path=path)
 
     def _with_machine(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
         row = self._machine.sample() if self._machine is not None else None

@@ -221,13 +221,13 @@ class Folded:
 
 
 class LogLines:
-    """The newest KEPT_LINES lines of a log that arrives in pieces. `version` changes with the content."""
+    """The newest KEPT_LINES lines of a log that arrives in pieces."""
 
     def __init__(self) -> None:
-        self.version = 0
-        self._begin()
+        self.clear()
 
-    def _begin(self) -> None:
+    def clear(self) -> None:
+        """Begin again, as with another file."""
         self._folded = Folded(KEPT_LINES)
         self._half = ""
         self._shown: tuple[LogLine, ...] | None = None
@@ -236,18 +236,12 @@ class LogLines:
         """Take text as it was appended to the log; it may end inside a line."""
         if not text:
             return
-        self.version += 1
         self._shown = None
         *lines, half = (self._half + text).split("\n")
         # Of a line that is still being rewritten, only the last versions can matter.
         self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
         for line in lines[-2 * KEPT_LINES :]:
             self._folded.add(line)
-
-    def clear(self) -> None:
-        """Begin again, as with another file."""
-        self._begin()
-        self.version += 1
 
     def lines(self) -> tuple[LogLine, ...]:
         """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""

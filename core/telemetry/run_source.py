@@ -204,7 +204,6 @@ class RunSource(Source):
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
             answers=self._answers.read(),
             log=self._log.lines(),
-            log_version=self._log.version,
             log_path=str(self.folder.train_log),
             actions=frozenset() if gone else allowed(state),
             problems=self._problems(),

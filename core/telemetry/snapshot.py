@@ -267,8 +267,6 @@ class Snapshot:
     """What the model said to each prompt."""
     advice: tuple[Advice, ...] = ()
     log: tuple[LogLine, ...] = ()
-    log_version: int = 0
-    """Changes with the content of `log`."""
     log_path: str | None = None
     """Where all of the log lies; None where this kind of source has none."""
     read_from: tuple[str, ...] = ()

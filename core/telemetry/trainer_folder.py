@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,11 @@ from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log contains no steps and no progress bar: its points are counted instead.")
+SEVERAL = mark(
+    "Several trainings write to this folder at the same time; the one that started last is shown. The others: "
+    "{commands}"
+)
+MOST_NAMED = 3
 NOTHING_LOGGED = mark("The job has started but logged nothing yet.")
 
 
@@ -46,6 +52,7 @@ EPOCH = "epoch"
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
 MOST_BEFORE = 1_000
+LEAST_STEP = -(1 << 63)
 
 
 def trainer_name(tag: str) -> str:
@@ -61,7 +68,7 @@ def trainer_name(tag: str) -> str:
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
     one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
-    step is forgotten. Of several that train only the one that began last is taken."""
+    step is forgotten. Of two that train at the same time only the one that began last is taken."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,8 +76,11 @@ class TrainerScalars(Scalars):
         """Unix time of the first point of the newest session that trains."""
         self.current: Scalars | None = None
         """The newest session that trains."""
+        self.last_trained_s = -math.inf
         self.joined = 0
         """Sessions whose points are one series here."""
+        self.apart: list[Scalars] = []
+        """Sessions that train beside `current`, and are left out."""
 
     def session(self) -> Scalars:
         """What takes the scalars of one more session."""
@@ -92,6 +102,8 @@ class _Session(Scalars):
         whole = self._whole
         for tag, step, value, time_s in scalars:
             if self._trains and whole.current is not self:
+                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
+                    whole.apart.append(self)
                 continue
             if tag is None:
                 yield tag, step, value, time_s
@@ -101,6 +113,7 @@ class _Session(Scalars):
                     self._begin(step, time_s)
                     yield from (said for said in self._before if said[1] >= step)
                     self._before.clear()
+                whole.last_trained_s = max(whole.last_trained_s, time_s)
             elif not self._trains:
                 self._before.append((trainer_name(tag), step, value, time_s))
                 if not step and whole.step:
@@ -110,7 +123,10 @@ class _Session(Scalars):
 
     def _begin(self, step: int, time_s: float) -> None:
         whole = self._whole
-        self._trains, whole.current, whole.training_began_s = True, self, time_s
+        if whole.current is not None and time_s < whole.last_trained_s:
+            whole.apart.append(whole.current)
+            step = LEAST_STEP
+        self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
         whole.purge(step)
         whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
 
@@ -134,6 +150,8 @@ class TrainerReader:
         path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
+        self._mixed = False
+        """Two trainings write to the folder at the same time."""
         self._model: str | None = None
         self._asked_for_model = False
 
@@ -161,7 +179,6 @@ class TrainerReader:
             planned=Planned(model=self._model_name()),
             hyperparameters=arguments.shown,
             log=log.lines.lines() if log else (),
-            log_version=log.lines.version if log else 0,
             log_path=str(log.path) if log else None,
             problems=self._problems(bool(metrics) or behind),
             behind=behind,
@@ -181,7 +198,10 @@ class TrainerReader:
     def _read_events(self, deadline: float) -> bool:
         rewritten = self._events.rewritten
         self._events.read(deadline)
-        if self._events.rewritten != rewritten:
+        mixed = bool(self._scalars.apart)
+        if self._events.rewritten != rewritten or (mixed and not self._mixed):
+            # Once it is known that two train, what the other wrote before is not joined either.
+            self._mixed = mixed
             self._begin_events()
             self._events.read(deadline)
             return True
@@ -210,6 +230,9 @@ class TrainerReader:
             if scalars.tags:
                 shown = replace(shown, step=scalars.step, epoch=scalars.last(EPOCH))
                 places.append((scalars, Reading(shown, scalars.tags)))
+        if scalars.apart:
+            # Whose states and lines the others are, nothing says.
+            return places[0][1] if places else nothing
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
             if self._state_scalars is None or self._state_scalars[0] is not state:
@@ -260,9 +283,13 @@ class TrainerReader:
         return self._model
 
     def _notes(self, chosen: Reading) -> tuple[str, ...]:
-        log = self._log
+        log, apart = self._log, self._scalars.apart
         if not chosen.series and chosen.shown.read_from:
             return (tr(NOTHING_LOGGED),)
+        if apart:
+            others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
+            commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
+            return (tr(SEVERAL, commands=commands),)
         if chosen.series is self._scalars.tags and self._scalars.joined > 1:
             return (joined_words(self._scalars.joined),)
         return (tr(COUNTED),) if log is not None and chosen.series is log.scalars.tags and log.printed.counted else ()

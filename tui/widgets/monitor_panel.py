@@ -34,8 +34,6 @@ def machine_reason(snapshot: Snapshot) -> str:
 
 
 def pace_reason(snapshot: Snapshot) -> str:
-    if snapshot.unavailable.get("pace"):
-        return plain_text(snapshot.unavailable["pace"], 300)
     if snapshot.source == "run":
         return tr(NO_PACE) if snapshot.ending is None else tr("No tokens/s were logged.")
     return tr("No tokens/s: this job does not log it.")
