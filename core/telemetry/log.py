@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
+from trainwiz.core.lines import TextTail
 from trainwiz.core.text import plain_text
 
 LONGEST_LINE = 2_000
@@ -106,7 +107,6 @@ class Levels:
         """Ranks inside of a traceback."""
 
     def level(self, text: str) -> LogLevel:
-        """The level of the next line."""
         rank, line = split_rank(text)
         if rank in self.open:
             if line[:1] not in ("", " ", "\t"):
@@ -242,6 +242,14 @@ class LogLines:
         self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
         for line in lines[-2 * KEPT_LINES :]:
             self._folded.add(line)
+
+    def read(self, tail: TextTail) -> tuple[LogLine, ...]:
+        """All kept lines, with what `tail` gained."""
+        text = tail.read_new()
+        if tail.began_anew:
+            self.clear()
+        self.feed(text)
+        return self.lines()
 
     def lines(self) -> tuple[LogLine, ...]:
         """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""

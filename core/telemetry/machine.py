@@ -107,7 +107,6 @@ class MachineSampler:
         }
 
     def close(self) -> None:
-        """Let go of the driver."""
         self._gpus.close()
 
 
@@ -418,7 +417,6 @@ class LiveMachine:
         self._next_s = 0.0
 
     def close(self) -> None:
-        """Let go of the driver."""
         if self._machine is not None:
             self._machine.close()
             self._machine = None

@@ -12,7 +12,7 @@ from trainwiz.core.files import at_home, is_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import recorded_runs, run_folders
-from trainwiz.core.telemetry.discovery import list_jobs, target_of_job
+from trainwiz.core.telemetry.discovery import list_jobs, recognise, target_of_job
 from trainwiz.core.telemetry.job import Job, job_of, trainings_if_above
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.target import Target
@@ -50,10 +50,6 @@ def parse_target(text: str) -> Target:
 
 def at_path(path: Path) -> Target:
     """The run, the output of a Trainer or the event files at `path`. Raises UsageError with the reason where there are none."""
-    from trainwiz.core.telemetry.discovery import recognise
-
-    if RunFolder(path).is_run():
-        return Target.of_run(RunFolder(path))
     if is_file(path) and RunFolder(path.parent).is_run():
         return Target.of_run(RunFolder(path.parent))
     found = recognise(path)

@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 
 def _asked(pid: int, question: str, otherwise: T) -> Any | T:
-    """What psutil says of a process."""
     import psutil
 
     try:

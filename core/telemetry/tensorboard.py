@@ -87,10 +87,6 @@ class EventRun:
         self._spans: dict[EventFileTail, tuple[set[str | None], float, float]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
 
-    def update_files(self, files: list[Path]) -> None:
-        known = {tail.path for tail in self.tails}
-        self.tails += [EventFileTail(path) for path in files if path not in known]
-
     @property
     def began_s(self) -> float | None:
         """When the file that was written to last began."""
@@ -208,7 +204,9 @@ class EventRuns:
         for name, files in self._runs_of_files():
             if name not in self.runs:
                 self.runs[name] = EventRun(name, self._new_scalars())
-            self.runs[name].update_files(files)
+            tails = self.runs[name].tails
+            known = {tail.path for tail in tails}
+            tails += [EventFileTail(path) for path in files if path not in known]
         cost_s = time.thread_time() - started_s
         self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
 

@@ -433,7 +433,6 @@ class TrainerLog:
 
     @property
     def written_s(self) -> float | None:
-        """Time of the file."""
         try:
             return self.path.stat().st_mtime
         except OSError:
@@ -441,7 +440,7 @@ class TrainerLog:
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
-        self._read_lines()
+        self.lines.read(self._text)
         grew = False
         while True:
             scalars = self.printed.read_new()
@@ -451,9 +450,3 @@ class TrainerLog:
             grew = grew or bool(scalars)
             if not self.printed.behind or time.monotonic() > deadline:
                 return grew
-
-    def _read_lines(self) -> None:
-        text = self._text.read_new()
-        if self._text.began_anew:
-            self.lines.clear()
-        self.lines.feed(text)

@@ -124,7 +124,6 @@ def program_of(command: Words) -> str:
 
 
 def is_keeper(command: Words) -> bool:
-    """Whether it is the keeper of a run of ours (or its guard)."""
     return is_python(command) and KEEPER_MODULE in command
 
 
