@@ -324,7 +324,7 @@ class LogFile:
         fewer lines: ask again from where the part ends. Without a text and a level it reads the log.
         Versions of one progress bar are one line. Raises nothing.
         """
-        wanted = _Wanted(text, level)
+        wanted = Wanted(text, level)
         deadline = time.monotonic() + seconds
         try:
             with open_file(self.path) as file:
@@ -339,7 +339,7 @@ class LogFile:
             return LogPart((), 0, 0, 0, tr("Cannot read {path}: {reason}.", path=self.path, reason=os_reason(error)))
 
 
-class _Wanted:
+class Wanted:
     """What is looked for, and whether a piece of the file can hold it at all."""
 
     def __init__(self, text: str, level: LogLevel | None) -> None:
@@ -367,7 +367,7 @@ class _Wanted:
         return not self._needle or self._needle in lower or b"\x1b" in data
 
 
-def _forward(file: BinaryIO, wanted: _Wanted, start: int, size: int, limit: int, deadline: float) -> LogPart:
+def _forward(file: BinaryIO, wanted: Wanted, start: int, size: int, limit: int, deadline: float) -> LogPart:
     found: list[PlacedLine] = []
     at = start
     while at < size and len(found) < limit:
@@ -390,7 +390,7 @@ def _forward(file: BinaryIO, wanted: _Wanted, start: int, size: int, limit: int,
     return LogPart(tuple(found), start, at, size)
 
 
-def _backward(file: BinaryIO, wanted: _Wanted, stop: int, size: int, limit: int, deadline: float) -> LogPart:
+def _backward(file: BinaryIO, wanted: Wanted, stop: int, size: int, limit: int, deadline: float) -> LogPart:
     parts: list[list[PlacedLine]] = []
     count, at = 0, stop
     while at > 0 and count < limit:
@@ -445,7 +445,7 @@ def _lines_before(file: BinaryIO, stop: int, length: int) -> tuple[int, bytes]:
         length *= 2
 
 
-def _lines_of(data: bytes, start: int, wanted: _Wanted) -> list[PlacedLine]:
+def _lines_of(data: bytes, start: int, wanted: Wanted) -> list[PlacedLine]:
     """The wanted lines of `data`; of each progress bar the newest version, and those that reached their end."""
     if not wanted.may_be_in(data):
         return []

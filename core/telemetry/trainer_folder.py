@@ -33,6 +33,7 @@ from trainwiz.core.telemetry.trainer_files import (
     TrainerState,
     find_log,
     parse_arguments,
+    written_s,
 )
 from trainwiz.core.text import numbers_finite
 
@@ -243,7 +244,9 @@ class TrainerReader:
             places.append((of_state, _of_file(of_state, step, state.epoch, state.path, state.written_s)))
         if log is not None and log.printed.rows:
             printed = log.printed
-            places.append((log.scalars, _of_file(log.scalars, printed.step, printed.epoch, log.path, log.written_s)))
+            places.append(
+                (log.scalars, _of_file(log.scalars, printed.step, printed.epoch, log.path, written_s(log.path)))
+            )
         # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
         steps = [-1 if of.step is None else of.step for of, _ in places]
         return places[steps.index(max(steps))][1] if places else nothing

@@ -15,7 +15,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, bar_of
+from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, Wanted, bar_of
 
 
 class LogView(ScrollView, can_focus=True):
@@ -208,14 +208,13 @@ class LinesLog:
         limit: int = 200,
     ) -> LogPart:
         """As LogFile.search."""
-        lines = self._lines()
+        lines, wanted = self._lines(), Wanted(text, level)
         size = len(lines)
         low, high = (min(max(0, after), size), size) if after is not None else (0, size if before is None else before)
         found = [
             PlacedLine(number, number + 1, line)
             for number, line in enumerate(lines[low:high], start=low)
-            if text.casefold() in line.text.casefold()
-            and (level is None or line.level == level or (level, line.level) == ("warning", "error"))
+            if wanted.takes(line)
         ]
         if len(found) > limit:
             found = found[:limit] if after is not None else found[-limit:]
