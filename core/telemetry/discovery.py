@@ -294,18 +294,10 @@ def list_jobs() -> list[Found]:
         members = {pid for root in job.roots for pid in members_of(root.pid, table)}
         seen |= members
         gpus = sorted({index for pid in members for index in computing.get(pid, ())})
-        rows.append(_found_run(summarize_run(job.run)) if job.run else _found_job(job, table, gpus))
+        what = short_command(table.command(job.pid))
+        found = Found(target_of_job(job), "running", what, job.started_s, gpus=tuple(gpus))
+        rows.append(_found_run(summarize_run(job.run)) if job.run else found)
     return rows
-
-
-def _found_job(job: Job, table: ProcessTable, gpus: Iterable[int]) -> Found:
-    return Found(
-        target=target_of_job(job),
-        status="running",
-        what=short_command(table.command(job.pid)),
-        started_s=job.started_s,
-        gpus=tuple(gpus),
-    )
 
 
 def target_of_job(job: Job) -> Target:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from trainwiz.core.files import is_file
@@ -83,10 +84,6 @@ class TrainerScalars(Scalars):
         self.apart: list[Scalars] = []
         """Sessions that train beside `current`, and are left out."""
 
-    def session(self) -> Scalars:
-        """What takes the scalars of one more session."""
-        return _Session(self)
-
 
 class _Session(Scalars):
     def __init__(self, whole: TrainerScalars) -> None:
@@ -159,7 +156,7 @@ class TrainerReader:
     def _begin_events(self) -> None:
         self._scalars = TrainerScalars()
         find = None if self._folder is not None else dict[str, list[Path]]
-        self._events = EventRuns(self._path, new_scalars=self._scalars.session, skip=CHECKPOINT, find=find)
+        self._events = EventRuns(self._path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
 
     def read(self, deadline: float) -> Reading:
         grew = self._read_events(deadline)
