@@ -33,7 +33,7 @@ from trainwiz.core.telemetry.job_metrics import (
 )
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
-from trainwiz.core.telemetry.processes import ProcessTable
+from trainwiz.core.telemetry.processes import ProcessTable, open_files
 from trainwiz.core.telemetry.run_setup import CheckpointSize
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, time_left_s
 from trainwiz.core.telemetry.target import Source, Target, open_files_source
@@ -348,19 +348,29 @@ def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Jo
     writer = next((pid for pid in map(began, files) if pid is not None and table.is_alive(pid)), None)
     place = path.resolve()
     if writer is None:
-        writer = next((pid for pid in table.members if _writes_below(pid, place, table)), None)
+        writer = next((one for pid in table.members if (one := _writer_below(pid, place, table)) is not None), None)
     if writer is None:
         claims = [top for top in training_tops(table) if _is_output_of(top, place, table)]
         writer = claims[0] if len(claims) == 1 else None
     return None if writer is None else job_of(writer, table)
 
 
-def _writes_below(pid: int, place: Path, table: ProcessTable) -> bool:
-    """Whether `pid` is a Python that has a file at or below `place` open for writing."""
+def _writer_below(pid: int, place: Path, table: ProcessTable) -> int | None:
+    """`pid` if it is a Python that has a file at or below `place` open for writing; for `tee` the Python before it."""
     command = table.command(pid)
-    if pid == os.getpid() or not is_python(command) or program_of(command).split(".")[0] in NEVER:
-        return False
-    return any(file.is_relative_to(place) for file in written_files(pid))
+    if pid == os.getpid() or not command or program_of(command).split(".")[0] in NEVER:
+        return None
+    files = open_files(pid) or ()
+    if not any(file.is_relative_to(place) for file in written_files(pid, list(files))):
+        return None
+    if is_python(command):
+        return pid
+    pipe = next((file.name for file in files if file.descriptor == 0 and file.kind == "pipe"), None)
+    return next((one for one in table.members if pipe and is_python(table.command(one)) and _feeds(one, pipe)), None)
+
+
+def _feeds(pid: int, pipe: str) -> bool:
+    return any(file.name == pipe and file.descriptor in (1, 2) for file in open_files(pid) or ())
 
 
 def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
