@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainwiz.core.lines import JsonLinesTail
@@ -24,7 +24,7 @@ class Answer:
     """By itself, and not because it reached the longest length."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"step": self.step, "text": self.text, "ended": self.ended}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

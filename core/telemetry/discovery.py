@@ -16,7 +16,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
 from trainwiz.core.run.state import ACTIVE
-from trainwiz.core.telemetry.event_file import HEADER_BYTES, METRICS_CSV, EventFileTail
+from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.target import Target
@@ -44,8 +44,8 @@ def recognise(path: Path) -> Target | str:
     """The target at `path`, or one sentence that says why there is none.
 
     A run folder of trainwiz; the output folder of a Trainer (also a checkpoint, and a folder that
-    holds exactly one such folder); a folder of event files or Lightning's tables; one event file,
-    trainer_state.json, metrics.csv, or log with printed metrics.
+    holds exactly one such folder); a folder of event files; one event file, trainer_state.json, or log
+    with printed metrics.
     """
     try:
         if path.is_dir():
@@ -151,8 +151,6 @@ def _file(path: Path) -> Target | str:
     if path.suffix == ".json":
         state = read_trainer_state(path)
         return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
-    if path.name == METRICS_CSV:
-        return Target("tensorboard", path, _name(path.parent))
     refusal = _refusal_of_scalars(path)
     if EVENT_MARK in path.name or refusal is None:
         return refusal or Target("tensorboard", path, _name(path))
@@ -176,9 +174,7 @@ def _or_diagnose(said: str, path: Path) -> str:
 
 
 def _refusal_of_scalars(path: Path) -> str | None:
-    """Why an event file or table cannot be read; None where it can, or has only just been begun."""
-    if path.name == METRICS_CSV:
-        return None
+    """Why an event file cannot be read; None where it can, or has only just been begun."""
     tail = EventFileTail(path)
     tail.read_new()
     if tail.refusal or tail.problem:
@@ -298,18 +294,10 @@ def list_jobs() -> list[Found]:
         members = {pid for root in job.roots for pid in members_of(root.pid, table)}
         seen |= members
         gpus = sorted({index for pid in members for index in computing.get(pid, ())})
-        rows.append(_found_run(summarize_run(job.run)) if job.run else _found_job(job, table, gpus))
+        what = short_command(table.command(job.pid))
+        found = Found(target_of_job(job), "running", what, job.started_s, gpus=tuple(gpus))
+        rows.append(_found_run(summarize_run(job.run)) if job.run else found)
     return rows
-
-
-def _found_job(job: Job, table: ProcessTable, gpus: Iterable[int]) -> Found:
-    return Found(
-        target=target_of_job(job),
-        status="running",
-        what=short_command(table.command(job.pid)),
-        started_s=job.started_s,
-        gpus=tuple(gpus),
-    )
 
 
 def target_of_job(job: Job) -> Target:
@@ -323,11 +311,11 @@ def target_of_job(job: Job) -> Target:
     )
 
 
-def find_target(text: str | None) -> Target:
-    """What `text` means: a run's name, a path, a process number, "gpu" or "gpu:0"; None what is running or newest.
+def find_target(text: str) -> Target:
+    """What `text` means: a run's name, a path, a process number, "gpu" or "gpu:0".
 
     Raises UsageError in one sentence, with the nearest names.
     """
-    from trainwiz.core.telemetry.parse_target import only_one, parse_target
+    from trainwiz.core.telemetry.parse_target import parse_target
 
-    return only_one(list_targets()) if text is None else parse_target(text)
+    return parse_target(text)

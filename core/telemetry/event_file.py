@@ -1,20 +1,18 @@
-"""Files of scalars as they grow: event files of TensorBoard (checksum, protocol buffers, tail), and CSV tables."""
+"""Event files of TensorBoard as they grow: checksum, protocol buffers, tail."""
 
 from __future__ import annotations
 
-import csv
 import re
 import struct
-from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import ByteTail
-from trainwiz.core.text import is_moment, step_of
+from trainwiz.core.text import is_moment
 
 _header = struct.Struct("<QI")
 _double = struct.Struct("<d")
@@ -54,7 +52,8 @@ KEPT_TEXTS = frozenset({"args/text_summary"})
 """Texts that are handed on: the TrainingArguments that transformers' Trainer writes."""
 LONGEST_TEXT_BYTES = 256 * 1024
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_BYTES = 2
+_LENGTHS = {0: None, 1: 8, _BYTES: None, 5: 4}
 _64_BITS = (1 << 64) - 1
 _VALUE_KINDS = {3: mark("histograms"), 4: mark("images"), 5: mark("histograms"), 6: mark("audio")}
 _EVENT_KINDS = {4: mark("graphs"), 8: mark("run metadata"), 9: mark("graphs")}
@@ -93,19 +92,14 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
         event.step = _signed(read_varint(common[2], 0)[0]) if common[2] else 0
         event.scalars.append((common[4].decode("utf-8", "replace"), scalar))
         return event
-    for number, wire, value in fields(data):
-        if number == 1 and wire == _FIXED64 and isinstance(value, int):
-            (event.wall_time,) = _double.unpack(value.to_bytes(8, "little"))
-        elif number == 2 and isinstance(value, int):
-            event.step = _signed(value)
-        elif number == 5 and isinstance(value, bytes):
-            for inner, _, part in fields(value):
-                if inner == 1 and isinstance(part, bytes):
-                    _read_value(part, event, scalar_tensors)
-        elif number == 7 and isinstance(value, bytes):
-            event.session_start = (1, _VARINT, SESSION_START) in list(fields(value))
-        elif number in _EVENT_KINDS:
-            event.others.append(_EVENT_KINDS[number])
+    parts = message(data)
+    (event.wall_time,) = _double.unpack(_last(parts, 1, 0).to_bytes(8, "little"))
+    event.step = _signed(_last(parts, 2, 0))
+    event.session_start = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
+    event.others += [kind for number, kind in _EVENT_KINDS.items() if number in parts]
+    for value in message(_last(parts, 5, b"")).get(1, ()):
+        if isinstance(value, bytes):
+            _read_value(value, event, scalar_tensors)
     return event
 
 
@@ -115,22 +109,16 @@ def _signed(value: int) -> int:
 
 def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     """One Summary.Value."""
-    tag, plugin, scalar, tensor, kind = "", None, None, None, None
-    for number, wire, value in fields(data):
-        if number in (1, 7) and isinstance(value, bytes):
-            tag = tag or value.decode("utf-8", "replace")
-        elif number == 2 and wire == _FIXED32 and isinstance(value, int):
-            (scalar,) = _float.unpack(value.to_bytes(4, "little"))
-        elif number == 8 and isinstance(value, bytes):
-            tensor = value
-        elif number == 9 and isinstance(value, bytes):
-            # SummaryMetadata -> plugin_data -> plugin_name.
-            data_of = {inner: part for inner, _, part in fields(value)}.get(1)
-            names = {inner: part for inner, _, part in fields(data_of)} if isinstance(data_of, bytes) else {}
-            name = names.get(1)
-            plugin = name.decode("utf-8", "replace") if isinstance(name, bytes) else None
-        elif number in _VALUE_KINDS:
-            kind = _VALUE_KINDS[number]
+    parts = message(data)
+    tag = (_last(parts, 1, b"") or _last(parts, 7, b"")).decode("utf-8", "replace")
+    # SummaryMetadata -> plugin_data -> plugin_name.
+    metadata = message(_last(message(_last(parts, 9, b"")), 1, b""))
+    plugin = _last(metadata, 1, b"").decode("utf-8", "replace")
+    tensor = _last(parts, 8, b"") if 8 in parts else None
+    kind = next((kind for number, kind in _VALUE_KINDS.items() if number in parts), None)
+    scalar: float | None = None
+    if 2 in parts:
+        (scalar,) = _float.unpack((_last(parts, 2, 0) & 0xFFFFFFFF).to_bytes(4, "little"))
     if scalar is None and tensor is not None:
         if plugin == "scalars":
             scalar_tensors.add(tag)
@@ -142,44 +130,53 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     elif tag not in KEPT_TEXTS:
         event.others.append(kind or plugin or "others")
     elif tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
-        texts = [value for number, _, value in fields(tensor) if number == 8 and isinstance(value, bytes)]
+        texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
         event.texts += [(tag, text.decode("utf-8", "replace")) for text in texts]
 
 
 def tensor_scalar(tensor: bytes) -> float | None:
     """The single float or double of a TensorProto, which is what writers of scalars make; None for any other."""
-    parts = {number: value for number, _, value in fields(tensor)}
-    form = {1: _float, 2: _double}.get(parts.get(1))  # type: ignore[arg-type]
+    parts = message(tensor)
+    form = {1: _float, 2: _double}.get(_last(parts, 1, 0))
     # tensor_content, or float_val and double_val, packed or not.
-    value = parts.get(4) or parts.get(5, parts.get(6))
+    value = next((parts[number][-1] for number in (4, 5, 6) if parts.get(number, [b""])[-1]), None)
     if form is None or value is None:
         return None
     data = value if isinstance(value, bytes) else (value & (1 << 8 * form.size) - 1).to_bytes(form.size, "little")
     return float(form.unpack(data)[0]) if len(data) == form.size else None
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, wire type, value) of each field; numbers as unsigned integers. Raises ValueError where it breaks off."""
+Parts = dict[int, list[int | bytes]]
+T = TypeVar("T", int, bytes)
+
+
+def message(data: bytes) -> Parts:
+    """The values of each field by its number, in order; numbers as unsigned integers. Raises ValueError where it breaks off."""
+    parts: Parts = {}
     position, size = 0, len(data)
     while position < size:
         key, position = read_varint(data, position)
         number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, position = read_varint(data, position)
-            yield number, wire, value
-            continue
-        if wire == _BYTES:
-            length, position = read_varint(data, position)
-        elif wire in (_FIXED64, _FIXED32):
-            length = 8 if wire == _FIXED64 else 4
-        else:
+        if wire not in _LENGTHS:
             raise ValueError(f"wire type {wire}")
+        length = _LENGTHS[wire]
+        value: int | bytes = 0
+        if length is None:
+            value, position = read_varint(data, position)
+            length = value if wire == _BYTES else 0
         end = position + length
         if end > size or not number:
             raise ValueError("a field ends after the message")
-        part = data[position:end]
-        yield number, wire, part if wire == _BYTES else int.from_bytes(part, "little")
+        if length or wire == _BYTES:
+            value = data[position:end] if wire == _BYTES else int.from_bytes(data[position:end], "little")
+        parts.setdefault(number, []).append(value)
         position = end
+    return parts
+
+
+def _last(parts: Parts, number: int, otherwise: T) -> T:
+    """The newest value of the field that is of the kind of `otherwise`."""
+    return next((value for value in reversed(parts.get(number, ())) if isinstance(value, type(otherwise))), otherwise)
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -209,19 +206,18 @@ LARGE_RECORDS = mark("large records")
 LONGEST_KEPT_BYTES = 1024 * 1024
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
-RECENT_POINTS = 50
 LFS_MARK = b"version https://git-lfs"
 
 _LENGTH_HIGH = re.compile(rb"\x00+(?=\x00{12})|(?=....\x00\x00\x00\x00)", re.DOTALL)
 """Where a header may begin; long runs of zeros (space that was reserved, lost pages) in one piece, as none begins there."""
 
 
-class ScalarTail(ByteTail, ABC):
-    """New scalars of one file of metrics, which may still grow.
+class EventFileTail(ByteTail):
+    """New scalars of an event file, which may still grow.
 
-    `refusal` is one sentence when the file is none of its kind. `others` counts what is not a scalar, by
-    kind; `texts` holds the newest text of the tags in KEPT_TEXTS; `times` step and time of the newest rows
-    where these carry none of their own.
+    A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and reading goes on
+    at the next record that is whole. `refusal` is one sentence when the file is no event file. `others` counts
+    what is not a scalar, by kind; `texts` holds the newest text of the tags in KEPT_TEXTS.
     """
 
     def __init__(self, path: Path) -> None:
@@ -236,28 +232,16 @@ class ScalarTail(ByteTail, ABC):
         self.last_time_s: float | None = None
         self.others: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
-        self.times: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
+        self._scalar_tensors: set[str] = set()
+        self._rest = b""
+        self._passing_bytes = 0
 
     def _restart(self) -> None:
         super()._restart()
         self._forget()
 
-    @abstractmethod
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
-
-
-class EventFileTail(ScalarTail):
-    """Of an event file. A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and
-    reading goes on at the next record that is whole."""
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._scalar_tensors: set[str] = set()
-        self._rest = b""
-        self._passing_bytes = 0
-
-    def read_new(self) -> list[Scalar]:
         data = self.read_bytes()
         if not data or self.refusal:
             return []
@@ -343,76 +327,3 @@ def _length_of(header: bytes) -> int | None:
     """The length that a record's header gives; None where its checksum says that it is none."""
     length, crc = _header.unpack(header)
     return int(length) if length <= LONGEST_RECORD_BYTES and masked_crc32c(header[:8]) == crc else None
-
-
-# CsvTail: the metrics.csv of Lightning's CSVLogger: a row for each logged step, empty cells where a metric was not logged.
-
-METRICS_CSV = "metrics.csv"
-NO_SCALARS = frozenset({"", "step", "created_at"})
-LONGEST_LINE_BYTES = 1024 * 1024
-
-
-class CsvTail(ScalarTail):
-    """New scalars of the file. Rows have no time: `last_time_s` is when the file was last changed, and `times` says
-    for the last row of each look that came to the end of the file when it was written. Many rows come at once.
-
-    The logger writes the file anew when a new metric appears; then `resets` counts and all is read again.
-    """
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._names: list[str] | None = None
-        self._half = b""
-        self._rows = 0
-
-    def read_new(self) -> list[Scalar]:
-        data = self.read_bytes()
-        if not data or self.refusal:
-            return []
-        *lines, self._half = (self._half + data).split(b"\n")
-        if len(self._half) > LONGEST_LINE_BYTES:
-            self.refusal = tr(
-                "{path} is not a metrics table: a line is longer than {most} bytes.",
-                path=self.path,
-                most=f"{LONGEST_LINE_BYTES:,}",
-            )
-            return []
-        try:
-            rows = list(csv.reader(line.decode("utf-8", "replace").replace("\0", "") for line in lines))
-        except csv.Error as error:
-            self.refusal = tr("{path} is not a metrics table: {reason}.", path=self.path, reason=error)
-            return []
-        scalars = [scalar for row in rows if row for scalar in self._read_row(row)]
-        self._note_time(scalars)
-        return scalars
-
-    def _read_row(self, row: list[str]) -> list[Scalar]:
-        if self._names is None:
-            self._names = [name.strip().removeprefix("\ufeff") for name in row]
-            return []
-        cells = dict(zip(self._names, row, strict=False))
-        self._rows += 1
-        step = step_of(_number(cells.get("step", "")))
-        at = self._rows - 1 if step is None else step
-        return [
-            (name, at, value, 0.0)
-            for name, cell in cells.items()
-            if name not in NO_SCALARS and (value := _number(cell)) is not None
-        ]
-
-    def _note_time(self, scalars: list[Scalar]) -> None:
-        try:
-            self.last_time_s = self.path.stat().st_mtime
-        except OSError:
-            return
-        if scalars and not self.behind:
-            if self.times and scalars[-1][1] < self.times[-1][0]:
-                self.times.clear()
-            self.times.append((scalars[-1][1], self.last_time_s))
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None

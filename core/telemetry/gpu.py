@@ -298,7 +298,6 @@ class GpuLoad:
 
     @property
     def computing(self) -> list[int]:
-        """The processes that compute on it."""
         return [holder.pid for holder in self.holders if holder.kind == "compute"]
 
 
@@ -336,7 +335,6 @@ class LoadReader:
 
 
 def read_loads() -> GpuLoads:
-    """Once."""
     reader = LoadReader()
     try:
         return reader.read()

@@ -79,7 +79,6 @@ class JobSource(Source):
         return super().read_all(wanted)
 
     def _follow(self, job: Job, table: ProcessTable) -> None:
-        """What the processes of the job have open now."""
         self._clues = clues_of(job, table)
         log = self._clues.log
         if log is not None and (self._log_tail is None or log != self._log_tail.path):
@@ -93,9 +92,7 @@ class JobSource(Source):
     def _with_log(self, snapshot: Snapshot) -> Snapshot:
         if self._log_tail is None or snapshot.log:
             return snapshot
-        self._log.feed(self._log_tail.read_new())
-        path = str(self._log_tail.path)
-        return replace(snapshot, log=self._log.lines(), log_version=self._log.version, log_path=path)
+        return replace(snapshot, log=self._log.read(self._log_tail), log_path=str(self._log_tail.path))
 
     def _with_machine(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
         row = self._machine.sample() if self._machine is not None else None
@@ -105,7 +102,6 @@ class JobSource(Source):
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu, checkpoint_bytes=checkpoint_bytes)
 
     def _look_again_after(self, cost_s: float) -> None:
-        """As often as keeps it cheap."""
         self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
 
 
@@ -168,7 +164,6 @@ class ProcessSource(JobSource):
         self._ended_s: float | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        """One look at the processes, their machine and their files."""
         # The processes are asked first: a job that has ended by then has written all its lines.
         alive = self._look()
         if self._metrics is not None:
@@ -295,7 +290,6 @@ class FolderSource(JobSource):
         """The process that wrote was seen, or named by a file, and has ended."""
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        """One look at the files, and at the job where there is one."""
         if self._job is not None and not self._job.is_alive():
             self._writer_gone = True
             self._drop()

@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
+from trainwiz.core.lines import TextTail
 from trainwiz.core.text import plain_text
 
 LONGEST_LINE = 2_000
@@ -106,7 +107,6 @@ class Levels:
         """Ranks inside of a traceback."""
 
     def level(self, text: str) -> LogLevel:
-        """The level of the next line."""
         rank, line = split_rank(text)
         if rank in self.open:
             if line[:1] not in ("", " ", "\t"):
@@ -221,13 +221,13 @@ class Folded:
 
 
 class LogLines:
-    """The newest KEPT_LINES lines of a log that arrives in pieces. `version` changes with the content."""
+    """The newest KEPT_LINES lines of a log that arrives in pieces."""
 
     def __init__(self) -> None:
-        self.version = 0
-        self._begin()
+        self.clear()
 
-    def _begin(self) -> None:
+    def clear(self) -> None:
+        """Begin again, as with another file."""
         self._folded = Folded(KEPT_LINES)
         self._half = ""
         self._shown: tuple[LogLine, ...] | None = None
@@ -236,7 +236,6 @@ class LogLines:
         """Take text as it was appended to the log; it may end inside a line."""
         if not text:
             return
-        self.version += 1
         self._shown = None
         *lines, half = (self._half + text).split("\n")
         # Of a line that is still being rewritten, only the last versions can matter.
@@ -244,10 +243,13 @@ class LogLines:
         for line in lines[-2 * KEPT_LINES :]:
             self._folded.add(line)
 
-    def clear(self) -> None:
-        """Begin again, as with another file."""
-        self._begin()
-        self.version += 1
+    def read(self, tail: TextTail) -> tuple[LogLine, ...]:
+        """All kept lines, with what `tail` gained."""
+        text = tail.read_new()
+        if tail.began_anew:
+            self.clear()
+        self.feed(text)
+        return self.lines()
 
     def lines(self) -> tuple[LogLine, ...]:
         """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""
@@ -322,7 +324,7 @@ class LogFile:
         fewer lines: ask again from where the part ends. Without a text and a level it reads the log.
         Versions of one progress bar are one line. Raises nothing.
         """
-        wanted = _Wanted(text, level)
+        wanted = Wanted(text, level)
         deadline = time.monotonic() + seconds
         try:
             with open_file(self.path) as file:
@@ -337,7 +339,7 @@ class LogFile:
             return LogPart((), 0, 0, 0, tr("Cannot read {path}: {reason}.", path=self.path, reason=os_reason(error)))
 
 
-class _Wanted:
+class Wanted:
     """What is looked for, and whether a piece of the file can hold it at all."""
 
     def __init__(self, text: str, level: LogLevel | None) -> None:
@@ -365,7 +367,7 @@ class _Wanted:
         return not self._needle or self._needle in lower or b"\x1b" in data
 
 
-def _forward(file: BinaryIO, wanted: _Wanted, start: int, size: int, limit: int, deadline: float) -> LogPart:
+def _forward(file: BinaryIO, wanted: Wanted, start: int, size: int, limit: int, deadline: float) -> LogPart:
     found: list[PlacedLine] = []
     at = start
     while at < size and len(found) < limit:
@@ -388,7 +390,7 @@ def _forward(file: BinaryIO, wanted: _Wanted, start: int, size: int, limit: int,
     return LogPart(tuple(found), start, at, size)
 
 
-def _backward(file: BinaryIO, wanted: _Wanted, stop: int, size: int, limit: int, deadline: float) -> LogPart:
+def _backward(file: BinaryIO, wanted: Wanted, stop: int, size: int, limit: int, deadline: float) -> LogPart:
     parts: list[list[PlacedLine]] = []
     count, at = 0, stop
     while at > 0 and count < limit:
@@ -443,7 +445,7 @@ def _lines_before(file: BinaryIO, stop: int, length: int) -> tuple[int, bytes]:
         length *= 2
 
 
-def _lines_of(data: bytes, start: int, wanted: _Wanted) -> list[PlacedLine]:
+def _lines_of(data: bytes, start: int, wanted: Wanted) -> list[PlacedLine]:
     """The wanted lines of `data`; of each progress bar the newest version, and those that reached their end."""
     if not wanted.may_be_in(data):
         return []

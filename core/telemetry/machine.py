@@ -107,7 +107,6 @@ class MachineSampler:
         }
 
     def close(self) -> None:
-        """Let go of the driver."""
         self._gpus.close()
 
 
@@ -191,12 +190,9 @@ class Peaks:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
-        kept = {name: getattr(self, name) for name in (*PEAKS_OF_CARDS, *PEAKS_OF_RAM, *BEGINNINGS)}
-        return {**kept, "disk_free": _pairs(self.disk), "ram_free": _pairs(self.ram)}
+        return {name: getattr(self, name) for name in (*PEAKS_OF_CARDS, *PEAKS_OF_RAM, *BEGINNINGS)}
 
     def _take(self, document: Mapping[str, Any]) -> None:
-        if not document:
-            return
         for name in PEAKS_OF_CARDS:
             peaks: dict[str, int] = getattr(self, name)
             for key, value in object_in(document.get(name)).items():
@@ -209,26 +205,6 @@ class Peaks:
                 began_s = numbers_finite(value)
                 if began_s is not None:
                     since[str(key)] = min(since.get(str(key), began_s), began_s)
-        self.disk = _lengthened(self.disk, document.get("disk_free"))
-        self.ram = _lengthened(self.ram, document.get("ram_free"))
-
-
-def _pairs(trend: Trend) -> list[list[float]]:
-    return [[time_s, int(amount)] for time_s, amount in trend.points]
-
-
-def _lengthened(trend: Trend, points: Any) -> Trend:
-    """`trend` with those of `points` that lie before all that it knows."""
-    known = trend.points
-    longer = Trend()
-    for pair in points if isinstance(points, list) else ():
-        if isinstance(pair, list) and len(pair) == 2:
-            time_s, amount = map(numbers_finite, pair)
-            if time_s is not None and amount is not None and (not known or time_s < known[0][0]):
-                longer.add(time_s, amount)
-    for point in known:
-        longer.add(*point)
-    return longer
 
 
 def _since(times: dict[str, float], key: str, time_s: float | None, holds: bool) -> None:
@@ -274,7 +250,10 @@ KEPT_SAMPLES = 240
 GPU_NUMBERS = (
     "utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "clock_mhz", "clock_limit_mhz",
 )  # fmt: skip
-GPU_CHARTS = ("utilization_percent", "temperature_c", "power_w", "memory_used_bytes")
+GPU_CHARTS = {
+    "utilization_history": "utilization_percent", "temperature_history": "temperature_c", "power_history": "power_w",
+    "memory_history": "memory_used_bytes",
+}  # fmt: skip
 
 Chart = deque[float | None]
 """The newest values of one number, oldest first; None where it was not known."""
@@ -311,7 +290,7 @@ class MachineHistory:
         self.latest = row
         self.so_far.add(row)
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
-            for name in GPU_CHARTS:
+            for name in GPU_CHARTS.values():
                 self._charts[gpu_key(gpu, index), name].append(numbers_finite(gpu.get(name)))
         self._charts["host", "cpu"].append(numbers_finite(object_in(row.get("host")).get("cpu_percent")))
         loads = [numbers_finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
@@ -333,6 +312,7 @@ class MachineHistory:
         number = numbers_finite(gpu.get("index"))
         index = position if number is None else int(number)
         values: dict[str, Any] = {name: numbers_finite(gpu.get(name)) for name in GPU_NUMBERS}
+        values |= {chart: self._chart(key, name) for chart, name in GPU_CHARTS.items()}
         return GpuReading(
             index=index,
             name=str(gpu.get("name") or self.gpu_names.get(key) or "GPU"),
@@ -342,10 +322,6 @@ class MachineHistory:
             throttle_reasons=texts_in(gpu.get("throttle_reasons")),
             job_memory_bytes=job_memory(gpu, pids),
             problem=unavailable.get(f"gpus.{index}"),
-            utilization_history=self._chart(key, "utilization_percent"),
-            temperature_history=self._chart(key, "temperature_c"),
-            power_history=self._chart(key, "power_w"),
-            memory_history=self._chart(key, "memory_used_bytes"),
             throttled_since_s=self.so_far.throttled_since_s.get(key),
             idle_since_s=self.so_far.idle_since_s.get(key),
             mig=text_in(gpu.get("mig")),
@@ -441,7 +417,6 @@ class LiveMachine:
         self._next_s = 0.0
 
     def close(self) -> None:
-        """Let go of the driver."""
         if self._machine is not None:
             self._machine.close()
             self._machine = None

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from operator import gt
 from typing import Any
 
-from trainwiz.core.telemetry.event_file import RECENT_POINTS, Scalar
+from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
-PACE_ROWS = 50
+PACE_ROWS = RECENT_POINTS = 50
 LEAST_ALIKE = 8
 """Fewer rows are as quick one by one."""
 MOST_NAMES = 1_000

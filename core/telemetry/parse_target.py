@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from trainwiz.core.files import at_home, is_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
 from trainwiz.core.run.listing import recorded_runs, run_folders
-from trainwiz.core.telemetry.discovery import Found, default_target, list_jobs, target_of_job
+from trainwiz.core.telemetry.discovery import list_jobs, recognise, target_of_job
 from trainwiz.core.telemetry.job import Job, job_of, trainings_if_above
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.target import Target
@@ -49,31 +48,8 @@ def parse_target(text: str) -> Target:
     return _by_part_of_a_name(text)
 
 
-def only_one(found: Iterable[Found]) -> Target:
-    """What opens without a choice. Raises UsageError where there is a choice, or nothing."""
-    found = list(found)
-    target = default_target(found)
-    if target is not None:
-        return target
-    if not found:
-        raise usage_error(
-            "no_runs", str(DEFAULT_ROOT), tr("Nothing is training on this machine now, and there are no runs yet.")
-        )
-    running = [one.target for one in found if one.runs_now]
-    if not running:
-        ended = _names([one.target for one in found])
-        message = tr("Nothing is running; these runs have ended: {names}. Specify one.", names=ended)
-        raise usage_error("several_targets", "monitor", message)
-    message = tr("{n} jobs are running: {names}. Specify one.", n=len(running), names=_names(running))
-    raise usage_error("several_targets", "monitor", message)
-
-
 def at_path(path: Path) -> Target:
     """The run, the output of a Trainer or the event files at `path`. Raises UsageError with the reason where there are none."""
-    from trainwiz.core.telemetry.discovery import recognise
-
-    if RunFolder(path).is_run():
-        return Target.of_run(RunFolder(path))
     if is_file(path) and RunFolder(path.parent).is_run():
         return Target.of_run(RunFolder(path.parent))
     found = recognise(path)

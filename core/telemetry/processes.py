@@ -17,12 +17,11 @@ from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
 T = TypeVar("T")
 
-# What can be asked of one process: working folder, environment, owner, loaded libraries. Nothing raises.
+# What can be asked of one process: working folder, environment, command, loaded libraries. Nothing raises.
 # Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
 
 
 def _asked(pid: int, question: str, otherwise: T) -> Any | T:
-    """What psutil says of a process."""
     import psutil
 
     try:
@@ -68,8 +67,7 @@ def command_of(pid: int) -> list[str]:
 
 def maps_any(pid: int, libraries: tuple[str, ...]) -> bool:
     """Whether a shared library with one of these words in its name is loaded; False where that cannot be read."""
-    if sys.platform != "linux":
-        return any(word in mapped.path for mapped in _asked(pid, "memory_maps", []) for word in libraries)
+    # Elsewhere psutil knows no maps of another process either.
     text = _read(pid, "maps")
     return any(word in text for word in libraries)
 

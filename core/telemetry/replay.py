@@ -70,7 +70,6 @@ class ReplayClock:
 
     @property
     def over(self) -> bool:
-        """Whether the end of the run is reached."""
         return self._played() >= self._length_s
 
     def moment(self) -> float:
@@ -163,7 +162,6 @@ class TimedLog(TextTail):
         self._open = ""
 
     def read_new(self) -> str:
-        """What became visible since the last call."""
         shown = ""
         while True:
             while self._blocks and self._has_passed(self._blocks[0][1]):
@@ -214,7 +212,6 @@ class ReplaySource(RunSource):
         self._play.toggle()
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        """One look at the present moment of the replay."""
         snapshot = super().poll(curves)
         return replace(
             snapshot,
@@ -257,7 +254,6 @@ class ReplaySource(RunSource):
         )
 
     def _has_passed(self, mark: Mark | None) -> bool:
-        """Whether the moment of a line of the log has come."""
         if self._play.over:
             return True
         if mark is None:

@@ -54,7 +54,6 @@ class MetricsFile:
         self.loss_trend = LossTrend()
 
     def read(self) -> None:
-        """For POLL_S at most."""
         deadline = time.monotonic() + POLL_S
         while True:
             rows = self.tail.read_new()
@@ -67,8 +66,6 @@ class MetricsFile:
 
 
 class RunSource(Source):
-    """A run folder as a source. Not thread-safe: one thread polls, the snapshots can go anywhere."""
-
     enters_near_the_end = True
     """What a long metrics.jsonl says last is shown first."""
 
@@ -101,13 +98,11 @@ class RunSource(Source):
         return self._plan
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        """One look at the folder. Raises nothing: what cannot be read is a sentence in `problems`."""
         # The state is read first: a run that has ended by then has written all its lines.
         state = self._state()
         self._read_plan()
         self._read_metrics()
         self._read_system()
-        self._read_log()
         return self._snapshot(state, curves)
 
     def _state(self) -> RunState:
@@ -153,12 +148,6 @@ class RunSource(Source):
             self._machine = MachineHistory(gpu_names(self._plan))
         self._machine.add_rows(rows)
 
-    def _read_log(self) -> None:
-        text = self._log_tail.read_new()
-        if self._log_tail.began_anew:
-            self._log.clear()
-        self._log.feed(text)
-
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
         metrics, machine = self._shown.metrics, self._machine
         attempt = self._newest_attempt(state)
@@ -203,8 +192,7 @@ class RunSource(Source):
             phase=None if ended else self._phase(attempt),
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
             answers=self._answers.read(),
-            log=self._log.lines(),
-            log_version=self._log.version,
+            log=self._log.read(self._log_tail),
             log_path=str(self.folder.train_log),
             actions=frozenset() if gone else allowed(state),
             problems=self._problems(),

@@ -328,7 +328,6 @@ class Trend:
 
     @property
     def span_s(self) -> float:
-        """How long was watched."""
         return self._last[0] - self._points[0][0] if self._last is not None else 0.0
 
     def lasts_s(self) -> float | None:

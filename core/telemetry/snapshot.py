@@ -26,7 +26,7 @@ Action = Literal["stop", "stop_now", "resume", "plan", "command", "model"]
 
 BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")
 PLAIN_KEYS = ("source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s")
-ATTEMPT_KEYS = ("number", "status", "started_s", "ended_s", "resume", "because", "signal")
+ATTEMPT_KEYS = ("number", "status", "started_s", "ended_s", "resume", "because", "signal", "changes", "not_retried")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +267,6 @@ class Snapshot:
     """What the model said to each prompt."""
     advice: tuple[Advice, ...] = ()
     log: tuple[LogLine, ...] = ()
-    log_version: int = 0
-    """Changes with the content of `log`."""
     log_path: str | None = None
     """Where all of the log lies; None where this kind of source has none."""
     read_from: tuple[str, ...] = ()
@@ -330,7 +328,7 @@ class Snapshot:
             if self.ending is None
             else {"cause": self.ending.cause, "message": self.ending.text, "remedy": self.ending.remedy},
             "diagnosis": None if self.diagnosis is None else self.diagnosis.to_json(),
-            "attempts": [attempt_json(attempt) for attempt in self.attempts],
+            "attempts": [{name: getattr(attempt, name) for name in ATTEMPT_KEYS} for attempt in self.attempts],
             "phase": None if self.phase is None else asdict(self.phase),
             "answers": [prompt.to_json() for prompt in self.answers],
             "advice": [advice.to_json() for advice in self.advice],
@@ -346,9 +344,3 @@ class Snapshot:
 def time_left_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:
     """Seconds until the last step; None where one of the facts is not known."""
     return None if step is None or not max_steps or step_s is None else max(0, max_steps - step) * step_s
-
-
-def attempt_json(attempt: Attempt) -> dict[str, Any]:
-    """What a viewer tells of an attempt."""
-    told = {name: getattr(attempt, name) for name in ATTEMPT_KEYS}
-    return {**told, "changes": dict(attempt.changes), "not_retried": attempt.not_retried}

@@ -1,4 +1,4 @@
-"""A folder of event files or CSV tables of metrics: the runs that wrote them, and their metrics."""
+"""A folder of event files: the runs that wrote them, and their metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import METRICS_CSV, CsvTail, EventFileTail, Scalar, ScalarTail
+from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
@@ -33,8 +33,8 @@ FindFiles = Callable[[], dict[str, list[Path]]]
 
 
 def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
-    """Run name ("." for `root` itself) -> its event files by name, which holds their time and number; for a folder
-    without one Lightning's metrics.csv. Runs are in the order in which their first files were begun.
+    """Run name ("." for `root` itself) -> its event files by name, which holds their time and number. Runs are in the
+    order in which their first files were begun.
 
     At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
     followed."""
@@ -45,8 +45,6 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
         files = sorted(
             (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")), key=_in_order
         )
-        if not files and METRICS_CSV in names:
-            files = [METRICS_CSV]
         if files:
             found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
     return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
@@ -58,14 +56,9 @@ def _in_order(name: str) -> list[str | int]:
 
 
 def _begun_s(path: Path) -> float:
-    """When an event file was begun, by its name (events.out.tfevents.<Unix time>...); a table's own time."""
+    """When an event file was begun, by its name (events.out.tfevents.<Unix time>...)."""
     found = _BEGUN.search(path.name)
-    if found:
-        return float(found[1])
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return float(found[1]) if found else 0.0
 
 
 def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
@@ -89,15 +82,10 @@ class EventRun:
         """A file turned out to be another one: what was read no longer holds."""
         self.is_mixed = False
         """Several jobs write to the folder at the same time: its files are no series together."""
-        self.tails: list[ScalarTail] = []
+        self.tails: list[EventFileTail] = []
         self.behind = False
-        self._spans: dict[ScalarTail, tuple[set[str | None], float, float]] = {}
+        self._spans: dict[EventFileTail, tuple[set[str | None], float, float]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
-
-    def update_files(self, files: list[Path]) -> None:
-        known = {tail.path for tail in self.tails}
-        new = (path for path in files if path not in known)
-        self.tails += [CsvTail(path) if path.name == METRICS_CSV else EventFileTail(path) for path in new]
 
     @property
     def began_s(self) -> float | None:
@@ -111,7 +99,7 @@ class EventRun:
         every = [tags for tags, *_ in self._spans.values()]
         return sum(any(tags & others for others in every if others is not tags) for tags in every)
 
-    def _mixes(self, tail: ScalarTail, scalars: list[Scalar]) -> bool:
+    def _mixes(self, tail: EventFileTail, scalars: list[Scalar]) -> bool:
         """Whether another file has values of the same tags that were written before and after those of this one."""
         if any(tag is None for tag, *_ in scalars):
             # It says itself that it goes on from another.
@@ -144,7 +132,7 @@ class EventRun:
                     return grew
         return grew
 
-    def _may_have_more(self, tail: ScalarTail) -> bool:
+    def _may_have_more(self, tail: EventFileTail) -> bool:
         if tail.behind:
             return True
         try:
@@ -155,10 +143,6 @@ class EventRun:
         changed = self._stamps.get(tail.path) != stamp
         self._stamps[tail.path] = stamp
         return changed
-
-    @property
-    def is_table(self) -> bool:
-        return isinstance(self.tails[0], CsvTail) if self.tails else False
 
     @property
     def last_time_s(self) -> float | None:
@@ -220,7 +204,9 @@ class EventRuns:
         for name, files in self._runs_of_files():
             if name not in self.runs:
                 self.runs[name] = EventRun(name, self._new_scalars())
-            self.runs[name].update_files(files)
+            tails = self.runs[name].tails
+            known = {tail.path for tail in tails}
+            tails += [EventFileTail(path) for path in files if path not in known]
         cost_s = time.thread_time() - started_s
         self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
 
@@ -233,7 +219,7 @@ class EventRuns:
                 yield name, files
 
     @property
-    def tails(self) -> list[ScalarTail]:
+    def tails(self) -> list[EventFileTail]:
         return [tail for run in self.runs.values() for tail in run.tails]
 
     @property
@@ -288,9 +274,7 @@ class ScalarsReader:
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
         metrics = {name: tag.summary() for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
-        recent: Sequence[tuple[float, float]] = (newest.tails[0].times if newest and newest.is_table else ()) or (
-            series[loss].recent if loss else ()
-        )
+        recent: Sequence[tuple[float, float]] = series[loss].recent if loss else ()
         problems = runs.problems()
         if not runs.tails:
             problems.append(tr("{path} no longer contains event files.", path=self._path))
@@ -310,8 +294,7 @@ class ScalarsReader:
             read_share=share_read(runs.tails) if runs.behind else 1.0,
         )
         notes = self._notes(bool(metrics), newest.launches if newest else 0)
-        by_file_time = bool(newest and newest.is_table)
-        return Reading(shown, series, loss, recent, by_file_time, grew=runs.grew, notes=notes)
+        return Reading(shown, series, loss, recent, grew=runs.grew, notes=notes)
 
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]

@@ -216,7 +216,7 @@ class NewestState:
                 break
         self.problems = tuple(problems)
         best = max(states, key=lambda state: state.step or 0, default=None)
-        newest = self._state_of(max(files, key=_written_s)) if best else None
+        newest = self._state_of(max(files, key=lambda file: written_s(file) or 0.0)) if best else None
         self._read = {file: read for file, read in self._read.items() if file in files}
         # Written last, by another training than the one that went furthest. Times alone say little: copies are in any order.
         if best and isinstance(newest, TrainerState) and newest.written_s > best.written_s:
@@ -237,11 +237,11 @@ class NewestState:
         return state
 
 
-def _written_s(file: Path) -> float:
+def written_s(file: Path) -> float | None:
     try:
         return file.stat().st_mtime
     except OSError:
-        return 0.0
+        return None
 
 
 # StdoutMetrics: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.
@@ -431,17 +431,9 @@ class TrainerLog:
     def problem(self) -> str | None:
         return self._text.problem
 
-    @property
-    def written_s(self) -> float | None:
-        """Time of the file."""
-        try:
-            return self.path.stat().st_mtime
-        except OSError:
-            return None
-
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
-        self._read_lines()
+        self.lines.read(self._text)
         grew = False
         while True:
             scalars = self.printed.read_new()
@@ -451,9 +443,3 @@ class TrainerLog:
             grew = grew or bool(scalars)
             if not self.printed.behind or time.monotonic() > deadline:
                 return grew
-
-    def _read_lines(self) -> None:
-        text = self._text.read_new()
-        if self._text.began_anew:
-            self.lines.clear()
-        self.lines.feed(text)

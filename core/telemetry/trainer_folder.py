@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from trainwiz.core.files import is_file
@@ -33,6 +34,7 @@ from trainwiz.core.telemetry.trainer_files import (
     TrainerState,
     find_log,
     parse_arguments,
+    written_s,
 )
 from trainwiz.core.text import numbers_finite
 
@@ -81,10 +83,6 @@ class TrainerScalars(Scalars):
         """Sessions whose points are one series here."""
         self.apart: list[Scalars] = []
         """Sessions that train beside `current`, and are left out."""
-
-    def session(self) -> Scalars:
-        """What takes the scalars of one more session."""
-        return _Session(self)
 
 
 class _Session(Scalars):
@@ -158,7 +156,7 @@ class TrainerReader:
     def _begin_events(self) -> None:
         self._scalars = TrainerScalars()
         find = None if self._folder is not None else dict[str, list[Path]]
-        self._events = EventRuns(self._path, new_scalars=self._scalars.session, skip=CHECKPOINT, find=find)
+        self._events = EventRuns(self._path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
 
     def read(self, deadline: float) -> Reading:
         grew = self._read_events(deadline)
@@ -179,7 +177,6 @@ class TrainerReader:
             planned=Planned(model=self._model_name()),
             hyperparameters=arguments.shown,
             log=log.lines.lines() if log else (),
-            log_version=log.lines.version if log else 0,
             log_path=str(log.path) if log else None,
             problems=self._problems(bool(metrics) or behind),
             behind=behind,
@@ -244,7 +241,9 @@ class TrainerReader:
             places.append((of_state, _of_file(of_state, step, state.epoch, state.path, state.written_s)))
         if log is not None and log.printed.rows:
             printed = log.printed
-            places.append((log.scalars, _of_file(log.scalars, printed.step, printed.epoch, log.path, log.written_s)))
+            places.append(
+                (log.scalars, _of_file(log.scalars, printed.step, printed.epoch, log.path, written_s(log.path)))
+            )
         # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
         steps = [-1 if of.step is None else of.step for of, _ in places]
         return places[steps.index(max(steps))][1] if places else nothing

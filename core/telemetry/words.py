@@ -124,7 +124,6 @@ def program_of(command: Words) -> str:
 
 
 def is_keeper(command: Words) -> bool:
-    """Whether it is the keeper of a run of ours (or its guard)."""
     return is_python(command) and KEEPER_MODULE in command
 
 
@@ -195,20 +194,16 @@ _PIECE = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")
 """Of a command within a word; what is quoted there stays together."""
 
 
-def shown_words(command: Sequence[str]) -> list[str]:
-    """The words of a command line, secrets replaced by ***: by the option's name, or by their own form."""
-    return list(_shown(command))
-
-
 def shown_command(command: Sequence[str]) -> str:
     """The command line as one line of plain text that a shell would read back, secrets left out."""
     text = " ".join(
-        word if word == HIDDEN else shlex.quote(word).replace(f"'{HIDDEN}'", HIDDEN) for word in shown_words(command)
+        word if word == HIDDEN else shlex.quote(word).replace(f"'{HIDDEN}'", HIDDEN) for word in _shown(command)
     )
     return plain_text(text, LONGEST_COMMAND)
 
 
 def _shown(command: Sequence[str]) -> Iterator[str]:
+    """The words of a command line, secrets replaced by ***: by the option's name, or by their own form."""
     follows_a_name = False
     for word in command:
         if follows_a_name and not word.startswith("--"):

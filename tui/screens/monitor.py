@@ -255,7 +255,6 @@ class MonitorScreen(PanelScreen):
         asyncio.get_running_loop().run_in_executor(None, self._take_look, curves).add_done_callback(self._look_is_done)
 
     def _take_look(self, curves: tuple[str, ...]) -> Snapshot:
-        """In a thread."""
         try:
             if self._source is None:
                 # Loaded here, after the first frame.

@@ -15,7 +15,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, bar_of
+from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, Wanted, bar_of
 
 
 class LogView(ScrollView, can_focus=True):
@@ -121,29 +121,14 @@ class LogView(ScrollView, can_focus=True):
             self._shown, self._owners = [part for part, _ in rows], [index for _, index in rows]
         else:
             self._shown, self._owners = [line.text for line in self._lines], range(len(self._lines))
-        laid_out = self._resize_content(Size(width, len(self._shown)))
+        self.virtual_size = Size(width, len(self._shown))
         if self.following:
             self._go_to_end()
-            if laid_out:
-                # The room may change with the layout that the new number of lines brings.
-                self.call_after_refresh(self._go_to_end)
+            # The room may change with the layout that the new number of lines brings.
+            self.call_after_refresh(self._go_to_end)
         elif top is not None:
             self.go_to_line(top[0], above=-top[1])
         self.refresh(self.size.region)
-
-    def _resize_content(self, size: Size) -> bool:
-        """Textual lays out the whole screen for a new virtual size; that is needed only where a scrollbar comes or goes.
-
-        Returns whether it does.
-        """
-        room = self.scrollable_content_region.height
-        if (self.virtual_size.height > room) != (size.height > room) or size.width != self.virtual_size.width:
-            self.virtual_size = size
-            return True
-        self.set_reactive(LogView.virtual_size, size)
-        if self.show_vertical_scrollbar and self.styles.scrollbar_size_vertical:
-            self.vertical_scrollbar.window_virtual_size = size.height
-        return False
 
     def _go_to_end(self) -> None:
         if self.following:
@@ -223,14 +208,13 @@ class LinesLog:
         limit: int = 200,
     ) -> LogPart:
         """As LogFile.search."""
-        lines = self._lines()
+        lines, wanted = self._lines(), Wanted(text, level)
         size = len(lines)
         low, high = (min(max(0, after), size), size) if after is not None else (0, size if before is None else before)
         found = [
             PlacedLine(number, number + 1, line)
             for number, line in enumerate(lines[low:high], start=low)
-            if text.casefold() in line.text.casefold()
-            and (level is None or line.level == level or (level, line.level) == ("warning", "error"))
+            if wanted.takes(line)
         ]
         if len(found) > limit:
             found = found[:limit] if after is not None else found[-limit:]

@@ -103,8 +103,8 @@ class MetricPanel(MonitorPanel):
     MetricPanel > #values { height: 1; color: $foreground; }
     """
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS, glyphs: Glyphs = BRAILLE, id: str | None = None) -> None:
-        super().__init__("loss", marks=marks, id=id)
+    def __init__(self, *, marks: Marks = UNICODE_MARKS, glyphs: Glyphs = BRAILLE) -> None:
+        super().__init__("loss", marks=marks)
         self.metric = "loss"
         self.range = StepRange()
         self.logarithmic = False

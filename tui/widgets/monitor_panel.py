@@ -34,8 +34,6 @@ def machine_reason(snapshot: Snapshot) -> str:
 
 
 def pace_reason(snapshot: Snapshot) -> str:
-    if snapshot.unavailable.get("pace"):
-        return plain_text(snapshot.unavailable["pace"], 300)
     if snapshot.source == "run":
         return tr(NO_PACE) if snapshot.ending is None else tr("No tokens/s were logged.")
     return tr("No tokens/s: this job does not log it.")
@@ -148,8 +146,8 @@ def join_fitting(parts: Sequence[Content], width: int, gap: int = 3) -> Content:
 class SnapshotView(LinedWidget):
     """What reads as before is not drawn again."""
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, *, marks: Marks = UNICODE_MARKS) -> None:
+        super().__init__()
         self.marks = marks
         self.snapshot: Snapshot | None = None
 
@@ -188,8 +186,8 @@ class MonitorPanel(SnapshotView, can_focus=True):
     MonitorPanel:focus { border: round $accent; border-title-color: $accent; }
     """
 
-    def __init__(self, title: str, *, marks: Marks = UNICODE_MARKS, id: str | None = None) -> None:
-        super().__init__(marks=marks, id=id)
+    def __init__(self, title: str, *, marks: Marks = UNICODE_MARKS) -> None:
+        super().__init__(marks=marks)
         self._title = title
         self._drawn_title = ""
         self._show_title(False)

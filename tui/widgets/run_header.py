@@ -50,10 +50,8 @@ class RunHeader(SnapshotView):
     RunHeader { height: auto; padding: 0 1; color: $foreground; }
     """
 
-    def __init__(
-        self, name: str, *, marks: Marks = UNICODE_MARKS, readonly: bool = False, id: str | None = None
-    ) -> None:
-        super().__init__(marks=marks, id=id)
+    def __init__(self, name: str, *, marks: Marks = UNICODE_MARKS, readonly: bool = False) -> None:
+        super().__init__(marks=marks)
         self.readonly = readonly
         self._run_name = plain_text(name)
         self._line_count = 2

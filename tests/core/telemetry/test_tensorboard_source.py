@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -130,33 +129,3 @@ def test_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Pa
         made = write_points(tmp_path / "made" / str(number), {"loss": [(0, value)]})
         made.rename(tmp_path / "run" / f"events.out.tfevents.1700000000.h.1.{number}")
     assert look(tmp_path / "run").metrics["loss"].last == 2.0
-
-
-LIGHTNING_ROWS = "epoch,step,train_loss,val_loss\n0,4,0.5,\n0,9,nan,\n0,9,,0.25\n"
-
-
-def test_lightnings_table(tmp_path: Path) -> None:
-    version = tmp_path / "lightning_logs" / "version_0"
-    version.mkdir(parents=True)
-    (version / "metrics.csv").write_text(LIGHTNING_ROWS)
-    source = source_of(tmp_path)
-    snapshot = source.read_all()
-    assert counts(snapshot) == {"epoch": (3, 9), "train_loss": (2, 9), "val_loss": (1, 9)}
-    assert snapshot.metrics["train_loss"].non_finite == 1
-    assert (snapshot.step, snapshot.epoch) == (9, 0.0)
-    # A new metric makes the logger write the whole file again.
-    (version / "metrics.csv").write_text("epoch,step,acc,train_loss\n0,4,0.9,0.5\n1,14,0.95,0.25\n")
-    assert counts(source.read_all()) == {"epoch": (2, 14), "acc": (2, 14), "train_loss": (2, 14)}
-
-
-def test_the_rows_of_a_table_have_the_time_at_which_they_were_written(tmp_path: Path) -> None:
-    """Ten rows come at once, four seconds after the ten before: 0.04 s a step, whenever they are read."""
-    table = tmp_path / "metrics.csv"
-    table.write_text("step,loss\n")
-    source = source_of(tmp_path)
-    for burst in range(1, 4):
-        with table.open("a") as file:
-            file.writelines(f"{step},1.0\n" for step in range(100 * burst - 90, 100 * burst + 1, 10))
-        os.utime(table, (BEGAN_S + 4 * burst, BEGAN_S + 4 * burst))
-        snapshot = source.read_all()
-        assert snapshot.pace.wall_step_s == (pytest.approx(0.04) if burst > 1 else None)
