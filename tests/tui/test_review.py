@@ -68,7 +68,7 @@ async def test_differences_are_those_of_the_resolved_run_and_marked_in_the_files
         assert "seed: 7" in text and theirs is not None and "seed: 42" in theirs
         screen = shown(app)
         assert "Changes from cpu-demo" in screen and "32 → 16" in screen and "● you" in screen
-        assert "2 → 4" in screen and "derived" in screen and "lines changed" in screen
+        assert "2 → 4" in screen and "derived" in screen and "changes" in screen
         # Figures are not compared: they change with every trace.
         plan_line = next(line for line in screen.splitlines() if "plan.json" in line)
         assert "differ" not in plan_line

@@ -174,7 +174,7 @@ async def test_pretraining_needs_a_model_and_a_refused_value_stays_in_its_row_wi
         await settled(pilot)
         await Typist(pilot).change("Peak learning rate", "5e3")
         view = app.screen.query_one("#field-learning_rate", FieldRow).view
-        assert view.value == "5,000" and "“Peak learning rate” cannot be 5000.0" in view.invalid
+        assert view.value == "5,000" and "“Peak learning rate”: invalid value 5000.0" in view.invalid
 
 
 async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: Path, monkeypatch) -> None:
