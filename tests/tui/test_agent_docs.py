@@ -63,4 +63,4 @@ def test_the_reference_names_every_command_choice_and_schema(capsys: pytest.Capt
 
 def test_another_schema_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "plans"]) == 2
-    assert "there is no 'plans'" in capsys.readouterr().err
+    assert "'plans' is not a valid choice" in capsys.readouterr().err

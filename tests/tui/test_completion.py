@@ -84,4 +84,4 @@ def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     from trainwiz.tui.cli import main
 
     assert main(["completion", "tcsh"]) == 2
-    assert capsys.readouterr().err == "✗ SHELL: there is no 'tcsh', choose bash or zsh or fish.\n"
+    assert capsys.readouterr().err == "✗ SHELL: 'tcsh' is not a valid choice; use bash or zsh or fish.\n"

@@ -54,10 +54,10 @@ async def test_reading_tools_give_what_the_commands_print(tmp_path: Path) -> Non
         assert "no runs in runs/" in await said(client, "monitor")
         assert "is not a setting" in await said(client, "plan", profile="cpu-demo", settings={"x.y": 1})
         for outside in ("/etc/passwd", "../train.log", "~/x", "out/passwd"):
-            assert "outside of the folder" in await said(client, "plan", model="qwen3-0.6b", dataset=outside), outside
-            assert "outside of the folder" in await said(client, "diagnose", what=outside), outside
+            assert "outside the folder" in await said(client, "plan", model="qwen3-0.6b", dataset=outside), outside
+            assert "outside the folder" in await said(client, "diagnose", what=outside), outside
         nested = {"data.sources": "[{name: /etc/passwd}]"}
-        assert "outside of the folder" in await said(client, "plan", profile="cpu-demo", settings=nested)
+        assert "outside the folder" in await said(client, "plan", profile="cpu-demo", settings=nested)
         assert "by its name" in await said(client, "plan", profile="./mine.yaml")
 
 
@@ -85,4 +85,4 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
         [sys.executable, "-m", "trainwiz.tui", "mcp", "nowhere"],
         cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, "✗ There is no folder 'nowhere'.\n")
+    assert (done.returncode, done.stderr) == (2, "✗ 'nowhere' is not a folder.\n")

@@ -77,5 +77,5 @@ def test_a_loop_on_the_command_line_is_taken_as_text() -> None:
 
 @each("override", [{"training.epochs": "1e308"}, {"training.max_steps": "1" + "0" * 20}])
 def test_numbers_beyond_any_run_are_refused(override: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=r": must be at most 1"):
+    with pytest.raises(UsageError, match=r"; must be at most 1"):
         build_config(None, override)

@@ -100,7 +100,7 @@ def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
     with pytest.raises(UsageError) as caught:
         build_config(None, {"planning.context_bytes": value})
     (found,) = caught.value.findings
-    assert found.message.startswith("planning.context_bytes cannot be ")
+    assert found.message.startswith("planning.context_bytes: invalid value ")
     assert found.message.endswith(
         "must be a size from 16M to 16G, such as 500M: the GPU memory that nvidia-smi shows for an idle CUDA process."
     )

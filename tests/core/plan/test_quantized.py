@@ -22,7 +22,7 @@ def reasons(made: Any) -> dict[str, str]:
 def test_8b_on_12_gb_is_lora_on_4_bits_with_the_reasons_and_fits() -> None:
     made = plan(machine(SMALL), config("llama-3.1-8b", batch__sequence_length=1024), rows())
     assert made.memory.verdict == "fits" and not made.errors
-    assert "lora: all weights with their gradients need 59." in reasons(made)["peft.method"]
+    assert "lora: training all weights needs 59." in reasons(made)["peft.method"]
     assert "nf4: in bf16 it needs" in reasons(made)[BASE] and "in 4 bits" in reasons(made)[BASE]
     assert made.config.training.learning_rate == 2e-4 and "trains LoRA" in made.model.learnt
     # Weights are read one by one: host RAM does not hold them.

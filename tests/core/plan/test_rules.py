@@ -73,9 +73,9 @@ ROWS = [
     due("reporter_not_supported", "error", "none together with", ONE, logging__report_to=["none", "tensorboard"]),
     due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
     due("missing_hardware", "error", "engine.gpus selects GPU 0, 1,", CPU, engine__gpus=["0", "1"], quiet=TWO),
-    due("unknown_gpu", "error", "GPU 7 is not available", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
+    due("unknown_gpu", "error", "No GPU 7 on this machine", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
     due(
-        "gpus_of_one_machine", "error", "by UUID (GPU-0a, GPU-1a), but 2 machines", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
+        "gpus_of_one_machine", "error", "by UUID (GPU-0a, GPU-1a); a UUID is valid on one machine only", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
         engine__nodes=2, quiet={"engine__nodes": 1},
     ),
     # Engines that share out.

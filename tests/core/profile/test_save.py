@@ -119,7 +119,7 @@ def test_everything_that_is_wrong_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     overrides = {"training.learning_rte": 1, "mode.dev_steps": 3, "batch.micro_batch_size": "many"}
     said = refused("2080super", PlanRequest(overrides=overrides, mode="smoke", gpu="RTX 309", num_gpus=0))
     for words in ("built-in profile", "--smoke belongs to one run", "mode.dev_steps belongs to one run",
-                  "training.learning_rate", "batch.micro_batch_size cannot be 'many'", "Did you mean RTX 3090",
+                  "training.learning_rate", "batch.micro_batch_size: invalid value 'many'", "Did you mean RTX 3090",
                   "set 1 or more"):  # fmt: skip
         assert any(words in one for one in said), words
     assert "Did you mean 2080super" in refused("mine", extends="2080supr")[0]
