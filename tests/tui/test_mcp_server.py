@@ -58,7 +58,7 @@ async def test_reading_tools_give_what_the_commands_print(tmp_path: Path) -> Non
             assert "outside the folder" in await said(client, "diagnose", what=outside), outside
         nested = {"data.sources": "[{name: /etc/passwd}]"}
         assert "outside the folder" in await said(client, "plan", profile="cpu-demo", settings=nested)
-        assert "by its name" in await said(client, "plan", profile="./mine.yaml")
+        assert "by name" in await said(client, "plan", profile="./mine.yaml")
 
 
 @pytest.mark.real
