@@ -58,11 +58,11 @@ LOG = (
     "/opt/conda/lib/python3.11/site-packages/torch/utils/checkpoint.py:85: UserWarning: None of the inputs have "
     "requires_grad=True. Gradients will be None\n"
     + "".join(
-        f"step {step}/500000  loss {2.61 + (step * 7 % 40) / 1000:.4f}  learning rate 0.00024  1,52{step % 9} real tokens/s\n"
+        f"step {step}/500000  loss {2.61 + (step * 7 % 40) / 1000:.4f}  learning rate 0.00024  1,52{step % 9} non-padding tokens/s\n"
         for step in range(1500, 1600, 4)
     )
     + """\
-step 1600/500000  loss 2.6141  learning rate 0.00024  1,523 real tokens/s
+step 1600/500000  loss 2.6141  learning rate 0.00024  1,523 non-padding tokens/s
 step 1600/500000  evaluation: loss 2.7043, perplexity 14.9440, accuracy 0.2310
 checkpoint-1600 saved in 13 s
 """

@@ -49,7 +49,7 @@ class RequestSettings:
     profile: str = setting(
         None, "Tested settings for one kind of hardware and one task.",
         "Fills in every field below; your own changes are kept.",
-        "cpu-demo: a tiny model on sample data; takes about a minute on any machine.",
+        "cpu-demo: a tiny model on sample data; takes a few minutes on any machine.",
         "Nothing: profiles can be switched at any time.",
         label="Profile", step=HARDWARE, group="Starting point", offers=(),
         option="--profile NAME",

@@ -258,7 +258,7 @@ def _of_exit_status(evidence: Evidence) -> Diagnosis:
 
 def _no_reason(evidence: Evidence) -> str:
     if evidence.log.lines == 0 and not evidence.log.tail:
-        return tr("There is no log, and nothing else shows why it ended.")
+        return tr("No log was found, and nothing else shows why it ended.")
     if evidence.log.step is not None:
         return tr(
             "The log ends after step {step}; it shows neither that the training finished nor why it ended.",

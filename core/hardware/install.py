@@ -152,7 +152,7 @@ def need(needed: Sequence[str] = NEEDED, machine: Machine | None = None) -> None
 
 def without(lacking: Sequence[str], machine: Machine | None = None) -> CannotRunError:
     message = tr(
-        "This needs {missing}, which is not installed. Install: {command}",
+        "This needs packages that are not installed ({missing}). Install: {command}",
         missing=", ".join(lacking),
         command=training_line(machine),
     )

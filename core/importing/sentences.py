@@ -81,7 +81,7 @@ SENTENCES: Mapping[str, str] = {
     "missing_file.left_out": "{file} refers to {what} {path}, which was skipped.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "missing_setting": "{file}: zero_optimization has no stage; DeepSpeed then uses 0, which shards nothing.",
-    "no_such_path": "There is no file {file}, and it is not a launch command either.",
+    "no_such_path": "{file} is neither a file nor a launch command.",
     "nodes_unknown": "The number of machines in {file} is unknown; set it with --nodes.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
     "settings.",

@@ -291,7 +291,7 @@ def resume_start(folder: RunFolder) -> str:
     checkpoints = list_checkpoints(folder)
     complete = [found for found in checkpoints if found.problem is None]
     broken = [found.path.name for found in checkpoints if found.problem is not None]
-    start = tr("There is no complete checkpoint: the training restarts from the beginning.")
+    start = tr("No complete checkpoint: training restarts from the beginning.")
     if complete:
         name, step = complete[-1].path.name, f"{complete[-1].step:,}"
         start = tr("It resumes from {name} (step {step}).", name=name, step=step)

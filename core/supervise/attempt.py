@@ -303,7 +303,7 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
             names = {"name": found.path.name, "new": set_aside(found, "later").name}
             said.append(tr("{name} is later than the checkpoint to resume from; it was renamed to {new}.", **names))
     if chosen is None:
-        said.append(tr("There is no complete checkpoint: the training starts from the beginning."))
+        said.append(tr("No complete checkpoint: training starts from the beginning."))
     return chosen, said
 
 

@@ -76,9 +76,9 @@ SAYINGS: Mapping[str, str] = {
     "memory_as_planned": mark("Memory is as planned: peak {peak} GiB, planned {planned}."),
     "gpu_lost": mark("{gpus} cannot be read: {reason}."),
     "gpu_unreadable": mark("{gpus} cannot be read: {reason}."),
-    "heat": mark("Heat throttles {gpus}"),
-    "power_brake": mark("The hardware throttles {gpus}"),
-    "power_limit": mark("The power limit throttles {gpus}"),
+    "heat": mark("{gpus} throttled by heat"),
+    "power_brake": mark("{gpus} throttled by the hardware"),
+    "power_limit": mark("{gpus} throttled by the power limit"),
     "others_on_gpu.one": mark("Other processes use {size} GiB of {gpus}: {names}."),
     "others_on_gpu.each": mark("Other processes use {size} GiB of each of {gpus}: {names}."),
     "checkpoint_does_not_fit": mark(

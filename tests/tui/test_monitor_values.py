@@ -82,7 +82,7 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     assert "planned 460 to 1,150 s/step   measured 742   ✓" in pace
     assert "memory planned 5.4 GiB   measured 5.3   ✓" in pace
     assert "per step 3,906 sequences   1,999,872 tokens" in pace
-    assert "! Heat throttles GPU 0" in text_of(AdvicePanel, snapshot)
+    assert "! GPU 0 throttled by heat" in text_of(AdvicePanel, snapshot)
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER"
     alone = text_of(HostPanel, snapshot, 118, 30)
     assert "200  trainer         9.8    180%" in alone and alone.count("worker ") == 12

@@ -107,7 +107,13 @@ async def test_without_colour_the_monitor_says_as_much(tmp_path, monkeypatch):
             grey = all(red == green == blue for red, green, blue in colours_of(app))
             assert grey is no_color
     assert texts[0] == texts[1]
-    for words in ("● running", "× NaN at 812", "! Heat throttles GPU 0", "✓ Memory is as planned", "79 °C, throttled"):
+    for words in (
+        "● running",
+        "× NaN at 812",
+        "! GPU 0 throttled by heat",
+        "✓ Memory is as planned",
+        "79 °C, throttled",
+    ):
         assert words in texts[1]
 
 

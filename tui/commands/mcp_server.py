@@ -41,7 +41,10 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
     try:
         from mcp.server import MCPServer  # noqa: F401
     except ImportError:
-        message = tr("`trainwiz mcp` needs the MCP SDK, version 2: pip install 'trainwiz[mcp]'")
+        from trainwiz.core.hardware.install import find_installer, install_line
+
+        command = install_line(find_installer(), "[mcp]")
+        message = tr("`trainwiz mcp` needs the MCP SDK, version 2. Install: {command}", command=command)
         raise CannotRunError(Finding("missing_package", "error", "mcp", message)) from None
     root = Path(folder).expanduser()
     if not root.is_dir():

@@ -136,9 +136,10 @@ def panel_lines(
 ) -> list[Content]:
     """The panel in `width` cells; long lines wrap beneath their text. `now` dates the end. Without `details`: what
     decides whether to start."""
-    lines = [*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)] if details else []
-    lines = lines or [*_short_lines(plan, width, marks)]
-    return [piece for line in lines for piece in hanging(line, width, 2 * len(INDENT))]
+    whole = (*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)) if details else ()
+    return [
+        piece for line in whole or _short_lines(plan, width, marks) for piece in hanging(line, width, 2 * len(INDENT))
+    ]
 
 
 def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:

@@ -81,6 +81,6 @@ def test_lines_for_one_package_and_another_build_of_torch(monkeypatch: pytest.Mo
 
 def test_what_is_not_here_is_said_with_its_line() -> None:
     need(("yaml", "torch"))
-    with pytest.raises(CannotRunError, match=r"needs no_such_thing, which is not installed. Install: \S") as caught:
+    with pytest.raises(CannotRunError, match=r"not installed \(no_such_thing\)\. Install: \S") as caught:
         need(("yaml", "no_such_thing"))
     assert caught.value.exit_code == 3

@@ -144,7 +144,7 @@ def test_what_cannot_be_measured_is_one_sentence(
     here: Machine, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_torch = replace(here, libraries=Libraries({}), installer="pip install")
-    with pytest.raises(CannotRunError, match=r"needs torch, which is not installed.* pip install 'trainwiz\[train\]'"):
+    with pytest.raises(CannotRunError, match=r"not installed \(torch\).* pip install 'trainwiz\[train\]'"):
         measure_rates(without_torch, "cpu", (), 1)
     fake_nvml.load_here(monkeypatch)
     for name, value in fake_nvml.environment().items():

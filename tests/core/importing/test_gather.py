@@ -180,7 +180,7 @@ def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> No
 
 
 @each(("text", "said"), [
-    ("no.yaml", "There is no file no.yaml"), (".", "Is a directory"), (YAML[:20], "no distributed_type"),
+    ("no.yaml", "no.yaml is neither a file nor"), (".", "Is a directory"), (YAML[:20], "no distributed_type"),
     ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
     ("a\0b: 1", "it contains null bytes"), ("a" * (2**20 + 1), "larger than 1 MiB"),
 ])  # fmt: skip

@@ -70,7 +70,7 @@ def test_a_lost_card_and_a_hot_one_are_shown_once_and_not_after_the_end(
     time.sleep(0.5)
     lost, hot = sorted(rows(run), key=lambda row: str(row["code"]))
     assert lost["severity"] == "error" and lost["text"].startswith("GPU 0 cannot be read: the GPU is lost")
-    assert hot["severity"] == "warning" and hot["text"].startswith("Heat throttles GPU 1 since")
+    assert hot["severity"] == "warning" and hot["text"].startswith("GPU 1 throttled by heat since")
     state.heartbeat_s = time.time()
     state.supervisor = None
     write_state(run, state)

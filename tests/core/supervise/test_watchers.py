@@ -176,7 +176,7 @@ def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) ->
 # advice.jsonl
 
 
-HEAT = Advice("heat", "warning", "Heat throttles GPU 0.", "More air.")
+HEAT = Advice("heat", "warning", "GPU 0 throttled by heat.", "More air.")
 STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")
 LOOK_S = 5.0
 

@@ -233,7 +233,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     ]
     names = "GPUs 0, 1, 2, 3, 4, 5, 6 and 7"
     assert texts_of(gpus=cards) == {
-        "heat": f"Heat throttles {names} (at 1,200 of 1,980 MHz).",
+        "heat": f"{names} throttled by heat (at 1,200 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have been idle for 3 min.",
         "others_on_gpu": f"Other processes use 3.0 GiB of each of {names}: blender.",
