@@ -193,9 +193,16 @@ def po_bytes(catalog: Catalog) -> bytes:
     write_po(
         stream, catalog, width=110, sort_output=True, ignore_obsolete=True, include_lineno=False, omit_header=False
     )
-    # The dates in the header would differ with every run.
+    # The dates in the header would differ with every run, the version with every Babel.
     lines = stream.getvalue().decode("utf-8").splitlines(keepends=True)
-    dropped = ('"POT-Creation-Date', '"PO-Revision-Date', '"Last-Translator', '"Language-Team', '"Report-Msgid')
+    dropped = (
+        '"POT-Creation-Date',
+        '"PO-Revision-Date',
+        '"Last-Translator',
+        '"Language-Team',
+        '"Report-Msgid',
+        '"Generated-By: ',
+    )
     return "".join(line for line in lines if not line.startswith(dropped)).encode("utf-8")
 
 
