@@ -430,7 +430,13 @@ def model_export(
         bool, typer.Option("--ollama", help=mark("A Modelfile: template, stop tokens, parameters."))
     ] = False,
     vllm: Annotated[bool, typer.Option("--vllm", help=mark("Command that serves it with vLLM."))] = False,
-    gguf: Annotated[bool, typer.Option("--gguf", help=mark("Command that converts it with llama.cpp."))] = False,
+    gguf: Annotated[
+        bool,
+        typer.Option(
+            "--gguf",
+            help=mark("GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."),
+        ),
+    ] = False,
     mlx: Annotated[bool, typer.Option("--mlx", help=mark("Command that converts it for Apple's MLX."))] = False,
     merged: Annotated[
         str | None,

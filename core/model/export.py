@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.model.found import CONFIG, FoundModel
+from trainwiz.core.model.found import CONFIG, FoundModel, find_model
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.text import number, plain_text
@@ -19,6 +19,8 @@ Target = Literal["ollama", "vllm", "gguf", "mlx"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What --max-lora-rank of vLLM takes."""
+GGUF_FAMILIES = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3"}
+"""Model types that trainwiz writes as GGUF itself -> architecture of the gguf package."""
 GENERATION = "generation_config.json"
 OLLAMA_PARAMETERS = {
     "temperature": "temperature",
@@ -74,7 +76,9 @@ def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> 
     model will lie, for an adapter."""
     source = merged or model.path
     notes = [*_merge_first(model, merged), tr("Create it with: ollama create {name} -f Modelfile", name=_slug(model))]
-    gguf = f"trainwiz model export {_quoted(model.path)} --gguf"
+    gguf = f"trainwiz model export {_quoted(model.path)} --gguf" + (
+        f" --to {_slug(model)}.gguf" if _own_gguf(model) else ""
+    )
     notes.append(
         tr(
             "If Ollama cannot read these safetensors, convert them first and put the resulting file in FROM: {command}",
@@ -181,8 +185,10 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
 
 
 def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
+    own = [tr("trainwiz can write the file itself: add --to {name}.gguf", name=_slug(model))] * _own_gguf(model)
     notes = [
         *_merge_first(model, merged),
+        *own,
         tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
            type=model.architecture.get("model_type")),
         tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
@@ -195,6 +201,10 @@ def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
     return Exported(tuple(notes), command + "\n")
 
 
+def _own_gguf(model: FoundModel) -> bool:
+    return model.architecture.get("model_type") in GGUF_FAMILIES
+
+
 def _mlx(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
     notes = [
         *_merge_first(model, merged),
@@ -203,6 +213,13 @@ def _mlx(model: FoundModel, source: Path, merged: Path | None, known: dict[str, 
     ]
     command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {_slug(model)}-mlx -q"
     return Exported(tuple(notes), command + "\n")
+
+
+def whole_model(model: FoundModel, merged: Path | None) -> FoundModel:
+    """The model, or the merged one of an adapter. Raises UsageError where it is not merged yet."""
+    if missing := _merge_first(model, merged):
+        raise usage_error("not_merged", str(model.path), missing[0])
+    return model if merged is None else find_model(str(merged))
 
 
 def _merge_first(model: FoundModel, merged: Path | None) -> list[str]:

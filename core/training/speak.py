@@ -21,6 +21,7 @@ from trainwiz.core.supervise.ties import hold_to
 wait_briefly(os.environ)
 with heavy_imports():
     import torch
+    from trainwiz.core.training.gguf_file import write_gguf
     from trainwiz.core.training.merge import merge
     from trainwiz.core.training.model_loading import Json, Speaker, config_of, load, load_tokenizer
     from trainwiz.core.training.template_parts import as_the_template_takes, template_parts
@@ -206,6 +207,8 @@ def serve(parent: Parent) -> None:
                 parent.say(done=template_parts(load_tokenizer(asked, config_of(asked)), asked["stops"]))
             elif asked["do"] == "merge":
                 parent.say(done=merge(asked, parent.say))
+            elif asked["do"] == "gguf":
+                parent.say(done=write_gguf(asked))
             elif speaker is not None:
                 (fill if asked["do"] == "fill" else answer)(speaker, asked, parent)
         except TrainwizError as error:

@@ -72,6 +72,7 @@ def test_what_a_model_writes_is_harmless() -> None:
         (("merge", "base-32", "--to", "x"), "nothing to merge"),
         (("merge", "tuned", "--to", "empty"), "empty already exists and is not overwritten"),
         (("export", "tuned"), "one of --ollama"),
+        (("export", "tuned", "--gguf", "--to", "x.gguf"), "Merge it first"),
         (("push", "tuned", "name"), "OWNER/NAME"),
         (("push", "tuned", "me/tuned"), "a folder on this machine"),
         (("push", "base-32", "me/tuned"), "HF_HUB_OFFLINE"),
@@ -102,6 +103,8 @@ def test_the_modelfile_and_the_commands(folder: Path, capsys: pytest.CaptureFixt
     assert "# This is an adapter. Merge it first: trainwiz model merge" in text
     assert f'\nFROM {folder / "tuned-merged"}\nTEMPLATE """{{{{ if .System }}}}<|im_start|>system' in text
     assert '\nPARAMETER stop "</s>"\n' in text and "50 test conversations" in text
+    assert main(["model", "export", "base-32", "--gguf", "--to", "base.gguf"]) == 0
+    assert Path("base.gguf").read_bytes()[:4] == b"GGUF" and "</s>" in capsys.readouterr().out
     assert [command for _, command in next_commands(RunFolder(folder / "runs" / "tuned"))] == [
         "trainwiz model chat tuned",
         "trainwiz model merge tuned --to tuned-merged",

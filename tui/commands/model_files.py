@@ -11,7 +11,15 @@ from typing import Any
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.model.card import model_card
-from trainwiz.core.model.export import Target, check_exportable, command_for, merged_folder, modelfile, own_stops
+from trainwiz.core.model.export import (
+    Target,
+    check_exportable,
+    command_for,
+    merged_folder,
+    modelfile,
+    own_stops,
+    whole_model,
+)
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.push import check_account, plan_upload, push
 from trainwiz.core.model.worker import ModelWorker, order_of
@@ -116,10 +124,22 @@ def run_model_export(text: str, *, targets: dict[Target, bool], to: str | None, 
     model = find_model(text)
     target = check_exportable(model, [name for name, chosen in targets.items() if chosen])
     place = Path(merged) if merged is not None else merged_folder(model)
+    if target == "gguf" and to is not None and Path(to).suffix == ".gguf":
+        return _write_gguf(model, whole_model(model, place), Path(to))
     with ModelWorker() as worker:
         known = worker.result("template", **order_of(model, stops=own_stops(model)))
     made = modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known)
     return _out(made.text, to)
+
+
+def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> int:
+    """Raises UsageError, also for a model whose file must be written by llama.cpp."""
+    check_free(place)
+    with ModelWorker() as worker:
+        found = worker.result("gguf", **order_of(model, to=str(place.absolute()), name=named.name))
+    say_labelled(labelled(tr("Written"), f"{plain_text(place)} ({found['dtype']}, {size(found['bytes'])})"))
+    say_labelled(labelled(tr("Stops at"), plain_text(" ".join(found["stops"]))))
+    return EXIT_FINISHED
 
 
 def run_push(text: str, repo: str, *, public: bool, yes: bool, base: str | None) -> int:

@@ -1,0 +1,230 @@
+"""A model as a GGUF file for llama.cpp and Ollama, where its family and its tokenizer are known for certain.
+
+As llama.cpp's own converter writes it (conversion/llama.py and base.py, 2026): the `gguf` package has the names of
+tensors and keys; the rows of Llama's queries and keys lie in the order of its rotation.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from trainwiz.core.errors import os_reason, usage_error
+from trainwiz.core.hardware.install import need
+from trainwiz.core.language import tr
+from trainwiz.core.model.export import GGUF_FAMILIES
+from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer
+from trainwiz.core.training.template_parts import end_of_turn
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+CUT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PRE_TOKENIZERS = {
+    (("Split", CUT % r"\p{N}{1,3}"), ("ByteLevel", False)): "llama-bpe",
+    (("Split", CUT % r"\p{N}"), ("ByteLevel", False)): "qwen2",
+    (("Digits", True), ("ByteLevel", True)): "smollm",
+    (("ByteLevel", True),): "gpt-2",
+}
+"""How a tokenizer cuts a text before its merges -> llama.cpp's name for it. An unknown one is never guessed."""
+BYTES = {"BF16": 2, "F16": 2, "F32": 4}
+"""Formats of safetensors that GGUF has by the same names."""
+FILE_TYPES = {"BF16": "MOSTLY_BF16", "F16": "MOSTLY_F16", "F32": "ALL_F32"}
+
+
+def write_gguf(order: Json) -> Json:
+    """Writes `order["to"]`, which must not be there: weights in the model's own format, norms and biases in fp32.
+
+    Returns {"tensors": their number, "bytes", "dtype", "stops": texts of the tokens that end an answer}. Raises
+    UsageError for a model that is not known for certain, CannotRunError without the `gguf` package.
+    """
+    need(("gguf",))
+    place = Path(order["to"])
+    partial = place.with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
+    try:
+        if os.path.lexists(place):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
+        found = _write(partial, order)
+        size = partial.stat().st_size
+        partial.rename(place)
+    except OSError as error:
+        message = tr("{path} cannot be written: {reason}. Nothing is overwritten.", path=place, reason=os_reason(error))
+        raise usage_error("output_not_writable", str(place), message) from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return {**found, "bytes": size}
+
+
+def _write(path: Path, order: Json) -> Json:
+    """See `write_gguf`. One tensor at a time is in memory."""
+    import gguf
+
+    logging.getLogger("gguf").setLevel(logging.ERROR)
+    folder = Path(order["path"])
+    config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+    tokenizer = load_tokenizer(order, config_of(order))
+    cut = _pre_tokenizer(tokenizer)
+    check_known(config, cut, folder)
+    family = GGUF_FAMILIES[config.model_type]
+    arch = gguf.MODEL_ARCH[family]
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    factors = rope_factors(config)
+    if factors is not None:
+        writer.add_tensor_info("rope_freqs.weight", factors.shape, factors.numpy().dtype, factors.nbytes)
+    shards = {file: safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))}
+    stored = {key: shard for shard in shards.values() for key in shard.keys()}  # noqa: SIM118
+    formats: dict[str, str] = {}
+    for key, shard in stored.items():
+        name, part = _gguf_name(names, key), shard.get_slice(key)
+        shape = part.get_shape()
+        formats[key] = "F32" if len(shape) == 1 or name.endswith("_norm.weight") else part.get_dtype()
+        kind = gguf.GGMLQuantizationType[formats[key]]
+        # The size is what counts: a plain dtype of that many bytes stands for bf16, which numpy lacks.
+        writer.add_tensor_info(name, shape, float, math.prod(shape) * BYTES[formats[key]], raw_dtype=kind)
+    main = formats["model.embed_tokens.weight"]
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[main]])
+    writer.add_name(str(order["name"]))
+    _add_settings(writer, config)
+    stops = _add_tokens(writer, tokenizer, order, config.vocab_size, str(cut))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    if factors is not None:
+        writer.write_tensor_data(factors.numpy())
+    for key, shard in stored.items():
+        tensor = shard.get_tensor(key)
+        if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
+            tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
+        tensor = tensor.float() if formats[key] == "F32" else tensor
+        writer.write_tensor_data(tensor.contiguous().view(torch.uint8).numpy())
+    writer.close()
+    return {"tensors": len(stored), "dtype": main.lower(), "stops": stops}
+
+
+def check_known(config: Any, cut: str | None, folder: Path) -> None:
+    """Raises UsageError with all that is not known of the model."""
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    problems = {
+        tr("the model type {type}", type=config.model_type): config.model_type not in GGUF_FAMILIES,
+        tr("the RoPE type {type}", type=rope): rope not in ("default", "llama3"),
+        tr("a tokenizer of another kind"): cut is None,
+        tr("quantized weights"): getattr(config, "quantization_config", None) is not None,
+        tr("no safetensors"): not any(folder.glob("model*.safetensors")),
+    }
+    if found := [words for words, wrong in problems.items() if wrong]:
+        message = tr(
+            "trainwiz writes GGUF for Llama, Mistral, Qwen2 and Qwen3 models with a byte-level BPE tokenizer; this "
+            "model has {found}. Without --to, this command prints the one of llama.cpp's converter.",
+            found=", ".join(found),
+        )
+        raise usage_error("gguf_unsupported", str(folder), message)
+
+
+def _pre_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    told = json.loads(backend.to_str())
+    before = told["pre_tokenizer"] or {}
+    steps = before.get("pretokenizers", [before])
+    shape = tuple((step.get("type"), _decides(step)) for step in steps)
+    model, written = told["model"], (told["normalizer"] or {"type": "NFC"})["type"]
+    # llama.cpp changes no text before it cuts; NFC, which Qwen has, does so to hardly any.
+    plain = model["type"] == "BPE" and not model.get("byte_fallback") and written == "NFC"
+    return PRE_TOKENIZERS.get(shape) if plain else None
+
+
+def _decides(step: Json) -> object:
+    """The one setting of a step that tells it from others of its type; None where another one is unusual."""
+    usual = (
+        not step.get("add_prefix_space") and not step.get("invert") and step.get("behavior", "Isolated") == "Isolated"
+    )
+    chosen = {
+        "Split": step.get("pattern", {}).get("Regex") if isinstance(step.get("pattern"), dict) else None,
+        "Digits": step.get("individual_digits"),
+        "ByteLevel": step.get("use_regex"),
+    }
+    return chosen.get(str(step.get("type"))) if usual else None
+
+
+def _gguf_name(names: Any, key: str) -> str:
+    found = names.get_name(key, try_suffixes=(".weight", ".bias"))
+    if found is None:
+        raise usage_error("gguf_unsupported", key, tr("GGUF has no name for the tensor {name}.", name=key))
+    return str(found)
+
+
+def rotated(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows of a projection of Llama [heads x head_dim, ...]: halves of a head (transformers) become pairs (llama.cpp)."""
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def rope_factors(config: Any) -> torch.Tensor | None:
+    """[head_dim / 2] fp32: what each frequency of Llama 3's longer context is divided by; None for another rotation."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "llama3":
+        return None
+    size = _head_dim(config)
+    frequencies = 1.0 / rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
+    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    turns = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    return 1 / ((1 - smooth) / factor + smooth)
+
+
+def _head_dim(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def _add_settings(writer: Any, config: Any) -> None:
+    size = _head_dim(config)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_rope_dimension_count(size)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+
+
+def _add_tokens(writer: Any, tokenizer: Any, order: Json, rows: int, cut: str) -> list[str]:
+    """The tokenizer, its template and what ends an answer; returns the texts of the latter. `rows` of the embedding:
+    those without a token are named [PAD<row>]."""
+    import gguf
+
+    texts = {row: text for text, row in tokenizer.get_vocab().items()}
+    added = tokenizer.added_tokens_decoder
+    kinds = gguf.TokenType
+    types = []
+    for row in range(rows):
+        if row not in texts:
+            types.append(kinds.UNUSED)
+        elif row in added:
+            marks = texts[row].startswith("<|") and texts[row].endswith("|>")
+            types.append(kinds.CONTROL if added[row].special or marks else kinds.USER_DEFINED)
+        else:
+            types.append(kinds.NORMAL)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(cut)
+    writer.add_token_list([texts.get(row, f"[PAD{row}]") for row in range(rows)])
+    writer.add_token_types(types)
+    gguf.SpecialVocab(order["tokenizer"], load_merges=True).add_to_gguf(writer, quiet=True)
+    turn, end = end_of_turn(tokenizer), tokenizer.eos_token_id
+    if turn is not None and turn != end:
+        # llama.cpp stops at both.
+        writer.add_eot_token_id(turn)
+    return [str(tokenizer.convert_ids_to_tokens(row)) for row in dict.fromkeys((turn, end)) if row is not None]
