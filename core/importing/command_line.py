@@ -4,19 +4,169 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.accelerate import engine_values, place_setting, setup_of
+from trainwiz.core.importing.engines import engine_values, key_of_option, place_setting, setup_of
 from trainwiz.core.importing.names import NAMES_A_FILE, for_each
 from trainwiz.core.importing.report import Became, Imported, Setting, refusal
-from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
+from trainwiz.core.importing.shell import ASSIGNED, Command, Script, Word
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
+
+# Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
+
+PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?w?")
+LAUNCHERS: Mapping[str, str] = {
+    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), "accelerate"),
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
+}
+"""Programs and modules."""
+STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
+DEEPEST = 4
+"""Commands within quotes within commands."""
+TRAINS = ("train", "finetune", "fine_tune", "finetuning", "run_", "sft", "dpo", "tune", "lora")
+"""Pieces of the names that people give to scripts that train."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """One command that starts a training."""
+
+    program: str
+    line: int
+    script: Word | None = None
+    arguments: list[Word] = field(default_factory=list)
+    is_module: bool = False
+    options: list[Setting] = field(default_factory=list)
+    environment: dict[str, Word] = field(default_factory=dict)
+    starter: str = ""
+    """The program in front of it that starts processes of its own (srun, mpirun)."""
+    old_name: str = ""
+    """How the launcher is written, where it has another name today."""
+
+    def option(self, *names: str) -> Any:
+        """The value of an option; None where it is absent or cannot be known."""
+        found = [option.value for option in self.options if option.name in names]
+        return None if not found or isinstance(found[-1], Unresolved) else found[-1]
+
+    def script_name(self) -> str:
+        if self.script is None:
+            return ""
+        return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
+
+
+def launches_of(command: Command, depth: int = 0) -> list[Launch]:
+    environment, starter = dict(command.environment), ""
+    for at, word in enumerate(command.words):
+        name = _basename(word)
+        if name in table.STARTS_NOTHING:
+            return []
+        starter = starter or (name if name in STARTS_SEVERAL else "")
+        if " " in word.text and depth < DEEPEST:
+            # bash -c "...", eval "$COMMAND"
+            inner = [one for part in Script(word.text, word.line).commands for one in launches_of(part, depth + 1)]
+        else:
+            inner = [launch] if (launch := _launch(command.words[at:])) else []
+        if inner:
+            return [
+                replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
+                for one in inner
+            ]
+        if (assigned := ASSIGNED.fullmatch(word.text)) is not None:
+            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+    return []
+
+
+def _basename(word: Word) -> str:
+    # A notebook's "!", a recipe's "@".
+    return PurePosixPath(word.text.lstrip("!@")).name
+
+
+def _launch(words: Sequence[Word]) -> Launch | None:
+    """The launch that begins with the first of these words."""
+    name, line, rest = _basename(words[0]), words[0].line, list(words[1:])
+    if PYTHON.fullmatch(name):
+        is_module = False
+        while rest and rest[0].text.startswith("-") and not is_module:
+            option, rest = rest[0].text, rest[2:] if rest[0].text in ("-W", "-X") else rest[1:]
+            if option in ("-", "-c", "-V", "--version", "-h", "--help"):
+                return None
+            is_module = option == "-m"
+        script = rest[0].text if rest else "-"
+        named = {script, PurePosixPath(script).name, script.partition(".")[0]}
+        if script.startswith(("-", "=", "<", ">", "~", "!")) or named & table.NOT_TRAINING:
+            return None
+        if not is_module or script not in LAUNCHERS:
+            return Launch("python", line, rest[0], rest[1:], is_module)
+        name, rest = script, rest[1:]
+    first = rest[0].text if rest else ""
+    if name == "trl" and re.fullmatch(r"[a-z_]+", first):
+        return Launch("trl", line, rest[0], rest[1:], is_module=True)
+    if name in table.FRAMEWORKS and first == "train":
+        return Launch("framework", line, Word(name, line), rest[1:], is_module=True)
+    if name not in LAUNCHERS or not rest or (name == "accelerate" and first != "launch"):
+        return None
+    launch = Launch(LAUNCHERS[name], line, old_name=name if name == "torch.distributed.launch" else "")
+    return _cut(launch, rest[1:] if name == "accelerate" else rest)
+
+
+def chosen(launches: Sequence[Launch]) -> Launch:
+    """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
+    launchers = [launch for launch in launches if launch.program != "python"]
+    training = [launch for launch in launches if any(piece in launch.script_name().lower() for piece in TRAINS)]
+    return (launchers or training or list(launches))[0]
+
+
+def _cut(launch: Launch, words: list[Word]) -> Launch:
+    """Cut the words behind a launcher's name: its options, the script (the first word that is no option and no value
+    of one), the rest."""
+    while words:
+        word, words = words[0], words[1:]
+        if not word.text.startswith("-") or word.text == "-":
+            if _stands_for_options(word, words):
+                launch.options.append(Setting("", Unresolved(word.text), word.line, word.text))
+                continue
+            launch.script, launch.arguments = word, words
+            break
+        written, equals, inline = word.text.partition("=")
+        name = written.lstrip("-").replace("-", "_")
+        # Beginnings are completed as argparse does.
+        longer = [option for option in table.OPTION_KEYS[launch.program] if option.startswith(name)]
+        name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
+        value = Word(inline, word.line, word.known) if equals else None
+        if value is None and words and name not in table.FLAGS[launch.program] and not _is_next(words[0]):
+            value, words = words[0], words[1:]
+        launch.is_module |= name == "module"
+        given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
+        launch.options.append(Setting(name, given, word.line))
+    return launch
+
+
+def _is_next(word: Word) -> bool:
+    """Not the value of an option: the next one, or the script."""
+    return word.text.startswith("-") or word.text.endswith(".py")
+
+
+def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
+    """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
+    if word.known or not word.text.startswith(("$", "<")):
+        return False
+    for following in behind:
+        if following.text.endswith(".py") or following.text in ("-m", "--module"):
+            return True
+        if following.text.startswith("-"):
+            return "ARG" in word.text.upper() or "OPT" in word.text.upper()
+    return False
+
+
+# The command as an import.
 
 SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
 """TRL's scripts: sft, sft_gpt_oss. Those with vlm in their names train models of images."""
@@ -33,16 +183,15 @@ LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
 SBATCH = re.compile(
-    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
+    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
     r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|$)",
     re.MULTILINE,
 )
 SLURM: Mapping[str, str] = {
     **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
-    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS SLURM_NPROCS"),
-    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE"),
+    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS"),
+    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE"),
     **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
-    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
 }
 """What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
@@ -50,7 +199,7 @@ SLURM: Mapping[str, str] = {
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
     script = Script(text, given=_slurm_variables(text))
-    launches = [launch for command in script.commands for launch in launches_of(command, 0)]
+    launches = [launch for command in script.commands for launch in launches_of(command)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
         raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
@@ -102,12 +251,7 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
         imported.setup |= _torchrun(launch) if launch.program == "torchrun" else _deepspeed(launch)
     decided = engine_values(imported.setup)
     for option in options:
-        became = _place_option(imported, launch.program, option, decided)
-        written = (option.written or option.name.rpartition(".")[2]).lstrip("-") if became is None else option.written
-        imported.become(replace(option, written=written), became)
-    hosts = launch.option("hostfile")
-    if hosts and launch.option("num_nodes", "include") is None:
-        imported.say(launch.line, "nodes_unknown", file=plain_text(hosts, 80))
+        imported.become(option, _place_option(imported, launch.program, option, decided))
     imported.settings.clear()
 
 
@@ -121,19 +265,12 @@ def _as_in_file(imported: Imported, option: Setting) -> Setting:
     if name in ("fp16", "bf16"):
         imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
         return option.called("mixed_precision", name)
-    section = "deepspeed_config" if name in table.OF_DEEPSPEED_SECTION else ""
-    for prefix in ("fsdp_", "dynamo_", "fp8_", "megatron_lm_", "parallelism_config_"):
-        section = f"{prefix.removesuffix('config_')}config" if name.startswith(prefix) else section
-    return replace(option, name=f"{section}.{name}", written="") if section else option
+    return replace(option, name=key_of_option(name))
 
 
 def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> Became:
     name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
     if not name or (isinstance(option.value, Unresolved) and table.OPTIONS_LEFT.get(name) != table.RENDEZVOUS):
-        return None
-    if option.written.startswith("--"):
-        launcher = "accelerate launch" if program == "accelerate" else program
-        imported.say(option, "unknown_option", program=launcher, name=plain_text(name, 60))
         return None
     if name == "config_file":
         imported.refer("accelerate", str(option.value), option.line)
@@ -146,7 +283,7 @@ def _place_option(imported: Imported, program: str, option: Setting, decided: Ma
         return {}
     if key and option.value not in ("1", "-1", "auto", "gpu", "all"):
         return None
-    return table.OPTIONS_LEFT.get(name, OF_LAUNCHER)
+    return table.OPTIONS_LEFT.get(name, table.OF_LAUNCHER if name in table.FLAGS[program] else None)
 
 
 def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
@@ -166,25 +303,17 @@ def _torchrun(launch: Launch) -> dict[str, Any]:
 
 
 def _deepspeed(launch: Launch) -> dict[str, Any]:
-    """DeepSpeed's own launcher: --num_gpus and --num_nodes, or --include "host:0,1@other:0,1"; a machine without a
-    list uses all of its GPUs."""
-    include = launch.option("include")
-    if include is None:
-        return _processes(
-            count_of(launch.option("num_gpus", "num_accelerators")), count_of(launch.option("num_nodes")) or 1
-        )
-    hosts = [host for host in str(include).split("@") if host.strip()]
-    slots = [gpu_list(host.partition(":")[2]) for host in hosts]
-    equal = all(slots) and len({len(gpus) for gpus in slots}) == 1
-    setup = _processes(len(slots[0]) if equal else None, max(len(hosts), 1))
-    if equal and all(gpus == slots[0] for gpus in slots):
-        setup["gpu_ids"] = ",".join(slots[0])
-    return setup
+    """DeepSpeed's own launcher: --num_gpus and --num_nodes, or --include localhost:0,1; a machine without a list uses
+    all of its GPUs."""
+    per_node, nodes = count_of(launch.option("num_gpus", "num_accelerators")), count_of(launch.option("num_nodes"))
+    gpus = gpu_list(str(launch.option("include") or "").partition(":")[2])
+    if not gpus or "@" in str(launch.option("include")):
+        return _processes(per_node, nodes or 1)
+    return {**_processes(len(gpus), 1), "gpu_ids": ",".join(gpus)}
 
 
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
 
-OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
 VARIABLE_REASONS: Mapping[str, str] = {
     "MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES": table.RENDEZVOUS,
@@ -270,10 +399,18 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     value as unknown."""
     for option, values in _options(words):
         if option is None:
-            yield from _positional(imported, values[0])
-            continue
+            assigned = ASSIGNED.fullmatch(values[0].text)
+            if assigned is not None:
+                option, values = values[0], []
+            elif SETTINGS_FILE.fullmatch(values[0].text):
+                _refer(imported, values[0].text, values[0])
+                continue
+            else:
+                word = values[0]
+                imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
+                continue
         written, equals, inline = option.text.partition("=")
-        written = written.lstrip("-")
+        written = written.lstrip("-+")
         if equals:
             values = [Word(inline, option.line, option.known)]
         value: Any = True if not values else values[0].text if len(values) == 1 else [word.text for word in values]
@@ -296,10 +433,9 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
     found: list[tuple[Word | None, list[Word]]] = []
     for word in words:
         option, values = found[-1] if found else (None, [])
-        if word.text == "--":
-            continue
         if len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text):
-            found.append((word, []))
+            if word.text != "--":
+                found.append((word, []))
         elif (
             option is None
             or "=" in option.text
@@ -310,17 +446,6 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
         else:
             values.append(word)
     return found
-
-
-def _positional(imported: Imported, word: Word) -> Iterator[Setting]:
-    assigned = ASSIGNED.fullmatch(word.text)
-    if assigned is not None:
-        name = assigned["name"].lstrip("+")
-        yield Setting(name, assigned["value"] if word.known else Unresolved(assigned["value"]), word.line, name)
-    elif SETTINGS_FILE.fullmatch(word.text):
-        _refer(imported, word.text, word)
-    else:
-        imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
 
 
 def _refer(imported: Imported, name: str, word: Word) -> None:
