@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.engines import engine_values, key_of_option, place_setting, setup_of
+from trainwiz.core.importing.engines import key_of_option, place_setting, setup_of
 from trainwiz.core.importing.names import NAMES_A_FILE, for_each
 from trainwiz.core.importing.report import Became, Imported, Setting, refusal
 from trainwiz.core.importing.shell import ASSIGNED, Command, Script, Word
@@ -50,11 +50,6 @@ class Launch:
     """The program in front of it that starts processes of its own (srun, mpirun)."""
     old_name: str = ""
     """How the launcher is written, where it has another name today."""
-
-    def option(self, *names: str) -> Any:
-        """The value of an option; None where it is absent or cannot be known."""
-        found = [option.value for option in self.options if option.name in names]
-        return None if not found or isinstance(found[-1], Unresolved) else found[-1]
 
     def script_name(self) -> str:
         if self.script is None:
@@ -138,7 +133,7 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
         written, equals, inline = word.text.partition("=")
         name = written.lstrip("-").replace("-", "_")
         # Beginnings are completed as argparse does.
-        longer = [option for option in table.OPTION_KEYS[launch.program] if option.startswith(name)]
+        longer = [option for option in table.PER_NODE | table.NODES if option.startswith(name)]
         name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
         value = Word(inline, word.line, word.known) if equals else None
         if value is None and words and name not in table.FLAGS[launch.program] and not _is_next(words[0]):
@@ -210,8 +205,7 @@ def read(text: str, file: str) -> Imported:
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
     if launch.old_name:
         imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    if launch.program in table.FLAGS:
-        _place_launcher(imported, launch)
+    _place_launcher(imported, launch)
     _place_environment(imported, launch)
     gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
@@ -219,7 +213,8 @@ def read(text: str, file: str) -> Imported:
         imported.say(launch.line, "processes_unknown", program=launch.starter)
     elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
         # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
-        imported.setup |= _processes(len(gpus), 1)
+        kind = "MULTI_GPU" if len(gpus) > 1 else "NO"
+        imported.setup |= {"num_processes": len(gpus), "distributed_type": kind}
     _place_script(imported, launch)
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings.several", count=len(launches))
@@ -239,77 +234,47 @@ def _slurm_variables(text: str) -> dict[str, str]:
 
 
 def _place_launcher(imported: Imported, launch: Launch) -> None:
-    options = launch.options
-    if launch.program == "accelerate":
-        options = [_as_in_file(imported, option) for option in options]
-        imported.take(option for option in options if option.name)
-        imported.setup |= setup_of(imported)
-        if not {"distributed_type", "config_file"} & set(imported.settings) and "num_processes" in imported.setup:
-            # _validate_launch_command: without a file, several processes are several GPUs.
-            imported.setup |= _processes(imported.setup["num_processes"], 1)
-    else:
-        imported.setup |= _torchrun(launch) if launch.program == "torchrun" else _deepspeed(launch)
-    decided = engine_values(imported.setup)
-    for option in options:
-        imported.become(option, _place_option(imported, launch.program, option, decided))
+    """The options as keys of an accelerate file, whatever the launcher; those of DeepSpeed's and torchrun's count per node."""
+    options = [*launch.options, *_of_llama_factory(launch)]
+    nodes = next((count_of(option.value) for option in options if option.name in table.NODES), 1) or 1
+    settings = [_as_in_file(imported, option, nodes) for option in options]
+    imported.take(setting for setting in settings if setting.name)
+    imported.setup |= setup_of(imported)
+    if launch.program == "torchrun" and not {"num_processes", ""} & {setting.name for setting in settings}:
+        # torch.distributed.run: --nproc-per-node is 1 by default.
+        imported.setup["num_processes"] = nodes
+    if launch.program == "deepspeed" and imported.setup.get("gpu_ids"):
+        imported.setup["num_processes"] = len(gpu_list(imported.setup["gpu_ids"]))
+    processes = imported.setup.get("num_processes")
+    if processes is not None and not {"distributed_type", "config_file"} & set(imported.settings):
+        # _validate_launch_command: without a file, several processes are several GPUs.
+        imported.setup["distributed_type"] = "MULTI_GPU" if processes > 1 else "NO"
+    for setting in settings:
+        if setting.name == "config_file" and not isinstance(setting.value, Unresolved):
+            imported.refer("accelerate", str(setting.value), setting.line)
+        place_setting(imported, setting)
     imported.settings.clear()
 
 
-def _as_in_file(imported: Imported, option: Setting) -> Setting:
-    """The option of `accelerate launch` as the key of its file."""
-    name = option.name
+def _of_llama_factory(launch: Launch) -> list[Setting]:
+    names = ("NNODES", "NPROC_PER_NODE") if launch.script_name() in LLAMA_FACTORY else ()
+    given = [(name, launch.environment.pop(name)) for name in names if name in launch.environment]
+    return [Setting(name, word.text if word.known else Unresolved(word.text), word.line) for name, word in given]
+
+
+def _as_in_file(imported: Imported, option: Setting, nodes: int) -> Setting:
+    name, count = option.name, count_of(option.value)
     if name in table.ENGINES:
         return option.called("distributed_type", table.ENGINES[name])
-    if name == "cpu":
-        return option.called("use_cpu")
     if name in ("fp16", "bf16"):
         imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
         return option.called("mixed_precision", name)
-    return replace(option, name=key_of_option(name))
-
-
-def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> Became:
-    name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
-    if not name or (isinstance(option.value, Unresolved) and table.OPTIONS_LEFT.get(name) != table.RENDEZVOUS):
-        return None
-    if name == "config_file":
-        imported.refer("accelerate", str(option.value), option.line)
-        return NAMES_A_FILE
-    key = "engine.gpus" if name == "include" and "engine.gpus" in decided else key
-    if key in decided:
-        return {key: decided[key]}
-    if program == "accelerate" and ("." in name or name in (*table.SETUP_KEYS, "num_cpu_threads_per_process")):
-        place_setting(imported, option)
-        return {}
-    if key and option.value not in ("1", "-1", "auto", "gpu", "all"):
-        return None
-    return table.OPTIONS_LEFT.get(name, table.OF_LAUNCHER if name in table.FLAGS[program] else None)
-
-
-def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
-    setup: dict[str, Any] = {} if nodes == 1 else {"num_machines": nodes}
-    if per_node is not None:
-        kind = "MULTI_GPU" if per_node * nodes > 1 else "NO"
-        setup |= {"num_processes": per_node * nodes, "distributed_type": kind}
-    return setup
-
-
-def _torchrun(launch: Launch) -> dict[str, Any]:
-    """torchrun, and torch.distributed.launch before it."""
-    named = any(option.name in ("nproc_per_node", "") for option in launch.options)
-    # torch.distributed.run: --nproc-per-node is 1 by default.
-    per_node = count_of(launch.option("nproc_per_node")) if named else 1
-    return _processes(per_node, count_of(launch.option("nnodes")) or 1)
-
-
-def _deepspeed(launch: Launch) -> dict[str, Any]:
-    """DeepSpeed's own launcher: --num_gpus and --num_nodes, or --include localhost:0,1; a machine without a list uses
-    all of its GPUs."""
-    per_node, nodes = count_of(launch.option("num_gpus", "num_accelerators")), count_of(launch.option("num_nodes"))
-    gpus = gpu_list(str(launch.option("include") or "").partition(":")[2])
-    if not gpus or "@" in str(launch.option("include")):
-        return _processes(per_node, nodes or 1)
-    return {**_processes(len(gpus), 1), "gpu_ids": ",".join(gpus)}
+    if name == "include":
+        hosts = str(option.value).split("@")
+        return option.called("gpu_ids" if len(hosts) == 1 else "", hosts[0].partition(":")[2])
+    if name in table.PER_NODE:
+        return option.called("num_processes", count * nodes if count else option.value)
+    return option.called("num_machines") if name in table.NODES else replace(option, name=key_of_option(name))
 
 
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
@@ -326,17 +291,10 @@ READ_BY_TRAININGS = (*PREFIXES, "ACCELERATE_", "FSDP_")
 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
-    counted: dict[str, Became] = {}
-    if launch.script_name() in LLAMA_FACTORY:
-        known = {name: count_of(word.text) for name, word in launch.environment.items() if word.known}
-        nodes, per_node = known.get("NNODES") or 1, known.get("NPROC_PER_NODE")
-        imported.setup |= _processes(per_node, nodes)
-        counted = {"NNODES": {"engine.nodes": nodes}} if nodes > 1 else {}
-        counted |= {"NPROC_PER_NODE": {"engine.processes": per_node}} if per_node else {}
     for name, word in launch.environment.items():
         setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
-        if name in counted or name in VARIABLES_LEFT:
-            imported.become(setting, counted.get(name, VARIABLES_LEFT.get(name)))
+        if name in VARIABLES_LEFT:
+            imported.drop(setting, VARIABLES_LEFT[name])
         elif name in OWN or name.startswith(READ_BY_TRAININGS) or SECRET.search(name):
             imported.become(setting, _place_variable(imported, name, word.text) if word.known else None)
 

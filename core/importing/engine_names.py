@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainwiz.core.config.values import Precision, Strategy
-from trainwiz.core.importing.names import Rule, for_each, words
+from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, words
 from trainwiz.core.language import mark
 
 RENDEZVOUS = mark("How the nodes find each other is set in the command of each node, not in the settings.")
@@ -44,23 +44,24 @@ SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_con
 """Sections that are read with one distributed_type only."""
 
 NVME = mark("trainwiz does not offload to NVMe.")
-_MPI = mark("trainwiz launches its processes with torch, not with MPI.")
-_IPEX = mark("trainwiz does not use the Intel Extension for PyTorch.")
 SHARDS_NOTHING = ("NO_SHARD", "3")
 """fsdp_sharding_strategy, by name and by number."""
 ACCELERATE_REASONS: Mapping[str, str] = {
     "compute_environment": "trainwiz runs on the machine where it is started.",
-    "debug": "trainwiz monitors the processes itself.",
-    "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile "
+    "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile standalone rdzv_endpoint "
+    "rdzv_id rdzv_conf node_rank master_addr master_port local_addr hostfile ssh_port no_ssh no_ssh_check "
     "deepspeed_config.deepspeed_hostfile deepspeed_config.deepspeed_multinode_launcher "
     "deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter": RENDEZVOUS,
     "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
     "enable_cpu_affinity": "trainwiz leaves CPU affinity to the system.",
     "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file commands "
-    "tpu_config": TPU,
-    "use_xpu": "trainwiz does not train on Intel GPUs.",
-    "quiet": OWN_LOG, "ipex_config": _IPEX, "mpirun_config": _MPI, "fp8_config": FP8, "megatron_lm_config": MEGATRON,
-    "parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
+    "tpu_config tpu no_tpu_cluster vm env": TPU,
+    "quiet debug log_dir logdir redirects tee local_ranks_filter logs_specs event_log_handler role enable_each_rank_log "
+    "log_level save_pid": OWN_LOG,
+    "ipex_config use_xpu ipex": "trainwiz does not train on Intel GPUs.",
+    "mpirun_config mpirun_hostfile mpirun_ccl": "trainwiz launches its processes with torch, not with MPI.",
+    "fp8_config": FP8, "megatron_lm_config use_megatron_lm": MEGATRON,
+    "parallelism_config use_parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model": "trainwiz sets it automatically for "
     "ZeRO-3.",
     "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path": NVME,
@@ -68,6 +69,12 @@ ACCELERATE_REASONS: Mapping[str, str] = {
     "fsdp_config": "trainwiz decides how FSDP wraps and loads the model.",
     "fsdp_config.fsdp_state_dict_type": "trainwiz decides how checkpoints are written.",
     "dynamo_config": "trainwiz compiles with the defaults of torch.compile.",
+    "config_file": NAMES_A_FILE,
+    "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
+    "module": "It means that the script is a module.",
+    "no_python": "It means that the script is an executable program.",
+    "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
+    "monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": OF_LAUNCHER,
 }  # fmt: skip
 """Keys, and sections for all their other keys -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
@@ -173,32 +180,9 @@ FLAGS: Mapping[str, frozenset[str]] = {
 SHORT: Mapping[str, str] = {"h": "help", "m": "module", "H": "hostfile", "i": "include", "e": "exclude"}
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
-OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
-    "accelerate": {},
-    "torchrun": {"nproc_per_node": "engine.processes", "nnodes": "engine.nodes"},
-    "deepspeed": {
-        "num_gpus": "engine.processes", "num_accelerators": "engine.processes", "num_nodes": "engine.nodes",
-        "include": "engine.processes",
-    },
-}  # fmt: skip
-"""Options that decide how processes start -> what they decide."""
-OPTION_REASONS: Mapping[str, str] = {
-    "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr hostfile "
-    "ssh_port no_ssh no_ssh_check machine_rank main_process_ip main_process_port same_network": RENDEZVOUS,
-    "log_dir logdir redirects tee local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters logs_specs "
-    "event_log_handler role enable_each_rank_log log_level quiet save_pid debug": OWN_LOG,
-    "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16": TPU,
-    "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
-    "module": "It means that the script is a module.",
-    "no_python": "It means that the script is an executable program.",
-    "num_machines nnodes num_nodes": ONE_NODE,
-    "gpu_ids nproc_per_node num_gpus num_accelerators": ALL_GPUS,
-    "use_megatron_lm": MEGATRON,
-    "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
-    "mpirun_hostfile mpirun_ccl": _MPI, "ipex": _IPEX,
-    "monitor_interval start_method launcher launcher_args dynamo_mode": OF_LAUNCHER,
-}  # fmt: skip
-OPTIONS_LEFT = for_each(OPTION_REASONS)
+PER_NODE = words("nproc_per_node num_gpus num_accelerators NPROC_PER_NODE")
+NODES = words("nnodes num_nodes NNODES")
+"""Options of torchrun and DeepSpeed, and variables of LLaMA-Factory."""
 
 FRAMEWORKS = words("llamafactory-cli lmf axolotl")
 """Programs that start their processes by themselves, with the command `train`."""

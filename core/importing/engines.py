@@ -85,7 +85,7 @@ def read_accelerate(document: Document, file: str) -> Imported:
         raise refusal("not_importable.no_such_type", file, document.lines.get("distributed_type"), value=shown(kind))
     imported = document.opened("accelerate", file)
     imported.take(document.flat(ACCELERATE_SECTIONS.__contains__))
-    imported.setup |= setup_of(imported)
+    imported.setup |= {"launcher": "accelerate", **setup_of(imported)}
     for setting in imported.settings.values():
         place_setting(imported, setting)
     setup, settings = imported.setup, imported.settings
@@ -98,7 +98,7 @@ def read_accelerate(document: Document, file: str) -> Imported:
 def setup_of(imported: Imported) -> dict[str, Any]:
     """What the file, or the options that fill it, say of a setup, with today's names and spelling."""
     given = {name: one.value for name, one in imported.settings.items() if not isinstance(one.value, Unresolved)}
-    setup: dict[str, Any] = {"launcher": "accelerate"}
+    setup: dict[str, Any] = {}
     kind = type_word(given["distributed_type"]) if "distributed_type" in given else None
     if "fp16" in given:
         setup["mixed_precision"] = "fp16" if attempt(yes_or_no, given["fp16"]) else "no"
@@ -135,6 +135,8 @@ def setup_of(imported: Imported) -> dict[str, Any]:
 
 def key_of_option(name: str) -> str:
     """The key of the file that an option of `accelerate launch` fills: "deepspeed_config.zero_stage"."""
+    if name == "cpu":
+        return "use_cpu"
     if f"deepspeed_config.{name}" in (*table.ACCELERATE, *ACCELERATE):
         return f"deepspeed_config.{name}"
     prefix = next(
@@ -144,7 +146,10 @@ def key_of_option(name: str) -> str:
 
 
 def place_setting(imported: Imported, setting: Setting) -> None:
-    """One key of the file, or the option of `accelerate launch` that fills it."""
+    """One key of the file, or the option of a launcher that means the same."""
+    if isinstance(setting.value, Unresolved) and table.ACCELERATE.get(setting.name) != table.RENDEZVOUS:
+        imported.leave_unknown(setting)
+        return
     section, _, key = setting.name.partition(".")
     kind = imported.setup.get("distributed_type")
     if key and imported.kind == "accelerate" and table.SECTION_OF_TYPE.get(section, kind) != kind:
@@ -188,7 +193,7 @@ def _place_setup(imported: Imported, setting: Setting) -> Became:
         if "deepspeed_config_file" in imported.setup:
             return mark("deepspeed_config_file sets the ZeRO stage.")
         return table.TPU if kind == "XLA" else None
-    if name == "gpu_ids":
+    if name == "gpu_ids" or (name == "num_processes" and value in ("gpu", "auto", "-1")):
         return table.ALL_GPUS
     if name == "num_machines" and count_of(value) == 1:
         return table.ONE_NODE

@@ -329,7 +329,7 @@ REWARD = mark("a reward model")
 OTHER_TRAININGS: Mapping[str, str] = {
     "ForQuestionAnswering": mark("an extractive question-answering model"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
     **dict.fromkeys(("ForImageClassification", "ForVision2Seq", "ForImageTextToText"), IMAGES),
-    **dict.fromkeys(("resolution", "instance_prompt", "image_column", "instance_data_dir"), IMAGES),
+    **dict.fromkeys(("resolution", "instance_prompt", "image_column", "instance_data_dir", "image_folder"), IMAGES),
     **dict.fromkeys(("ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification"), mark("a speech model")),
     **{f"{method}{end}": method for method in ("DPO", "PPO", "GRPO", "KTO", "ORPO") for end in ("Config", "Trainer")},
     "run_dpo": "DPO", "dpo": "DPO", "train_dpo": "DPO", "run_orpo": "ORPO", "grpo": "GRPO", "ppo": "PPO", "train_ppo": "PPO",
