@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.engines import key_of_option, place_setting, setup_of
+from trainwiz.core.importing.engines import key_of_option, of_today, place_setting, setup_of
 from trainwiz.core.importing.names import NAMES_A_FILE, for_each
 from trainwiz.core.importing.report import Became, Imported, Setting, refusal
 from trainwiz.core.importing.shell import ASSIGNED, Command, Script, Word
@@ -136,7 +136,7 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
         longer = [option for option in table.PER_NODE | table.NODES if option.startswith(name)]
         name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
         value = Word(inline, word.line, word.known) if equals else None
-        if value is None and words and name not in table.FLAGS[launch.program] and not _is_next(words[0]):
+        if value is None and words and name not in table.FLAGS and not _is_next(words[0]):
             value, words = words[0], words[1:]
         launch.is_module |= name == "module"
         given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
@@ -237,7 +237,7 @@ def _place_launcher(imported: Imported, launch: Launch) -> None:
     """The options as keys of an accelerate file, whatever the launcher; those of DeepSpeed's and torchrun's count per node."""
     options = [*launch.options, *_of_llama_factory(launch)]
     nodes = next((count_of(option.value) for option in options if option.name in table.NODES), 1) or 1
-    settings = [_as_in_file(imported, option, nodes) for option in options]
+    settings = [of_today(imported, _as_in_file(imported, option, nodes)) for option in options]
     imported.take(setting for setting in settings if setting.name)
     imported.setup |= setup_of(imported)
     if launch.program == "torchrun" and not {"num_processes", ""} & {setting.name for setting in settings}:

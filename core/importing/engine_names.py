@@ -164,19 +164,13 @@ DEEPSPEED_TELLTALES = words(
 # The launchers: options without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test compares
 # them with what is installed; all others have one), what options mean, and why the rest is left out.
 
-FLAGS: Mapping[str, frozenset[str]] = {
-    "accelerate": words(
-        "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
-        "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network "
-        "module no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 "
-        "bf16 use_xpu ipex use_mps_device"
-    ),
-    "torchrun": words("help standalone module no_python run_path virtual_local_rank use_env"),
-    "deepspeed": words(
-        "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid bind_cores_to_rank quiet "
-        "elastic_training disable_python enable_elastic_training"
-    ),
-}
+FLAGS = words(
+    "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
+    "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network module "
+    "no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 bf16 use_xpu "
+    "ipex use_mps_device standalone run_path virtual_local_rank use_env no_local_rank no_ssh no_ssh_check force_multi "
+    "save_pid bind_cores_to_rank elastic_training disable_python enable_elastic_training"
+)
 SHORT: Mapping[str, str] = {"h": "help", "m": "module", "H": "hostfile", "i": "include", "e": "exclude"}
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""

@@ -84,7 +84,7 @@ def read_accelerate(document: Document, file: str) -> Imported:
     if type_word(kind) not in table.KNOWN_TYPES and not type_word(kind).startswith("MULTI_"):
         raise refusal("not_importable.no_such_type", file, document.lines.get("distributed_type"), value=shown(kind))
     imported = document.opened("accelerate", file)
-    imported.take(document.flat(ACCELERATE_SECTIONS.__contains__))
+    imported.take(of_today(imported, setting) for setting in document.flat(ACCELERATE_SECTIONS.__contains__))
     imported.setup |= {"launcher": "accelerate", **setup_of(imported)}
     for setting in imported.settings.values():
         place_setting(imported, setting)
@@ -95,33 +95,38 @@ def read_accelerate(document: Document, file: str) -> Imported:
     return imported
 
 
+def of_today(imported: Imported, setting: Setting) -> Setting:
+    """A key of the file under its name of today."""
+    new = table.ACCELERATE_RENAMED.get(setting.name)
+    if new is None:
+        return setting
+    imported.rename(setting.as_written(), new, setting.line)
+    if setting.name == "fp16":
+        return setting.called(new, "fp16" if attempt(yes_or_no, setting.value) else "no")
+    return setting.called(new)
+
+
 def setup_of(imported: Imported) -> dict[str, Any]:
     """What the file, or the options that fill it, say of a setup, with today's names and spelling."""
     given = {name: one.value for name, one in imported.settings.items() if not isinstance(one.value, Unresolved)}
-    setup: dict[str, Any] = {}
     kind = type_word(given["distributed_type"]) if "distributed_type" in given else None
-    if "fp16" in given:
-        setup["mixed_precision"] = "fp16" if attempt(yes_or_no, given["fp16"]) else "no"
-    if "mixed_precision" in given:
-        setup["mixed_precision"] = _precision_word(given["mixed_precision"])
     stage = given.get("deepspeed_config.zero_stage")
     number = attempt(whole_number, stage)
     named = given.get("deepspeed_config.deepspeed_config_file", given.get("deepspeed_config"))
     gpus = gpu_list(given.get("gpu_ids"))
     found = {
         "distributed_type": kind,
+        "mixed_precision": _precision_word(given["mixed_precision"]) if "mixed_precision" in given else None,
         "num_processes": count_of(given.get("num_processes")),
         "num_machines": count_of(given.get("num_machines")),
         "use_cpu": attempt(yes_or_no, given.get("use_cpu")) or kind == "MULTI_CPU" or None,
         "gpu_ids": ",".join(gpus) or None,
         # What is no stage stays as it is, for no stage is then meant.
         "zero_stage": stage if number is None else number,
-        "fsdp_sharding_strategy": given.get(
-            "fsdp_config.fsdp_sharding_strategy", given.get("fsdp_config.sharding_strategy")
-        ),
+        "fsdp_sharding_strategy": given.get("fsdp_config.fsdp_reshard_after_forward"),
         "deepspeed_config_file": named or None if kind == "DEEPSPEED" and isinstance(named, str) else None,
     }
-    setup |= {name: value for name, value in found.items() if value is not None}
+    setup: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
     if kind == "NO" and len(gpus) > 1 and "use_cpu" not in setup:
         # One process on several GPUs, for which the Trainer takes DataParallel (Trainer._wrap_model).
         imported.say(imported.settings["gpu_ids"], "data_parallel", count=len(gpus))
@@ -155,13 +160,6 @@ def place_setting(imported: Imported, setting: Setting) -> None:
     if key and imported.kind == "accelerate" and table.SECTION_OF_TYPE.get(section, kind) != kind:
         imported.drop(setting, tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind))
         return
-    new = table.ACCELERATE_RENAMED.get(setting.name)
-    # For FSDP 2 all names are those of today.
-    if new is not None and not (
-        new.startswith("fsdp_") and imported.read("fsdp_config.fsdp_version", whole_number) == 2
-    ):
-        imported.rename(setting.as_written(), new, setting.line)
-        setting = setting.called(new)
     rule: Rule | Place | None = table.ACCELERATE.get(
         setting.name, ACCELERATE.get(setting.name, table.ACCELERATE.get(section))
     )

@@ -228,12 +228,8 @@ def decoded(data: bytes, label: str) -> str:
     return text
 
 
-def texts_of(arguments: Sequence[str]) -> list[Text]:
-    """What the arguments of the command mean: files, and command lines in quotes. Raises NotImportable for neither."""
-    return [_text_of(argument) for argument in arguments]
-
-
-def _text_of(argument: str) -> Text:
+def text_of(argument: str) -> Text:
+    """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
     if not argument.strip():
         raise refusal("not_importable.empty_argument", "FILE")
     try:
@@ -258,12 +254,8 @@ def pasted_text(pasted: str) -> str:
 
     Raises NotImportable for what is no text, or more of it than any settings have.
     """
-    if len(pasted.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
-        raise refusal("not_importable.paste_too_large", tr(PASTED), size=MOST_TEXT_BYTES >> 20)
-    if "\0" in pasted:
-        raise refusal("not_importable.paste_null_bytes", tr(PASTED))
     # Terminals send a carriage return for each end of a line.
-    lines = re.split(r"\r\n|\r|\n", pasted)
+    lines = re.split(r"\r\n|\r|\n", decoded(pasted.encode("utf-8", "replace"), tr(PASTED)))
     return "\n".join("\t".join(plain_text(part) for part in line.split("\t")) for line in lines)
 
 
@@ -283,7 +275,7 @@ def texts_of_pasted(text: str) -> list[Text]:
             rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
             if "\n" in rest.strip() or SETTINGS.search(rest):
                 return [*texts, Text(tr(PASTED), rest, Path())]
-            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else _text_of(rest.strip())]
+            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else text_of(rest.strip())]
     return texts
 
 

@@ -42,6 +42,10 @@ EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
 BASE, METHOD, OFFLOAD = "engine.base_precision", "peft.method", "engine.offload"
 TEMPLATE = "model.chat_template"
 FINAL_RATE = "training.final_learning_rate"
+OF_SOURCES = table.words(
+    "path id split name type field field_messages message_property_mappings roles_to_train train_on_eos"
+)
+"""Words of axolotl's `datasets` that are read, or say what every run does."""
 NO_ADAPTERS = mark("LoRA is not enabled.")
 
 # Settings with which others decide.
@@ -335,6 +339,8 @@ def _form(imported: Imported, setting: Setting, item: Any) -> dict[str, Any]:
     """The source that an entry of axolotl's `datasets` is, besides its name."""
     given: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
     form = str(given.get("type", ""))
+    for name in sorted(map(str, given.keys() - OF_SOURCES)):
+        imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", given.get(name), setting.line))
     source = {key: text_value(given[name]) for name, key in (("split", "split"), ("name", "subset")) if given.get(name)}
     if form == "chat_template" or form.startswith("sharegpt"):
         usual = "messages" if form == "chat_template" else "conversations"

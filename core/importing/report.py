@@ -12,7 +12,7 @@ import yaml
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
-from trainwiz.core.importing.names import UNSET, Rule
+from trainwiz.core.importing.names import UNSET, Rule, words
 from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.importing.values import (
     CONVERSIONS,
@@ -48,10 +48,7 @@ TAKES_WORDS = (
 """Ends of settings for which "none" and "auto" are values like others."""
 
 
-NOTES = frozenset(
-    {"assumed_meaning", "follows", "from_command_line", "library_defaults", "missing_data", "missing_model",
-     "nodes_unknown", "other_program"}
-)  # fmt: skip
+NOTES = words("assumed_meaning follows from_command_line library_defaults missing_data missing_model")
 """Codes of findings that are notes; all others are warnings."""
 
 

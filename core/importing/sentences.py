@@ -65,7 +65,6 @@ SENTENCES: Mapping[str, str] = {
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "missing_setting": "{file}: zero_optimization has no stage; DeepSpeed then uses 0, which shards nothing.",
     "no_such_path": "{file} is neither a file nor a launch command.",
-    "nodes_unknown": "The number of machines in {file} is unknown; set it with --nodes.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
     "settings.",
     "not_importable.empty": "{file} is empty.",
@@ -90,8 +89,6 @@ SENTENCES: Mapping[str, str] = {
     "not_importable.null_bytes": "{file} is not text: it contains null bytes.",
     "not_importable.only_a_part": "{file} has no `distributed_type`, which accelerate requires: the file is "
     "incomplete. Use the whole file, or create one with: accelerate config",
-    "not_importable.paste_null_bytes": "The pasted content is not text: it contains null bytes.",
-    "not_importable.paste_too_large": "The pasted text is larger than {size} MiB; settings and scripts are smaller.",
     "not_importable.profile": "{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE",
     "not_importable.run": "{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN",
     "not_importable.sagemaker": "{file} trains on Amazon SageMaker, which trainwiz does not support; create a file "

@@ -92,7 +92,6 @@ def test_old_names_and_references() -> None:
     imported = read(**fsdp(fsdp_sharding_strategy=1, fsdp_backward_prefetch_policy="BACKWARD_PRE"), fp16=True)
     renamed = {"fp16", "fsdp_config.fsdp_backward_prefetch_policy", "fsdp_config.fsdp_sharding_strategy"}
     assert names(imported.renamed) == renamed
-    assert not read(**fsdp(fsdp_version=2, fsdp_sharding_strategy=1)).renamed
     section = read(**deepspeed(deepspeed_config_file="ds.json"))
     named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
     assert [(one.role, one.path) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2

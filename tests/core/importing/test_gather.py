@@ -14,7 +14,7 @@ from trainwiz.core.importing.gather import (
     import_together,
     name_after,
     pasted_text,
-    texts_of,
+    text_of,
     texts_of_pasted,
 )
 from trainwiz.core.importing.report import NotImportable
@@ -104,7 +104,7 @@ def test_files_as_windows_writes_them_and_what_is_no_text() -> None:
 @each("argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"])
 def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
     with pytest.raises(NotImportable) as caught:
-        texts_of([argument])
+        text_of(argument)
     assert len(caught.value.findings) == 1
 
 

@@ -73,37 +73,6 @@ def test_every_change_against_the_guide_has_its_reason(name: str) -> None:
     assert changes and [change.key for change in changes if not reasons.get(change.key)] == []
 
 
-def test_only_opus_100_has_a_length_filter() -> None:
-    wmt, opus = build_config(load_profile("4080s"), {}).data.sources
-    assert (wmt.max_rows, wmt.min_characters, wmt.max_characters) == (5_000_000, None, None)
-    assert (opus.max_rows, opus.min_characters, opus.max_characters) == (500_000, 10, 400)
-    (alone,) = build_config(load_profile("v100-opus"), {}).data.sources
-    assert (alone.max_rows, alone.min_characters, alone.max_characters) == (1_300_000, None, None)
-
-
-def test_the_opus_guide_is_what_its_code_does_and_the_plain_ones_what_it_says() -> None:
-    def of(name: str) -> tuple[str | None, str]:
-        config = build_config(load_profile(name), {})
-        return config.engine.precision, config.training.schedule
-
-    assert of("v100-opus-guide") == of("a100-opus-guide") == ("fp32", "linear")
-    assert of("v100-opus") == ("fp16", "constant") and of("a100-opus") == ("bf16", "constant")
-
-
-def test_three_epochs_of_2500_rows_are_saved_at_40_80_and_120() -> None:
-    for name in LORA:
-        guide, plain = (build_config(load_profile(each), {}) for each in (f"{name}-guide", name))
-        assert guide.data.sources[0].max_rows == 2500 and guide.data.validation_rows == 0
-        assert (plain.data.sources[0].max_rows or 0) - (plain.data.validation_rows or 0) == 2500
-        assert guide.checkpoint.every_steps * 3 == 3 * -(-2500 // 64)
-
-
-@each(("name", "least", "most"), [("3090", 4, 8), ("v100", 4, 8), ("a100-40g", 8, 16), ("a100-80g", 16, 32)])
-def test_micro_batches_within_the_guides_advice(name: str, least: int, most: int) -> None:
-    micro = build_config(load_profile(f"lora-r64-{name}"), {}).batch.micro_batch_size
-    assert micro is not None and least <= micro <= most
-
-
 def test_a_rate_that_one_source_alone_says_is_told_in_the_plan() -> None:
     told = ["uncertain_rate" in codes(name) for name in ("2080super", "3x3080-20g", "a6000", "lora-r64-3090")]
     assert told == [True, True, True, False]
