@@ -75,7 +75,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
         for name in ("names", "values")
         for conversion in ("by length", "weights in bf16")
     },
-    ("core/importing/engine_names.py", "MULTI_CPU DEEPSPEED"): "accelerate's own names",
+    ("core/importing/engine_names.py", "XLA DEEPSPEED"): "accelerate's own names",
     ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",

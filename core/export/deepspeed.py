@@ -11,8 +11,6 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import Offload, Strategy
 from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.deepspeed_check import KEY, half_precision_sums, mismatches, problems
-from trainwiz.core.export.deepspeed_check import MISPLACED as MISPLACED
-from trainwiz.core.export.deepspeed_check import SECTION_KEYS as SECTION_KEYS
 from trainwiz.core.export.training_arguments import ZERO_STAGES, runs_on_cpu, solved, zero_stage
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr

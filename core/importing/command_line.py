@@ -4,19 +4,164 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
 from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.accelerate import engine_values, place_setting, setup_of
+from trainwiz.core.importing.engines import key_of_option, of_today, place_setting, setup_of
 from trainwiz.core.importing.names import NAMES_A_FILE, for_each
 from trainwiz.core.importing.report import Became, Imported, Setting, refusal
-from trainwiz.core.importing.shell import ASSIGNED, Launch, Script, Word, chosen, launches_of
+from trainwiz.core.importing.shell import ASSIGNED, Command, Script, Word
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
+
+# Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
+
+PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?w?")
+LAUNCHERS: Mapping[str, str] = {
+    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), "accelerate"),
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
+}
+"""Programs and modules."""
+STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
+DEEPEST = 4
+"""Commands within quotes within commands."""
+TRAINS = ("train", "finetune", "fine_tune", "finetuning", "run_", "sft", "dpo", "tune", "lora")
+"""Pieces of the names that people give to scripts that train."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """One command that starts a training."""
+
+    program: str
+    line: int
+    script: Word | None = None
+    arguments: list[Word] = field(default_factory=list)
+    is_module: bool = False
+    options: list[Setting] = field(default_factory=list)
+    environment: dict[str, Word] = field(default_factory=dict)
+    starter: str = ""
+    """The program in front of it that starts processes of its own (srun, mpirun)."""
+    old_name: str = ""
+    """How the launcher is written, where it has another name today."""
+
+    def script_name(self) -> str:
+        if self.script is None:
+            return ""
+        return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
+
+
+def launches_of(command: Command, depth: int = 0) -> list[Launch]:
+    environment, starter = dict(command.environment), ""
+    for at, word in enumerate(command.words):
+        name = _basename(word)
+        if name in table.STARTS_NOTHING:
+            return []
+        starter = starter or (name if name in STARTS_SEVERAL else "")
+        if " " in word.text and depth < DEEPEST:
+            # bash -c "...", eval "$COMMAND"
+            inner = [one for part in Script(word.text, word.line).commands for one in launches_of(part, depth + 1)]
+        else:
+            inner = [launch] if (launch := _launch(command.words[at:])) else []
+        if inner:
+            return [
+                replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
+                for one in inner
+            ]
+        if (assigned := ASSIGNED.fullmatch(word.text)) is not None:
+            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+    return []
+
+
+def _basename(word: Word) -> str:
+    # A notebook's "!", a recipe's "@".
+    return PurePosixPath(word.text.lstrip("!@")).name
+
+
+def _launch(words: Sequence[Word]) -> Launch | None:
+    """The launch that begins with the first of these words."""
+    name, line, rest = _basename(words[0]), words[0].line, list(words[1:])
+    if PYTHON.fullmatch(name):
+        is_module = False
+        while rest and rest[0].text.startswith("-") and not is_module:
+            option, rest = rest[0].text, rest[2:] if rest[0].text in ("-W", "-X") else rest[1:]
+            if option in ("-", "-c", "-V", "--version", "-h", "--help"):
+                return None
+            is_module = option == "-m"
+        script = rest[0].text if rest else "-"
+        named = {script, PurePosixPath(script).name, script.partition(".")[0]}
+        if script.startswith(("-", "=", "<", ">", "~", "!")) or named & table.NOT_TRAINING:
+            return None
+        if not is_module or script not in LAUNCHERS:
+            return Launch("python", line, rest[0], rest[1:], is_module)
+        name, rest = script, rest[1:]
+    first = rest[0].text if rest else ""
+    if name == "trl" and re.fullmatch(r"[a-z_]+", first):
+        return Launch("trl", line, rest[0], rest[1:], is_module=True)
+    if name in table.FRAMEWORKS and first == "train":
+        return Launch("framework", line, Word(name, line), rest[1:], is_module=True)
+    if name not in LAUNCHERS or not rest or (name == "accelerate" and first != "launch"):
+        return None
+    launch = Launch(LAUNCHERS[name], line, old_name=name if name == "torch.distributed.launch" else "")
+    return _cut(launch, rest[1:] if name == "accelerate" else rest)
+
+
+def chosen(launches: Sequence[Launch]) -> Launch:
+    """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
+    launchers = [launch for launch in launches if launch.program != "python"]
+    training = [launch for launch in launches if any(piece in launch.script_name().lower() for piece in TRAINS)]
+    return (launchers or training or list(launches))[0]
+
+
+def _cut(launch: Launch, words: list[Word]) -> Launch:
+    """Cut the words behind a launcher's name: its options, the script (the first word that is no option and no value
+    of one), the rest."""
+    while words:
+        word, words = words[0], words[1:]
+        if not word.text.startswith("-") or word.text == "-":
+            if _stands_for_options(word, words):
+                launch.options.append(Setting("", Unresolved(word.text), word.line, word.text))
+                continue
+            launch.script, launch.arguments = word, words
+            break
+        written, equals, inline = word.text.partition("=")
+        name = written.lstrip("-").replace("-", "_")
+        # Beginnings are completed as argparse does.
+        longer = [option for option in table.PER_NODE | table.NODES if option.startswith(name)]
+        name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
+        value = Word(inline, word.line, word.known) if equals else None
+        if value is None and words and name not in table.FLAGS and not _is_next(words[0]):
+            value, words = words[0], words[1:]
+        launch.is_module |= name == "module"
+        given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
+        launch.options.append(Setting(name, given, word.line))
+    return launch
+
+
+def _is_next(word: Word) -> bool:
+    """Not the value of an option: the next one, or the script."""
+    return word.text.startswith("-") or word.text.endswith(".py")
+
+
+def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
+    """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
+    if word.known or not word.text.startswith(("$", "<")):
+        return False
+    for following in behind:
+        if following.text.endswith(".py") or following.text in ("-m", "--module"):
+            return True
+        if following.text.startswith("-"):
+            return "ARG" in word.text.upper() or "OPT" in word.text.upper()
+    return False
+
+
+# The command as an import.
 
 SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
 """TRL's scripts: sft, sft_gpt_oss. Those with vlm in their names train models of images."""
@@ -33,16 +178,15 @@ LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
 SBATCH = re.compile(
-    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|ntasks-per-node|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
+    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
     r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|$)",
     re.MULTILINE,
 )
 SLURM: Mapping[str, str] = {
     **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
-    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS SLURM_NPROCS"),
-    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE"),
+    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS"),
+    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE"),
     **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
-    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
 }
 """What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
@@ -50,7 +194,7 @@ SLURM: Mapping[str, str] = {
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
     script = Script(text, given=_slurm_variables(text))
-    launches = [launch for command in script.commands for launch in launches_of(command, 0)]
+    launches = [launch for command in script.commands for launch in launches_of(command)]
     if not launches:
         said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
         raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
@@ -61,8 +205,7 @@ def read(text: str, file: str) -> Imported:
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
     if launch.old_name:
         imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    if launch.program in table.FLAGS:
-        _place_launcher(imported, launch)
+    _place_launcher(imported, launch)
     _place_environment(imported, launch)
     gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
@@ -70,7 +213,8 @@ def read(text: str, file: str) -> Imported:
         imported.say(launch.line, "processes_unknown", program=launch.starter)
     elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
         # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
-        imported.setup |= _processes(len(gpus), 1)
+        kind = "MULTI_GPU" if len(gpus) > 1 else "NO"
+        imported.setup |= {"num_processes": len(gpus), "distributed_type": kind}
     _place_script(imported, launch)
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings.several", count=len(launches))
@@ -90,101 +234,51 @@ def _slurm_variables(text: str) -> dict[str, str]:
 
 
 def _place_launcher(imported: Imported, launch: Launch) -> None:
-    options = launch.options
-    if launch.program == "accelerate":
-        options = [_as_in_file(imported, option) for option in options]
-        imported.take(option for option in options if option.name)
-        imported.setup |= setup_of(imported)
-        if not {"distributed_type", "config_file"} & set(imported.settings) and "num_processes" in imported.setup:
-            # _validate_launch_command: without a file, several processes are several GPUs.
-            imported.setup |= _processes(imported.setup["num_processes"], 1)
-    else:
-        imported.setup |= _torchrun(launch) if launch.program == "torchrun" else _deepspeed(launch)
-    decided = engine_values(imported.setup)
-    for option in options:
-        became = _place_option(imported, launch.program, option, decided)
-        written = (option.written or option.name.rpartition(".")[2]).lstrip("-") if became is None else option.written
-        imported.become(replace(option, written=written), became)
-    hosts = launch.option("hostfile")
-    if hosts and launch.option("num_nodes", "include") is None:
-        imported.say(launch.line, "nodes_unknown", file=plain_text(hosts, 80))
+    """The options as keys of an accelerate file, whatever the launcher; those of DeepSpeed's and torchrun's count per node."""
+    options = [*launch.options, *_of_llama_factory(launch)]
+    nodes = next((count_of(option.value) for option in options if option.name in table.NODES), 1) or 1
+    settings = [of_today(imported, _as_in_file(imported, option, nodes)) for option in options]
+    imported.take(setting for setting in settings if setting.name)
+    imported.setup |= setup_of(imported)
+    if launch.program == "torchrun" and not {"num_processes", ""} & {setting.name for setting in settings}:
+        # torch.distributed.run: --nproc-per-node is 1 by default.
+        imported.setup["num_processes"] = nodes
+    if launch.program == "deepspeed" and imported.setup.get("gpu_ids"):
+        imported.setup["num_processes"] = len(gpu_list(imported.setup["gpu_ids"]))
+    processes = imported.setup.get("num_processes")
+    if processes is not None and not {"distributed_type", "config_file"} & set(imported.settings):
+        # _validate_launch_command: without a file, several processes are several GPUs.
+        imported.setup["distributed_type"] = "MULTI_GPU" if processes > 1 else "NO"
+    for setting in settings:
+        if setting.name == "config_file" and not isinstance(setting.value, Unresolved):
+            imported.refer("accelerate", str(setting.value), setting.line)
+        place_setting(imported, setting)
     imported.settings.clear()
 
 
-def _as_in_file(imported: Imported, option: Setting) -> Setting:
-    """The option of `accelerate launch` as the key of its file."""
-    name = option.name
+def _of_llama_factory(launch: Launch) -> list[Setting]:
+    names = ("NNODES", "NPROC_PER_NODE") if launch.script_name() in LLAMA_FACTORY else ()
+    given = [(name, launch.environment.pop(name)) for name in names if name in launch.environment]
+    return [Setting(name, word.text if word.known else Unresolved(word.text), word.line) for name, word in given]
+
+
+def _as_in_file(imported: Imported, option: Setting, nodes: int) -> Setting:
+    name, count = option.name, count_of(option.value)
     if name in table.ENGINES:
         return option.called("distributed_type", table.ENGINES[name])
-    if name == "cpu":
-        return option.called("use_cpu")
     if name in ("fp16", "bf16"):
         imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
         return option.called("mixed_precision", name)
-    section = "deepspeed_config" if name in table.OF_DEEPSPEED_SECTION else ""
-    for prefix in ("fsdp_", "dynamo_", "fp8_", "megatron_lm_", "parallelism_config_"):
-        section = f"{prefix.removesuffix('config_')}config" if name.startswith(prefix) else section
-    return replace(option, name=f"{section}.{name}", written="") if section else option
-
-
-def _place_option(imported: Imported, program: str, option: Setting, decided: Mapping[str, Any]) -> Became:
-    name, key = option.name, table.OPTION_KEYS[program].get(option.name, "")
-    if not name or (isinstance(option.value, Unresolved) and table.OPTIONS_LEFT.get(name) != table.RENDEZVOUS):
-        return None
-    if option.written.startswith("--"):
-        launcher = "accelerate launch" if program == "accelerate" else program
-        imported.say(option, "unknown_option", program=launcher, name=plain_text(name, 60))
-        return None
-    if name == "config_file":
-        imported.refer("accelerate", str(option.value), option.line)
-        return NAMES_A_FILE
-    key = "engine.gpus" if name == "include" and "engine.gpus" in decided else key
-    if key in decided:
-        return {key: decided[key]}
-    if program == "accelerate" and ("." in name or name in (*table.SETUP_KEYS, "num_cpu_threads_per_process")):
-        place_setting(imported, option)
-        return {}
-    if key and option.value not in ("1", "-1", "auto", "gpu", "all"):
-        return None
-    return table.OPTIONS_LEFT.get(name, OF_LAUNCHER)
-
-
-def _processes(per_node: int | None, nodes: int) -> dict[str, Any]:
-    setup: dict[str, Any] = {} if nodes == 1 else {"num_machines": nodes}
-    if per_node is not None:
-        kind = "MULTI_GPU" if per_node * nodes > 1 else "NO"
-        setup |= {"num_processes": per_node * nodes, "distributed_type": kind}
-    return setup
-
-
-def _torchrun(launch: Launch) -> dict[str, Any]:
-    """torchrun, and torch.distributed.launch before it."""
-    named = any(option.name in ("nproc_per_node", "") for option in launch.options)
-    # torch.distributed.run: --nproc-per-node is 1 by default.
-    per_node = count_of(launch.option("nproc_per_node")) if named else 1
-    return _processes(per_node, count_of(launch.option("nnodes")) or 1)
-
-
-def _deepspeed(launch: Launch) -> dict[str, Any]:
-    """DeepSpeed's own launcher: --num_gpus and --num_nodes, or --include "host:0,1@other:0,1"; a machine without a
-    list uses all of its GPUs."""
-    include = launch.option("include")
-    if include is None:
-        return _processes(
-            count_of(launch.option("num_gpus", "num_accelerators")), count_of(launch.option("num_nodes")) or 1
-        )
-    hosts = [host for host in str(include).split("@") if host.strip()]
-    slots = [gpu_list(host.partition(":")[2]) for host in hosts]
-    equal = all(slots) and len({len(gpus) for gpus in slots}) == 1
-    setup = _processes(len(slots[0]) if equal else None, max(len(hosts), 1))
-    if equal and all(gpus == slots[0] for gpus in slots):
-        setup["gpu_ids"] = ",".join(slots[0])
-    return setup
+    if name == "include":
+        hosts = str(option.value).split("@")
+        return option.called("gpu_ids" if len(hosts) == 1 else "", hosts[0].partition(":")[2])
+    if name in table.PER_NODE:
+        return option.called("num_processes", count * nodes if count else option.value)
+    return option.called("num_machines") if name in table.NODES else replace(option, name=key_of_option(name))
 
 
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
 
-OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
 VARIABLE_REASONS: Mapping[str, str] = {
     "MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES": table.RENDEZVOUS,
@@ -197,17 +291,10 @@ READ_BY_TRAININGS = (*PREFIXES, "ACCELERATE_", "FSDP_")
 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
-    counted: dict[str, Became] = {}
-    if launch.script_name() in LLAMA_FACTORY:
-        known = {name: count_of(word.text) for name, word in launch.environment.items() if word.known}
-        nodes, per_node = known.get("NNODES") or 1, known.get("NPROC_PER_NODE")
-        imported.setup |= _processes(per_node, nodes)
-        counted = {"NNODES": {"engine.nodes": nodes}} if nodes > 1 else {}
-        counted |= {"NPROC_PER_NODE": {"engine.processes": per_node}} if per_node else {}
     for name, word in launch.environment.items():
         setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
-        if name in counted or name in VARIABLES_LEFT:
-            imported.become(setting, counted.get(name, VARIABLES_LEFT.get(name)))
+        if name in VARIABLES_LEFT:
+            imported.drop(setting, VARIABLES_LEFT[name])
         elif name in OWN or name.startswith(READ_BY_TRAININGS) or SECRET.search(name):
             imported.become(setting, _place_variable(imported, name, word.text) if word.known else None)
 
@@ -270,10 +357,18 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     value as unknown."""
     for option, values in _options(words):
         if option is None:
-            yield from _positional(imported, values[0])
-            continue
+            assigned = ASSIGNED.fullmatch(values[0].text)
+            if assigned is not None:
+                option, values = values[0], []
+            elif SETTINGS_FILE.fullmatch(values[0].text):
+                _refer(imported, values[0].text, values[0])
+                continue
+            else:
+                word = values[0]
+                imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
+                continue
         written, equals, inline = option.text.partition("=")
-        written = written.lstrip("-")
+        written = written.lstrip("-+")
         if equals:
             values = [Word(inline, option.line, option.known)]
         value: Any = True if not values else values[0].text if len(values) == 1 else [word.text for word in values]
@@ -296,10 +391,9 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
     found: list[tuple[Word | None, list[Word]]] = []
     for word in words:
         option, values = found[-1] if found else (None, [])
-        if word.text == "--":
-            continue
         if len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text):
-            found.append((word, []))
+            if word.text != "--":
+                found.append((word, []))
         elif (
             option is None
             or "=" in option.text
@@ -310,17 +404,6 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
         else:
             values.append(word)
     return found
-
-
-def _positional(imported: Imported, word: Word) -> Iterator[Setting]:
-    assigned = ASSIGNED.fullmatch(word.text)
-    if assigned is not None:
-        name = assigned["name"].lstrip("+")
-        yield Setting(name, assigned["value"] if word.known else Unresolved(assigned["value"]), word.line, name)
-    elif SETTINGS_FILE.fullmatch(word.text):
-        _refer(imported, word.text, word)
-    else:
-        imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
 
 
 def _refer(imported: Imported, name: str, word: Word) -> None:

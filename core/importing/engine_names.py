@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainwiz.core.config.values import Precision, Strategy
-from trainwiz.core.export.deepspeed import MISPLACED, SECTION_KEYS
-from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, for_sections, words
+from trainwiz.core.importing.names import NAMES_A_FILE, Rule, for_each, words
 from trainwiz.core.language import mark
 
 RENDEZVOUS = mark("How the nodes find each other is set in the command of each node, not in the settings.")
@@ -20,6 +19,7 @@ TUNING = mark("trainwiz sets its own value. To use this file unchanged: --deepsp
 NOT_OFFERED = mark("trainwiz has no equivalent. To use this file unchanged: --deepspeed FILE.")
 LEFT_TO_TRAINER = mark("auto leaves it to the Trainer arguments.")
 AUTO = mark('"auto" leaves it to the Trainer arguments.')
+OF_LAUNCHER = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 IN_THAT_FILE = mark("The settings in that file are used.")
 
 # accelerate: its file (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
@@ -27,18 +27,10 @@ IN_THAT_FILE = mark("The settings in that file are used.")
 PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 """accelerate's mixed_precision -> engine.precision. Beside its fp8 matrix products accelerate computes in bf16
 (Accelerator.__init__: `elif self.mixed_precision == "fp8"` enables autocast, whose type is then bf16)."""
-SEVERAL_CARDS = frozenset(
-    f"MULTI_{name}" for name in ["GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"]
-)
-"""Values of distributed_type that are one whole model for each process."""
 ZERO: Mapping[int, Strategy] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
 """DeepSpeed's stage 0 shards nothing."""
-OTHER_DEVICES: Mapping[str, str] = {
-    "MULTI_XPU": "Intel XPU", "MULTI_NPU": "Ascend NPU", "MULTI_MLU": "Cambricon MLU", "MULTI_SDAA": "SDAA",
-    "MULTI_MUSA": "Moore Threads MUSA", "MULTI_HPU": "Gaudi HPU", "MULTI_NEURON": "AWS Neuron", "XLA": "XLA",
-}  # fmt: skip
-"""distributed_type -> the devices that it is for."""
-KNOWN_TYPES = words("NO MPS MULTI_GPU MULTI_CPU DEEPSPEED FSDP MEGATRON_LM") | set(OTHER_DEVICES)
+KNOWN_TYPES = words("NO MPS XLA DEEPSPEED FSDP MEGATRON_LM")
+"""Values of distributed_type, besides MULTI_GPU, MULTI_CPU and the like: one whole model for each process."""
 SETUP_KEYS: Mapping[str, str] = {
     "distributed_type": "engine.strategy",
     "num_processes": "engine.processes",
@@ -52,52 +44,46 @@ SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_con
 """Sections that are read with one distributed_type only."""
 
 NVME = mark("trainwiz does not offload to NVMe.")
-_MPI = mark("trainwiz launches its processes with torch, not with MPI.")
-_IPEX = mark("trainwiz does not use the Intel Extension for PyTorch.")
-ACCELERATE_REASONS: Mapping[str, Mapping[str, str]] = {
-    "": {
-        "compute_environment": "trainwiz runs on the machine where it is started.",
-        "debug": "trainwiz monitors the processes itself.",
-        "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile": RENDEZVOUS,
-        "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
-        "enable_cpu_affinity": "trainwiz leaves CPU affinity to the system.",
-        "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file "
-        "commands tpu_config": TPU,
-        "use_xpu": "trainwiz does not train on Intel GPUs.",
-        "quiet": OWN_LOG,
-        "ipex_config": _IPEX,
-        "mpirun_config": _MPI,
-        "fp8_config": FP8,
-        "megatron_lm_config": MEGATRON,
-        "parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
-    },
-    "deepspeed_config.": {
-        "zero3_init_flag zero3_save_16bit_model": "trainwiz sets it automatically for ZeRO-3.",
-        "offload_optimizer_nvme_path offload_param_nvme_path": NVME,
-        "deepspeed_hostfile deepspeed_multinode_launcher deepspeed_inclusion_filter deepspeed_exclusion_filter": RENDEZVOUS,
-        "deepspeed_moe_layer_cls_names": "trainwiz reads the experts (MoE) from the model.",
-    },
-    "fsdp_config.": {
-        "fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_backward_prefetch "
-        "fsdp_forward_prefetch fsdp_use_orig_params fsdp_sync_module_states fsdp_cpu_ram_efficient_loading "
-        "fsdp_ignored_modules": "trainwiz decides how FSDP wraps and loads the model.",
-        "fsdp_state_dict_type": "trainwiz decides how checkpoints are written.",
-        "fsdp_activation_checkpointing_offload": "trainwiz keeps the checkpointed activations on the GPU.",
-        "fsdp_version": "trainwiz has one FSDP implementation, torch's fully_shard (FSDP2).",
-    },
-    "dynamo_config.": {
-        "dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation": "trainwiz compiles "
-        "with the defaults of torch.compile.",
-    },
+SHARDS_NOTHING = ("NO_SHARD", "3")
+"""fsdp_sharding_strategy, by name and by number."""
+ACCELERATE_REASONS: Mapping[str, str] = {
+    "compute_environment": "trainwiz runs on the machine where it is started.",
+    "machine_rank main_process_ip main_process_port rdzv_backend same_network deepspeed_hostfile standalone rdzv_endpoint "
+    "rdzv_id rdzv_conf node_rank master_addr master_port local_addr hostfile ssh_port no_ssh no_ssh_check "
+    "deepspeed_config.deepspeed_hostfile deepspeed_config.deepspeed_multinode_launcher "
+    "deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter": RENDEZVOUS,
+    "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
+    "enable_cpu_affinity": "trainwiz leaves CPU affinity to the system.",
+    "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file commands "
+    "tpu_config tpu no_tpu_cluster vm env": TPU,
+    "quiet debug log_dir logdir redirects tee local_ranks_filter logs_specs event_log_handler role enable_each_rank_log "
+    "log_level save_pid": OWN_LOG,
+    "ipex_config use_xpu ipex": "trainwiz does not train on Intel GPUs.",
+    "mpirun_config mpirun_hostfile mpirun_ccl": "trainwiz launches its processes with torch, not with MPI.",
+    "fp8_config": FP8, "megatron_lm_config use_megatron_lm": MEGATRON,
+    "parallelism_config use_parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
+    "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model": "trainwiz sets it automatically for "
+    "ZeRO-3.",
+    "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path": NVME,
+    "deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz reads the experts (MoE) from the model.",
+    "fsdp_config": "trainwiz decides how FSDP wraps and loads the model.",
+    "fsdp_config.fsdp_state_dict_type": "trainwiz decides how checkpoints are written.",
+    "dynamo_config": "trainwiz compiles with the defaults of torch.compile.",
+    "config_file": NAMES_A_FILE,
+    "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
+    "module": "It means that the script is a module.",
+    "no_python": "It means that the script is an executable program.",
+    "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
+    "monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": OF_LAUNCHER,
 }  # fmt: skip
-"""Section -> names in it -> why they are left out."""
+"""Keys, and sections for all their other keys -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
     "num_cpu_threads_per_process": ("engine.cpu_threads", "threads"),
     "deepspeed_config.gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
     "deepspeed_config.gradient_clipping": ("training.max_grad_norm", "number"),
     "fsdp_config.fsdp_activation_checkpointing": ("engine.checkpointing", "yes"),
     "fsdp_config.fsdp_offload_params": ("engine.offload", "offload"),
-    **for_sections(ACCELERATE_REASONS),
+    **for_each(ACCELERATE_REASONS),
 }
 ACCELERATE_RENAMED: Mapping[str, str] = {
     "fp16": "mixed_precision",
@@ -110,10 +96,10 @@ ACCELERATE_RENAMED: Mapping[str, str] = {
     "tpu_config": "tpu_env",
 }
 """Old names -> those of accelerate 1.15. fsdp_sharding_strategy is of FSDP 1; commands/to_fsdp2.py maps it so."""
-NOT_BESIDE_FILE = words(
+NOT_BESIDE_FILE = frozenset(f"deepspeed_config.{name}" for name in words(
     "gradient_accumulation_steps gradient_clipping zero_stage offload_optimizer_device offload_param_device "
     "offload_optimizer_nvme_path offload_param_nvme_path zero3_save_16bit_model"
-)
+))  # fmt: skip
 """What accelerate refuses beside deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks)."""
 ACCELERATE_TELLTALES = words(
     "compute_environment distributed_type machine_rank main_training_function num_machines num_processes rdzv_backend "
@@ -122,49 +108,27 @@ ACCELERATE_TELLTALES = words(
 
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
 
-_MASTER = mark("trainwiz keeps fp32 copies of the weights and accumulates gradients in fp32.")
-SCALING = mark("trainwiz scales the fp16 loss dynamically.")
-DEEPSPEED_REASONS: Mapping[str, Mapping[str, str]] = {
-    "": {
-        "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
-        "monitor_config comms_logger flops_profiler timers": "trainwiz has its own measurements and logs.",
-        "autotuning": "trainwiz determines batch and memory itself.",
-        "activation_checkpointing": "DeepSpeed checkpoints activations only where the model calls it; for a run, use "
-        "engine.checkpointing.",
-        "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type fp32_allreduce "
-        "prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients disable_allgather "
-        "disable_python_gc graph_harvesting optimizer.params.torch_adam optimizer.params.fused": TUNING,
-        "aio": "It is for NVMe offload, which trainwiz does not plan.",
-        "compile": "DeepSpeed compiles only if the program calls it; for a run, use engine.compile.",
-        "checkpoint load_universal_checkpoint": "trainwiz decides how checkpoints are written.",
-        "dataloader_drop_last": "trainwiz loads the rows itself.",
-        "amp": "trainwiz uses torch for mixed precision, not Apex.",
-        "data_types": _MASTER,
-        "seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity data_efficiency "
-        "curriculum_learning compression_training progressive_layer_drop pld eigenvalue quantize_training "
-        "weight_quantization sparse_attention hybrid_engine pipeline nebula datastates_ckpt torch_autocast "
-        "use_data_before_expert_parallelism keep_module_on_host train_dtype optimizer.legacy_fusion "
-        "optimizer.params.amsgrad optimizer.params.momentum optimizer.params.nesterov optimizer.params.freeze_step "
-        "optimizer.params.cuda_aware optimizer.params.comm_backend_name optimizer.params.max_coeff "
-        "optimizer.params.min_coeff": NOT_OFFERED,
-        "optimizer.params.adam_w_mode": "A run uses AdamW.",
-        "optimizer.params.bias_correction": "AdamW always applies bias correction.",
-        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio": "Warmup starts from 0.",
-        "scheduler.params.warmup_type": "Warmup is linear.",
-        "scheduler.params.last_batch_iteration": "A resumed run continues where it stopped.",
-        "fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.opt_level "
-        "fp16.consecutive_hysteresis fp16.min_loss_scale fp16.auto_cast": SCALING,
-    },
-    "zero_optimization.": {
-        "zero_hpz_partition_size mics_shard_size mics_hierarchical_params_gather zeropp_loco_param "
-        "zero_quantized_weights zero_quantized_gradients zero_quantized_nontrainable_weights": NOT_OFFERED,
-        "offload_optimizer.ratio offload_param.ratio": TUNING,
-        ' '.join(sorted(MISPLACED)): "DeepSpeed rejects it inside zero_optimization.",
-    },
+DEEPSPEED_REASONS: Mapping[str, str] = {
+    "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
+    "monitor_config comms_logger flops_profiler timers": "trainwiz has its own measurements and logs.",
+    "activation_checkpointing": "DeepSpeed checkpoints activations only where the model calls it; for a run, use "
+    "engine.checkpointing.",
+    "checkpoint load_universal_checkpoint": "trainwiz decides how checkpoints are written.",
+    "zero_optimization optimizer zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type "
+    "fp32_allreduce prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients "
+    "disable_allgather disable_python_gc graph_harvesting aio dataloader_drop_last": TUNING,
+    "autotuning compile amp seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity "
+    "data_efficiency curriculum_learning compression_training progressive_layer_drop pld eigenvalue quantize_training "
+    "weight_quantization sparse_attention hybrid_engine pipeline nebula datastates_ckpt torch_autocast "
+    "use_data_before_expert_parallelism keep_module_on_host train_dtype scheduler": NOT_OFFERED,
+    "fp16": "trainwiz scales the fp16 loss dynamically.",
+    "bf16 data_types": "trainwiz keeps fp32 copies of the weights and accumulates gradients in fp32.",
+    "optimizer.params.adam_w_mode": "A run uses AdamW.",
+    "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio": "Warmup starts from 0.",
+    "scheduler.params.warmup_type": "Warmup is linear.",
 }  # fmt: skip
-"""Section -> names in it -> why they are left out."""
+"""The same of DeepSpeed."""
 DEEPSPEED: Mapping[str, Rule] = {
-    **dict.fromkeys((f"{section}.{key}" for section, keys in SECTION_KEYS.items() for key in keys), TUNING),
     "train_batch_size": ("batch.target_samples", "count"),
     "train_micro_batch_size_per_gpu": ("batch.micro_batch_size", "count"),
     "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", "count"),
@@ -174,16 +138,8 @@ DEEPSPEED: Mapping[str, Rule] = {
     "optimizer.params.weight_decay": ("training.weight_decay", "number"),
     "scheduler.params.warmup_num_steps": ("training.warmup", "number"),
     "scheduler.params.total_num_steps": ("training.max_steps", "count"),
-    **for_sections(DEEPSPEED_REASONS),
-    **{
-        f"{half}.{key}": _MASTER
-        for half in ("fp16", "bf16")
-        for key in (
-            "fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states",
-            "check_grad_overflow", "immediate_grad_update",
-        )
-    },
-}  # fmt: skip
+    **for_each(DEEPSPEED_REASONS),
+}
 DEEPSPEED_RENAMED: Mapping[str, str] = {
     "bfloat16.enabled": "bf16.enabled",
     "zero_optimization.cpu_offload": "zero_optimization.offload_optimizer.device",
@@ -198,8 +154,6 @@ DEEPSPEED_OPTIMIZERS: Mapping[str, str] = {
     "deepspeedcpuadam": "adamw_torch", "sgd": "sgd", "adafactor": "adafactor",
 }  # fmt: skip
 """optimizer.type in small letters -> engine.optimizer. DeepSpeed's Adam is AdamW unless adam_w_mode is false."""
-OTHER_OPTIMIZERS = words("adagrad lamb lion muon muadam muadamw musgd onebitadam onebitlamb zerooneadam")
-"""Others that DeepSpeed has."""
 DEEPSPEED_SCHEDULES: Mapping[str, str] = {"WarmupLR": "constant", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
 DEEPSPEED_TELLTALES = words(
     "zero_optimization train_micro_batch_size_per_gpu zero_allow_untested_optimizer steps_per_print wall_clock_breakdown "
@@ -207,105 +161,29 @@ DEEPSPEED_TELLTALES = words(
 )
 """Keys that a DeepSpeed JSON has at its top."""
 
-# The launchers: options without a value, options with one (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older
-# releases; a test compares them with what is installed), what they mean, and why the rest is left out.
+# The launchers: options without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test compares
+# them with what is installed; all others have one), what options mean, and why the rest is left out.
 
-FLAGS: Mapping[str, frozenset[str]] = {
-    "accelerate": words(
-        "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
-        "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network "
-        "module no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 "
-        "bf16 use_xpu ipex use_mps_device"
-    ),
-    "torchrun": words("help standalone module no_python run_path virtual_local_rank use_env"),
-    "deepspeed": words(
-        "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid bind_cores_to_rank quiet "
-        "elastic_training disable_python enable_elastic_training"
-    ),
-}
-OF_DEEPSPEED_SECTION = NOT_BESIDE_FILE | words(
-    "zero3_init_flag deepspeed_config_file deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter "
-    "deepspeed_multinode_launcher deepspeed_moe_layer_cls_names"
+FLAGS = words(
+    "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
+    "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network module "
+    "no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 bf16 use_xpu "
+    "ipex use_mps_device standalone run_path virtual_local_rank use_env no_local_rank no_ssh no_ssh_check force_multi "
+    "save_pid bind_cores_to_rank elastic_training disable_python enable_elastic_training"
 )
-"""Options of `accelerate launch` that fill the section deepspeed_config of its file."""
-VALUES: Mapping[str, frozenset[str]] = {
-    "accelerate": OF_DEEPSPEED_SECTION
-    | words(
-        "config_file mixed_precision num_processes num_machines num_cpu_threads_per_process dynamo_backend dynamo_mode "
-        "gpu_ids machine_rank main_process_ip main_process_port tee log_dir role rdzv_backend rdzv_conf max_restarts "
-        "monitor_interval vm env main_training_function fsdp_version fsdp_offload_params fsdp_min_num_params "
-        "fsdp_sharding_strategy fsdp_reshard_after_forward fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap "
-        "fsdp_backward_prefetch fsdp_state_dict_type fsdp_forward_prefetch fsdp_use_orig_params "
-        "fsdp_cpu_ram_efficient_loading fsdp_sync_module_states fsdp_activation_checkpointing "
-        "fsdp_activation_checkpointing_offload aws_access_key_id aws_secret_access_key mpirun_hostfile mpirun_ccl "
-        "fsdp_backward_prefetch_policy fp8_backend fp8_margin fp8_interval fp8_format fp8_amax_history_len "
-        "fp8_amax_compute_algo fp8_override_linear_precision fp8_opt_level fp8_enable_fsdp_float8_all_gather "
-        "fp8_pad_inner_dim"
-    ),
-    "torchrun": words(
-        "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts monitor_interval start_method "
-        "event_log_handler role log_dir redirects tee local_ranks_filter duplicate_stdout_filters "
-        "duplicate_stderr_filters node_rank master_addr master_port local_addr logs_specs numa_binding signals_to_handle "
-        "shutdown_timeout logdir"
-    ),
-    "deepspeed": words(
-        "hostfile include exclude num_nodes num_gpus num_accelerators master_port master_addr node_rank launcher "
-        "launcher_args ssh_port autotuning min_elastic_nodes max_elastic_nodes enable_each_rank_log bind_core_list "
-        "venv_script log_level"
-    ),
-}
-ANY_VALUES = ("megatron_lm_", "parallelism_config_")
-"""Beginnings of options of accelerate that all take a value."""
-SHORT: Mapping[str, Mapping[str, str]] = {
-    "accelerate": {"h": "help", "q": "quiet", "m": "module", "t": "tee"},
-    "torchrun": {"h": "help", "m": "module", "t": "tee", "r": "redirects"},
-    "deepspeed": {"h": "help", "H": "hostfile", "i": "include", "e": "exclude", "q": "quiet"},
-}
+SHORT: Mapping[str, str] = {"h": "help", "m": "module", "H": "hostfile", "i": "include", "e": "exclude"}
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
-OPTION_KEYS: Mapping[str, Mapping[str, str]] = {
-    "accelerate": {},
-    "torchrun": {"nproc_per_node": "engine.processes", "nnodes": "engine.nodes"},
-    "deepspeed": {
-        "num_gpus": "engine.processes", "num_accelerators": "engine.processes", "num_nodes": "engine.nodes",
-        "include": "engine.processes",
-    },
-}  # fmt: skip
-"""Options that decide how processes start -> what they decide."""
-OPTION_REASONS: Mapping[str, str] = {
-    "standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf node_rank master_addr master_port local_addr hostfile "
-    "ssh_port no_ssh no_ssh_check machine_rank main_process_ip main_process_port same_network": RENDEZVOUS,
-    "log_dir logdir redirects tee local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters logs_specs "
-    "event_log_handler role enable_each_rank_log log_level quiet save_pid debug": OWN_LOG,
-    "tpu tpu_cluster no_tpu_cluster vm env tpu_use_sudo downcast_bf16": TPU,
-    "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
-    "module": "It means that the script is a module.",
-    "no_python": "It means that the script is an executable program.",
-    "config_file": NAMES_A_FILE,
-    "num_machines nnodes num_nodes": ONE_NODE,
-    "gpu_ids nproc_per_node num_gpus num_accelerators": ALL_GPUS,
-    "use_megatron_lm": MEGATRON,
-    "use_parallelism_config": "Its size settings determine what it does.",
-    "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
-    "mpirun_hostfile mpirun_ccl": _MPI,
-    "ipex": _IPEX,
-}  # fmt: skip
-OPTIONS_LEFT = for_each(OPTION_REASONS)
+PER_NODE = words("nproc_per_node num_gpus num_accelerators NPROC_PER_NODE")
+NODES = words("nnodes num_nodes NNODES")
+"""Options of torchrun and DeepSpeed, and variables of LLaMA-Factory."""
 
 FRAMEWORKS = words("llamafactory-cli lmf axolotl")
 """Programs that start their processes by themselves, with the command `train`."""
 NOT_TRAINING = words(
-    "mypy ruff black isort flake8 pylint coverage sphinx twine pre_commit timeit cProfile zipfile gdown wandb sglang vllm "
-    "axolotl.cli.preprocess pip venv http.server json.tool ipykernel setup.py manage.py virtualenv build pytest unittest "
-    "site compileall tensorboard jupyter conda huggingface_hub nltk.downloader spacy"
+    "mypy ruff black pylint coverage twine timeit cProfile wandb vllm axolotl.cli.preprocess pip venv http.server json.tool "
+    "ipykernel setup.py manage.py build pytest unittest tensorboard jupyter conda huggingface_hub spacy"
 )
 """Scripts and modules that prepare things."""
-WRAPPERS = words(
-    "env nohup exec setsid time command sudo nice ionice timeout stdbuf taskset numactl unbuffer xvfb-run chrt srun sbatch "
-    "salloc bsub qsub mpirun mpiexec horovodrun docker podman nvidia-docker singularity apptainer conda mamba micromamba "
-    "uv poetry pipenv hatch pdm rye pixi nsys ncu py-spy strace ssh pdsh tmux screen catchsegv eatmydata bash sh zsh run "
-    "RUN CMD - rlaunch caffeinate proxychains proxychains4 wandb"
-)
-"""Programs that start the one that comes further on in the same command."""
-INSTALLS = words("pip pip3 install apt apt-get yum dnf brew npm git wget curl")
-"""Words behind which a launcher's name is that of a package."""
+STARTS_NOTHING = words("pip pip3 install apt apt-get yum dnf brew npm git wget curl") | {"echo", "which"}
+"""Words behind which a launcher's name is that of a package, or only a text."""

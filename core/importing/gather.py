@@ -6,16 +6,16 @@ import ast
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Severity, os_reason
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.importing import accelerate, command_line, deepspeed, python_source, trainer
+from trainwiz.core.importing import command_line, engines, python_source, trainer
 from trainwiz.core.importing.engine_names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES
 from trainwiz.core.importing.merge import checked, merge
 from trainwiz.core.importing.names import EVERYBODYS, TRAINERS_OWN
@@ -34,9 +34,6 @@ from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files
 from trainwiz.core.text import plain_text
 
-Given = TypeVar("Given")
-Found = TypeVar("Found")
-
 # Which reader a text is for.
 
 LAUNCHERS = re.compile(
@@ -51,11 +48,24 @@ OTHERS: Mapping[str, str] = {
     "name values": "not_importable.profile",
 }
 """All of these keys -> what the file is instead."""
-OF_TOOLS = (".toml", ".cfg", ".ini", ".lock", ".csv", ".tsv", ".ipynb", ".html", ".tex")
-"""Ends of the names of files that hold none of the kinds, though they name programs that train."""
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 """Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
-HOLDS_OTHERS = re.compile(r"(?:.*/)?(?:(?:GNU)?makefile|[^/]*\.(?:mk|md|rst))", re.IGNORECASE)
+OF_TOOLS = (
+    ".toml",
+    ".cfg",
+    ".ini",
+    ".lock",
+    ".csv",
+    ".tsv",
+    ".ipynb",
+    ".html",
+    ".tex",
+    ".md",
+    ".rst",
+    ".mk",
+    "makefile",
+)
+"""Ends of the names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
 
@@ -72,16 +82,18 @@ def read(text: str, file: str) -> Imported:
     except NotImportable as error:
         broken = error
     else:
-        return _reader(document, file)(text, file)
+        return _reader(document, file)(document, file)
     if _is_python(text):
         return python_source.read(text, file)
     if file.lower().endswith(OF_TOOLS):
         raise refusal("not_importable.kinds", file)
-    if HOLDS_OTHERS.fullmatch(file) or FENCE.search(text):
+    if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
+    if file.endswith((".yaml", ".yml", ".json", ".jsonc")):
+        raise broken
     if is_command(text):
         return command_line.read(text, file)
-    if looks_like_json(text) or file.endswith((".yaml", ".yml", ".json", ".jsonc")):
+    if looks_like_json(text):
         raise broken
     if MEANT_AS_PYTHON.search(text):
         return python_source.read(text, file)
@@ -102,20 +114,20 @@ def _is_python(text: str) -> bool:
     return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
 
 
-def _reader(document: Document, file: str) -> Callable[[str, str], Imported]:
+def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
     names = frozenset(document.values)
     for its_own, what in OTHERS.items():
         if names.issuperset(its_own.split()):
             raise refusal(what, file)
     if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
-        return accelerate.read
+        return engines.read_accelerate
     if "zero_optimization" in names or "train_micro_batch_size_per_gpu" in names:
-        return deepspeed.read
+        return engines.read_deepspeed
     telling = TRAINERS_OWN | EVERYBODYS
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
     if halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
-        return deepspeed.read
+        return engines.read_deepspeed
     sections = [section for section in document.values.values() if isinstance(section, dict)]
     if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
         return trainer.read
@@ -152,26 +164,13 @@ class Text:
 
 def import_together(texts: Sequence[Text]) -> Imported:
     """All texts, each followed by what it names, as one checked import; there must be a text. Raises NotImportable
-    with a sentence for each that cannot be imported."""
+    with the sentence of the first that cannot be imported."""
     imports: list[Imported] = []
     findings: list[Finding] = []
     seen = {text.folder / text.name for text in texts}
-    _each(lambda text: _read(text, imports, findings, seen), texts)
+    for text in texts:
+        _read(text, imports, findings, seen)
     return checked(merge(imports, findings))
-
-
-def _each(read: Callable[[Given], Found], given: Iterable[Given]) -> list[Found]:
-    """All that is found; raises NotImportable with the sentences of all that is refused."""
-    found: list[Found] = []
-    refused: list[Finding] = []
-    for one in given:
-        try:
-            found.append(read(one))
-        except NotImportable as error:
-            refused += error.findings
-    if refused:
-        raise NotImportable(refused)
-    return found
 
 
 def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
@@ -229,12 +228,8 @@ def decoded(data: bytes, label: str) -> str:
     return text
 
 
-def texts_of(arguments: Sequence[str]) -> list[Text]:
-    """What the arguments of the command mean: files, and command lines in quotes. Raises NotImportable for neither."""
-    return _each(_text_of, arguments)
-
-
-def _text_of(argument: str) -> Text:
+def text_of(argument: str) -> Text:
+    """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
     if not argument.strip():
         raise refusal("not_importable.empty_argument", "FILE")
     try:
@@ -259,12 +254,8 @@ def pasted_text(pasted: str) -> str:
 
     Raises NotImportable for what is no text, or more of it than any settings have.
     """
-    if len(pasted.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
-        raise refusal("not_importable.paste_too_large", tr(PASTED), size=MOST_TEXT_BYTES >> 20)
-    if "\0" in pasted:
-        raise refusal("not_importable.paste_null_bytes", tr(PASTED))
     # Terminals send a carriage return for each end of a line.
-    lines = re.split(r"\r\n|\r|\n", pasted)
+    lines = re.split(r"\r\n|\r|\n", decoded(pasted.encode("utf-8", "replace"), tr(PASTED)))
     return "\n".join("\t".join(plain_text(part) for part in line.split("\t")) for line in lines)
 
 
@@ -284,7 +275,7 @@ def texts_of_pasted(text: str) -> list[Text]:
             rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
             if "\n" in rest.strip() or SETTINGS.search(rest):
                 return [*texts, Text(tr(PASTED), rest, Path())]
-            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else _text_of(rest.strip())]
+            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else text_of(rest.strip())]
     return texts
 
 

@@ -8,47 +8,36 @@ DeepSpeed does from its own file, because the Trainer refuses other values besid
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
-from trainwiz.core.importing.accelerate import engine_values
+from trainwiz.core.importing.engines import engine_values
 from trainwiz.core.importing.report import Dropped, Imported, Kind, Unknown, finding
 from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.importing.values import gpu_list, shown
 from trainwiz.core.language import mark, tr
 
-RANKS: Mapping[Kind, int] = {"accelerate": 1, "deepspeed": 2, "training_arguments": 3, "launch_command": 4}
-"""Higher wins."""
-ENGINE_RANKS: Mapping[Kind, int] = {"accelerate": 1, "training_arguments": 2, "launch_command": 3, "deepspeed": 4}
+ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
+"""The later one wins."""
+ENGINE_ORDER: Sequence[Kind] = ("accelerate", "training_arguments", "launch_command", "deepspeed")
 """The same for the keys of ENGINE_KEYS: ZeRO stage and offload are what the DeepSpeed file says."""
 ENGINE_KEYS = ("engine.strategy", "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
 WEAK_STRATEGIES = ("ddp", "single")
 """What a launcher alone comes to; that the script then uses DeepSpeed or FSDP contradicts nothing."""
-MOST_PARTS = 1000
-OVERLAID, BY_SETUP = -1, 0
-"""Ranks of what a setup decides: below all that a text says directly."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
 
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One value for a key: who says it, and how strongly."""
-
-    part: Imported
-    value: Any
-    rank: int
+Claim = tuple[Imported, Any, bool]
+"""Who says a value, the value, and whether only a setup decides it."""
 
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
     merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
-    # Files first, then commands: the last one wins.
-    ordered = sorted(parts, key=lambda part: RANKS[part.kind])
-    for part in ordered:
+    for part in sorted(parts, key=lambda part: ORDER.index(part.kind)):
         merged.setup |= part.setup
     for part in parts:
         merged.values |= part.defaults
@@ -57,54 +46,51 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
         merged.dropped += part.dropped
         merged.findings += part.findings
     merged.findings += findings
-    winners: dict[str, Claim] = {}
-    for key, claims in _claims(parts, ordered, engine_values(merged.setup)).items():
-        winners[key] = winner = max(claims, key=lambda claim: claim.rank)
-        merged.values[key] = winner.value
-        merged.findings += [_contradiction(key, claim, winner) for claim in claims if not _agree(key, claim, winner)]
+    winners: dict[str, Imported] = {}
+    for key, claims in _claims(parts, engine_values(merged.setup)).items():
+        winners[key], merged.values[key], _ = claims[-1]
+        merged.findings += [
+            _contradiction(key, claim, claims[-1]) for claim in claims if _differs(key, claim, claims[-1])
+        ]
     _keep_what_counts(merged, winners)
     return merged
 
 
-def _claims(
-    parts: Sequence[Imported], ordered: Sequence[Imported], laid_over: Mapping[str, Any]
-) -> dict[str, list[Claim]]:
-    """Key -> everything that is said of it. `laid_over` is what all setups together decide."""
+def _claims(parts: Sequence[Imported], laid_over: Mapping[str, Any]) -> dict[str, list[Claim]]:
+    """Key -> everything that is said of it; the last counts. `laid_over` is what all setups together decide."""
     claims: dict[str, list[Claim]] = {}
     # That ZeRO is of stage 2 where none is named says nothing beside a file.
     beside_file = any(part.kind == "deepspeed" for part in parts)
-    for part in ordered:
-        own = engine_values(part.setup)
-        if beside_file and part.setup.get("distributed_type") == "DEEPSPEED" and "zero_stage" not in part.setup:
-            own.pop("engine.strategy", None)
-        for key in set(own) & set(laid_over):
-            claims.setdefault(key, []).append(Claim(part, own[key], OVERLAID))
+    setups = {id(part): engine_values(part.setup) for part in parts}
+    for part in sorted(parts, key=lambda part: ORDER.index(part.kind)):
+        vague = beside_file and part.setup.get("distributed_type") == "DEEPSPEED" and "zero_stage" not in part.setup
+        for key, value in setups[id(part)].items():
+            if key in laid_over and not (vague and key == "engine.strategy"):
+                claims.setdefault(key, []).append((part, value, True))
     for key, made in claims.items():
         # The last setup stands for all of them.
-        made[-1] = Claim(made[-1].part, laid_over[key], BY_SETUP)
-    for order, part in enumerate(parts):
-        own = engine_values(part.setup)
-        for key, value in part.values.items():
-            if own.get(key, ...) != value:
-                ranks = ENGINE_RANKS if key in ENGINE_KEYS else RANKS
-                claims.setdefault(key, []).append(Claim(part, value, ranks[part.kind] * MOST_PARTS + order))
+        made[-1] = (made[-1][0], laid_over[key], True)
+    for order in (ORDER, ENGINE_ORDER):
+        for part in sorted(parts, key=lambda part: order.index(part.kind)):
+            for key, value in part.values.items():
+                if (key in ENGINE_KEYS) == (order is ENGINE_ORDER) and setups[id(part)].get(key, ...) != value:
+                    claims.setdefault(key, []).append((part, value, False))
     return claims
 
 
 def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
     # To override a file is what the options of a command are for.
-    severity: Severity = "note" if winner.part.kind == "launch_command" else "warning"
-    place, other_place = winner.part.place_of(key), claim.part.place_of(key)
-    words = {"key": key, "value": shown(winner.value), "other": shown(claim.value)}
+    severity: Severity = "note" if winner[0].kind == "launch_command" else "warning"
+    place, other_place = winner[0].place_of(key), claim[0].place_of(key)
+    words = {"key": key, "value": shown(winner[1]), "other": shown(claim[1])}
     return finding("contradiction.two_places", place, severity, place=place, other_place=other_place, **words)
 
 
-def _agree(key: str, claim: Claim, winner: Claim) -> bool:
-    if _same(claim.value, winner.value):
-        return True
+def _differs(key: str, claim: Claim, winner: Claim) -> bool:
+    part, value, of_setup = claim
     # torchrun and its like start processes; that the script then shards contradicts nothing.
-    weak = claim.part.kind == "launch_command" and claim.rank <= BY_SETUP and claim.value in WEAK_STRATEGIES
-    return key == "engine.strategy" and weak
+    weak = key == "engine.strategy" and part.kind == "launch_command" and of_setup and value in WEAK_STRATEGIES
+    return not weak and not _same(value, winner[1])
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -112,20 +98,20 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other) or (isinstance(one, str) and {one, other} <= SAME_HALF)
 
 
-def _keep_what_counts(merged: Imported, winners: Mapping[str, Claim]) -> None:
+def _keep_what_counts(merged: Imported, winners: Mapping[str, Imported]) -> None:
     """The settings that gave a value that counts; those that another one overruled are dropped."""
     for part in merged.parts:
         for entry in part.mapped:
-            value, winner = merged.values.get(entry.key), winners.get(entry.key)
+            value, winner = merged.values.get(entry.key), winners.get(entry.key, part)
             if _same(entry.set_to, value):
                 merged.mapped.append(entry)
-            elif winner is not None and winner.part is part and part.values.get(entry.key) == entry.set_to:
+            elif winner is part and part.values.get(entry.key) == entry.set_to:
                 # The setups laid over each other changed the figure: processes of each node.
                 merged.mapped.append(replace(entry, set_to=value))
             else:
-                place = winner.part.place_of(entry.key) if winner is not None else part.file
+                place = winner.place_of(entry.key)
                 why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
-                merged.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
+                merged.dropped.append(Dropped(entry.name, entry.value, entry.line, entry.file, why))
 
 
 # All texts of one import, checked together.
@@ -203,11 +189,8 @@ def _say_data_parallel(merged: Imported) -> None:
     and no process group, the model is wrapped in torch.nn.DataParallel, and the batch of the one process is
     per_device_train_batch_size x GPUs.
     """
-    setup, values = merged.setup, merged.values
-    gpus = len(gpu_list(setup.get("gpu_ids")))
-    if setup.get("launcher") != "python" or values.get("engine.device") in ("cpu", "mps") or gpus == 1:
-        return
-    window = (values.get(BATCH[1]) or 0) * (values.get(BATCH[2]) or 1)
-    what = f"data_parallel.{'one_wraps' if gpus else 'wraps'}{'_batch' if window else ''}"
-    said = tr(SENTENCES[what], gpus=gpus, window=window, total=window * gpus, four=window * 4)
-    merged.say(None, "data_parallel.each_its_own", said=said)
+    on_gpus = (
+        merged.values.get("engine.device") not in ("cpu", "mps") and len(gpu_list(merged.setup.get("gpu_ids"))) != 1
+    )
+    if merged.setup.get("launcher") == "python" and on_gpus:
+        merged.say(None, "data_parallel.each_its_own", said=tr(SENTENCES["data_parallel.wraps"]))

@@ -17,11 +17,6 @@ def for_each(reasons: Mapping[str, str]) -> dict[str, str]:
     return {name: why for names, why in reasons.items() for name in names.split()}
 
 
-def for_sections(reasons: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The same for the names within sections: "deepspeed_config."."""
-    return {f"{within}{name}": why for within, each in reasons.items() for name, why in for_each(each).items()}
-
-
 def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -37,78 +32,63 @@ LOADED = mark("The trainwiz data loader has its own order and its own way to sta
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
 REASONS: Mapping[str, str] = {
-    "output_dir overwrite_output_dir": "Each run has its own folder; set another one with --output-dir.",
+    "output_dir overwrite_output_dir logging_dir": "Each run has its own folder; set another one with --output-dir.",
+    "run_name": "It names a single run; use --name.",
     "ignore_data_skip resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints": "Resuming "
     "applies to a single run: use `trainwiz runs resume`.",
     "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision "
     "push_dataset_to_hub": "A run uploads nothing; the trained model is in final_model in the run folder.",
-    "do_train do_eval do_predict": "It tells a script which of its parts to run; a trainwiz run trains, and "
-    "evaluates if rows are held out.",
-    "debug log_level log_level_replica disable_tqdm log_on_each_node plot_loss": "It controls what a Trainer prints; "
-    "trainwiz has its own log and progress bar.",
-    "run_name": "It names a single run; use --name.",
+    "do_train do_eval do_predict test_file max_predict_samples dataset_test_split test_size": "It tells a script which of "
+    "its parts to run; a trainwiz run trains, and evaluates if rows are held out.",
+    "debug log_level log_level_replica disable_tqdm log_on_each_node plot_loss logging_first_step logging_nan_inf_filter "
+    "skip_memory_metrics include_num_input_tokens_seen": "It controls what a Trainer prints; trainwiz has its own log and "
+    "progress bar.",
     "local_rank _n_gpu n_gpu": "The launcher sets it for each process.",
-    "batch_eval_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps": "The trainwiz "
-    "evaluation decides how evaluated rows are gathered.",
-    "eval_delay include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop "
-    "generation_config jit_mode_eval evals_per_epoch": "The trainwiz evaluation has its own metrics and schedule.",
-    "remove_unused_columns label_names past_index": "The trainwiz data loader decides which columns reach the model.",
-    "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config sortish_sampler": LOADED,
+    "batch_eval_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps eval_delay "
+    "include_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop generation_config "
+    "jit_mode_eval evals_per_epoch bf16_full_eval fp16_full_eval": "The trainwiz evaluation has its own metrics and "
+    "schedule.",
+    "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config "
+    "sortish_sampler": LOADED,
     "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project wandb_entity "
     "wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model": "It belongs to "
     "the reporter's own setup; set it where the reporter reads it.",
     "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend": "trainwiz "
     "sets the process-group options (DDP) that the model needs.",
-    "optim_args optim_target_modules": "trainwiz has no setting for this optimizer option.",
-    "full_determinism": "trainwiz does not support this change to the training; the run does not use it.",
+    "full_determinism optim_args optim_target_modules parallelism_config liger_kernel_config liger_rope liger_rms_norm "
+    "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
+    "lora_o_kernel": "trainwiz does not support this change to the training; the run does not use it.",
     "save_only_model save_on_each_node save_safetensors enable_jit_checkpoint": "trainwiz checkpoints are always "
     "complete, so a run can resume from them.",
-    "fp16_backend half_precision_backend fp16_opt_level": "Since transformers 5, half precision is torch's own; Apex "
-    "is no longer used.",
-    "mp_parameters use_ipex use_mps_device": "transformers 5 has neither this argument nor a replacement for it.",
-    "tpu_num_cores": "It is for TPUs, which trainwiz does not support.",
+    "fp16_backend half_precision_backend fp16_opt_level mp_parameters use_ipex use_mps_device tpu_num_cores": "transformers "
+    "5 has neither this argument nor a replacement for it.",
     "auto_find_batch_size": "trainwiz solves the micro-batch before the run and keeps the effective batch.",
     "activation_checkpointing_kwargs": "Gradient checkpointing is non-reentrant (use_reentrant=False), as torch "
     "recommends.",
     "data_seed": "All random numbers of a run come from training.seed.",
-    "bf16_full_eval fp16_full_eval": "Evaluation uses the precision of the training.",
-    "parallelism_config": "trainwiz does not support tensor, context or pipeline parallelism.",
-    "logging_dir": "The logs of a run stay in its folder.",
-    "liger_kernel_config liger_rope liger_rms_norm liger_glu_activation liger_layer_norm "
-    "liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel lora_o_kernel": "Kernels cannot be chosen one "
-    "by one (engine.liger); training.loss_chunk saves the memory of the logits.",
     "use_cache": "Training does not use the KV cache.",
-    "logging_first_step logging_nan_inf_filter": "trainwiz logs the first step of every run, and logs a NaN loss "
-    "unchanged.",
-    "skip_memory_metrics": "logging.memory_every_steps logs the memory of a run.",
-    "include_num_input_tokens_seen": "trainwiz counts tokens with and without padding in every run.",
-    "length_column_name": "trainwiz measures row lengths itself; no length column is needed.",
     "average_tokens_across_devices": "The loss of a step is averaged over all its tokens on all devices.",
     "saves_per_epoch": "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.",
-    "preprocessing_num_workers overwrite_cache pad_to_max_length ignore_pad_token_for_loss "
-    "validation_split_percentage dataset_num_proc dataset_batch_size dataset_kwargs keep_linebreaks num_of_sequences "
-    "chars_per_token eval_packing padding_free shuffle_dataset truncation_mode packing_strategy source_prefix "
-    "eos_token pad_token overwrite_cached_features max_prompt_length max_completion_length dataset_dir "
-    "lazy_preprocess group_texts cache_train_file cache_test_file dataset_prepared_path shuffle_merged_datasets "
-    "eval_sample_packing pad_to_sequence_len skip_prepare_dataset preprocessing_batch_size": "The trainwiz data "
-    "loader decides how rows are prepared.",
-    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage revision_of_model": "The settings "
-    "of the Hub cache decide where models and tokenizers are stored.",
+    "remove_unused_columns label_names past_index length_column_name preprocessing_num_workers overwrite_cache "
+    "pad_to_max_length ignore_pad_token_for_loss validation_split_percentage dataset_num_proc dataset_batch_size "
+    "dataset_kwargs keep_linebreaks num_of_sequences chars_per_token eval_packing padding_free shuffle_dataset "
+    "truncation_mode packing_strategy source_prefix eos_token pad_token overwrite_cached_features max_prompt_length "
+    "max_completion_length dataset_dir lazy_preprocess group_texts dataset_prepared_path shuffle_merged_datasets "
+    "eval_sample_packing pad_to_sequence_len skip_prepare_dataset preprocessing_batch_size": "The trainwiz data loader "
+    "decides how rows are prepared.",
+    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage": "The settings of the Hub cache decide "
+    "where models and tokenizers are stored.",
     "token hf_token hf_hub_token wandb_token api_key": "A profile cannot contain a password or key; export it in the "
     "shell.",
     "trust_remote_code": "Python code that ships with a model runs only if you allow it: --set "
     "model.trust_remote_code=true.",
-    "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage "
-    "use_bnb_nested_quant use_nested_quant double_quantization quantization_type quantization_method": "4-bit is NF4 "
-    "with double quantization, and matrix products use the precision of the run.",
-    "lora_bias bias fan_in_fan_out lora_fan_in_fan_out init_lora_weights layers_pattern layers_to_transform "
-    "rank_pattern alpha_pattern exclude_modules inference_mode lora_target_parameters target_parameters peft_version "
-    "auto_mapping megatron_config megatron_core loftq_config revision layer_replication runtime_config eva_config "
-    "corda_config trainable_token_indices use_qalora qalora_group_size alora_invocation_tokens arrow_config "
-    "ensure_weight_tying": "LoRA in trainwiz has no such setting.",
+    "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage use_bnb_nested_quant "
+    "use_nested_quant double_quantization quantization_method": "4-bit is NF4 with double quantization, and matrix "
+    "products use the precision of the run.",
+    "lora_bias bias fan_in_fan_out init_lora_weights layers_pattern layers_to_transform rank_pattern alpha_pattern "
+    "exclude_modules inference_mode lora_target_parameters target_parameters loftq_config revision "
+    "layer_replication": "LoRA in trainwiz has no such setting.",
     "use_deepspeed": "It only enables DeepSpeed; a DeepSpeed file sets the stage and everything else.",
-    "test_file max_predict_samples dataset_test_split test_size": "trainwiz trains and evaluates; it does not "
-    "predict on a test set.",
     "task_type lora_task_type mlm": "It names the task.",
 }  # fmt: skip
 """Names -> why they are left out."""
@@ -168,7 +148,6 @@ PLACES: Mapping[str, Mapping[str, str]] = {
     "cpu": {"use_cpu": "engine.device"},
     "attention": {"attn_implementation": "engine.attention"},
     "flash attention": {"use_flash_attn": "engine.attention"},
-    "overrides": {"config_overrides": "model.architecture_overrides"},
     "language": {
         "source_lang": "model.source_language",
         "target_lang": "model.target_language",
@@ -229,41 +208,36 @@ REMOVED_OPTIMIZERS: Mapping[str, str] = {
 """Old value of `optim` -> the one that does the same today."""
 
 _SAME: Mapping[str, str] = {
-    "model_name_or_path": "model_name model_id model_path model_id_or_path base_model base_model_name "
-    "base_model_name_or_path pretrained_model_name_or_path pretrained_model_path model",
+    "model_name_or_path": "model_name model_id model_path base_model base_model_name base_model_name_or_path "
+    "pretrained_model_name_or_path model",
     "tokenizer_name": "tokenizer_name_or_path tokenizer_path tokenizer tokenizer_config",
     "dtype": "torch_dtype",
     "attn_implementation": "attention_implementation _attn_implementation",
     "dataset_name": "dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
-    "train_data train_data_path train_dataset data_files train_path train_file_path",
+    "train_data train_data_path train_dataset data_files",
     "dataset_config_name": "dataset_config",
     "dataset_train_split": "train_split dataset_split split",
-    "validation_file": "eval_file eval_data_file eval_data_path validation_data valid_file eval_dataset dev_file "
-    "eval_file_path test_datasets",
+    "validation_file": "eval_file eval_data_file eval_data_path validation_data eval_dataset dev_file test_datasets",
     "max_train_samples": "max_samples",
-    "text_column": "dataset_text_field text_column_name text_column_names prompt_column source_column",
+    "text_column": "dataset_text_field text_column_name",
     "target_column": "summary_column response_column label_column label_column_name",
     "max_seq_length": "max_length max_source_length block_size model_max_length cutoff_len seq_len seq_length "
-    "max_seq_len sequence_length context_length sequence_len max_sequence_length",
-    "max_target_length": "target_length max_target_len",
+    "max_seq_len sequence_length context_length sequence_len",
     "generation_max_length": "val_max_target_length",
-    "generation_num_beams": "num_beams eval_beams",
+    "generation_num_beams": "num_beams",
     "source_lang": "src_lang source_language",
     "target_lang": "tgt_lang target_language",
-    "use_peft": "use_lora lora_enable enable_lora use_lora_adapter",
-    "lora_r": "lora_rank lora_dim peft_lora_r",
-    "lora_alpha": "peft_lora_alpha",
-    "lora_dropout": "peft_lora_dropout lora_dropout_p",
-    "adapter_name_or_path": "lora_model_dir adapter_path lora_path peft_model_path",
+    "use_peft": "use_lora lora_enable enable_lora",
+    "lora_r": "lora_rank lora_dim",
+    "adapter_name_or_path": "lora_model_dir adapter_path lora_path",
     "modules_to_save": "lora_modules_to_save additional_target",
-    "lora_target_modules": "lora_target lora_targets target_modules lora_target_module",
+    "lora_target_modules": "lora_target lora_targets lora_target_module target_modules",
     "finetuning_type": "peft_type adapter peft_method train_type sft_type tuner_type",
-    "use_flash_attn": "use_flash_attention use_flash_attention_2 use_flash_attn_2 flash_attn enable_flash_attn "
-    "flash_attention",
+    "use_flash_attn": "use_flash_attention use_flash_attention_2 flash_attn flash_attention",
     "packing": "group_by_packing sample_packing neat_packing",
     "val_size": "val_set_size",
     "streaming": "dataset_streaming",
-    "deepspeed": "deepspeed_config ds_config deepspeed_config_file deepspeed_config_path ds_config_path ds_file",
+    "deepspeed": "deepspeed_config ds_config deepspeed_config_file",
     "learning_rate": "lr",
     "optim": "optimizer",
     "num_train_epochs": "epochs num_epochs train_epochs n_epochs max_epochs",
@@ -271,10 +245,9 @@ _SAME: Mapping[str, str] = {
     "warmup_steps": "num_warmup_steps lr_warmup_steps",
     "lr_scheduler_type": "lr_scheduler scheduler_type",
     "per_device_train_batch_size": "train_batch_size batch_size micro_batch_size device_batch_size "
-    "train_batch_size_per_gpu batch_size_per_gpu batch_size_per_device train_micro_batch_size_per_gpu train_batchsize",
-    "per_device_eval_batch_size": "eval_batch_size val_batch_size eval_batch_size_per_gpu",
-    "gradient_accumulation_steps": "grad_accum grad_accumulation_steps accumulation_steps gradient_accumulation "
-    "accumulate_grad_batches",
+    "train_micro_batch_size_per_gpu",
+    "per_device_eval_batch_size": "eval_batch_size val_batch_size",
+    "gradient_accumulation_steps": "grad_accum grad_accumulation_steps accumulation_steps gradient_accumulation",
     "weight_decay": "adam_weight_decay",
     "max_grad_norm": "grad_clip clip_grad gradient_clip gradient_clipping",
     "activation_checkpointing": "gradient_checkpoint use_gradient_checkpointing grad_checkpointing",
@@ -352,19 +325,15 @@ TASK_OF_ENDING: Mapping[str, Task] = {
 }  # fmt: skip
 """Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
 IMAGES = mark("an image model")
-SPEECH = mark("a speech model")
 REWARD = mark("a reward model")
 OTHER_TRAININGS: Mapping[str, str] = {
-    "ForQuestionAnswering": mark("an extractive question-answering model"),
-    "ForMultipleChoice": mark("a multiple-choice model"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
-    **dict.fromkeys(("ForImageClassification", "ForObjectDetection", "ForVision2Seq", "ForImageTextToText"), IMAGES),
-    **dict.fromkeys(("ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification"), SPEECH),
-    **{f"{method}{end}": method for method in ("DPO", "PPO", "GRPO") for end in ("Config", "Trainer")},
-    "KTOConfig": "KTO", "ORPOConfig": "ORPO", "CPOConfig": "CPO", "RLOOConfig": "RLOO", "run_dpo": "DPO", "dpo": "DPO",
-    "train_dpo": "DPO", "run_orpo": "ORPO", "grpo": "GRPO", "ppo": "PPO", "train_ppo": "PPO",
+    "ForQuestionAnswering": mark("an extractive question-answering model"), "RewardConfig": REWARD, "RewardTrainer": REWARD,
+    **dict.fromkeys(("ForImageClassification", "ForVision2Seq", "ForImageTextToText"), IMAGES),
+    **dict.fromkeys(("resolution", "instance_prompt", "image_column", "instance_data_dir", "image_folder"), IMAGES),
+    **dict.fromkeys(("ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification"), mark("a speech model")),
+    **{f"{method}{end}": method for method in ("DPO", "PPO", "GRPO", "KTO", "ORPO") for end in ("Config", "Trainer")},
+    "run_dpo": "DPO", "dpo": "DPO", "train_dpo": "DPO", "run_orpo": "ORPO", "grpo": "GRPO", "ppo": "PPO", "train_ppo": "PPO",
 }  # fmt: skip
-"""Ends of the names of classes, and scripts, of trainings that trainwiz does not do -> what they train."""
-OF_IMAGES = words("resolution instance_prompt image_column instance_data_dir image_folder")
-"""Arguments of diffusers' examples."""
+"""Ends of the names of classes, scripts, and arguments of diffusers' examples -> what they train."""
 OTHER_STAGES = words("dpo kto orpo ppo rm simpo")
 """LLaMA-Factory's `stage`."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.report import Became, Imported, NotImportable, Place, Setting
+from trainwiz.core.importing.engine_names import DEEPSPEED_TELLTALES
+from trainwiz.core.importing.engines import read_deepspeed
+from trainwiz.core.importing.report import Became, Document, Imported, Place, Setting
 from trainwiz.core.importing.values import (
     LeftOut,
     WrongValue,
@@ -38,8 +40,12 @@ POLYNOMIAL_END = 1e-7
 """get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
 EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
 BASE, METHOD, OFFLOAD = "engine.base_precision", "peft.method", "engine.offload"
-TRAIN_ON, TEMPLATE = "training.train_on", "model.chat_template"
+TEMPLATE = "model.chat_template"
 FINAL_RATE = "training.final_learning_rate"
+OF_SOURCES = table.words(
+    "path id split name type field field_messages message_property_mappings roles_to_train train_on_eos"
+)
+"""Words of axolotl's `datasets` that are read, or say what every run does."""
 NO_ADAPTERS = mark("LoRA is not enabled.")
 
 # Settings with which others decide.
@@ -66,19 +72,14 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
     kind = imported.read("lr_scheduler_type", text_value)
     final = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}.get(kind or "", "")
     if options.get(final) is not None:
-        rate = decimal_number(options[final])
-    elif final == "min_lr" and options.get("min_lr_rate") is not None:
+        return {FINAL_RATE: decimal_number(options[final])}
+    if final == "min_lr" and options.get("min_lr_rate") is not None:
         usual = table.RATES.get(imported.program, DEFAULT_LEARNING_RATE)
         peak = imported.read("learning_rate", decimal_number) or usual
-        rate = float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")
-    elif final == "lr_end":
-        rate = POLYNOMIAL_END
-    else:
-        return mark("trainwiz has no setting for these schedule options.") if options else table.UNSET
-    ignored = sorted(str(name) for name in options if name not in ("lr_end", "min_lr", "min_lr_rate"))
-    if ignored:
-        imported.say(setting, "unsupported_schedule.schedule_option", ignored=plain_text(", ".join(ignored), 80))
-    return {FINAL_RATE: rate}
+        return {FINAL_RATE: float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")}
+    if final == "lr_end":
+        return {FINAL_RATE: POLYNOMIAL_END}
+    return mark("trainwiz has no setting for these schedule options.") if options else table.UNSET
 
 
 def _warmup(imported: Imported, setting: Setting) -> Became:
@@ -184,18 +185,17 @@ def _optimizer(imported: Imported, setting: Setting) -> Became:
 
 def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
-    from trainwiz.core.importing import deepspeed
-
     value = setting.value
     if not isinstance(value, Mapping) and not text_value(value).startswith("{"):
         imported.refer("deepspeed", text_value(value), setting.line)
         return table.NAMES_A_FILE
     try:
         given = parse_json(value) if isinstance(value, str) else value
-        inner = deepspeed.read(json.dumps(given, default=str), imported.file)
-    except (NotImportable, ValueError):
+    except ValueError:
         raise WrongValue from None
-    imported.take_in(inner, setting)
+    if not isinstance(given, Mapping) or not DEEPSPEED_TELLTALES & set(given):
+        raise WrongValue
+    imported.take_in(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file), setting)
     return {}
 
 
@@ -311,10 +311,8 @@ def _quantized(imported: Imported, setting: Setting) -> Became:
 def _template(imported: Imported, setting: Setting) -> Became:
     """A template by name (LLaMA-Factory, axolotl), or by file (TRL)."""
     name = text_value(setting.value)
-    if name.endswith(".jinja"):
-        return {TEMPLATE: name}
-    if name.lower() == "chatml":
-        return {TEMPLATE: "chatml"}
+    if name.endswith(".jinja") or name.lower() == "chatml":
+        return {TEMPLATE: name if name.endswith(".jinja") else "chatml"}
     if "/" in name or name in ("jinja", "default", "empty", "alpaca", "vanilla"):
         imported.say(setting, "other_template")
         return None
@@ -331,64 +329,29 @@ def _data(imported: Imported, setting: Setting) -> Became:
         return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
     names, items = source_names(setting.value), setting.value
     items = items if isinstance(items, list) else [None] * len(names)
-    if len(names) == 1:
-        imported.map(setting, "data.sources.0.name", names[0])
-        _source_of(imported, names[0], items[0], setting, "data.sources.0")
-        return {}
-    numbered = enumerate(zip(names, items, strict=True), 1)
-    sources = [_source_of(imported, name, item, setting, f"data.sources.{at}") for at, (name, item) in numbered]
+    sources = [{"name": name, **_form(imported, setting, item)} for name, item in zip(names, items, strict=True)]
+    if len(sources) == 1:
+        return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
     return {"data.sources": sources}
 
 
-def _source_of(imported: Imported, name: str, item: Any, at: Setting, key: str) -> dict[str, Any]:
-    """The data source of an entry of axolotl's `datasets`; what each of its words became is in the report. `key` is the
-    source's."""
-    source: dict[str, Any] = {"name": name}
-    words = {str(given): value for given, value in item.items()} if isinstance(item, Mapping) else {}
-    for given in sorted(set(words) - {"path", "id"}):
-        inner = Setting(f"{at.as_written()}.{given}", words[given], at.line)
-        try:
-            became = _detail(imported, given, inner, words)
-        except WrongValue:
-            became = None
-        if isinstance(became, Mapping) and TRAIN_ON not in became:
-            source |= became
-            became = {f"{key}.{entry}": value for entry, value in became.items()}
-        imported.become(inner, became)
-    if not key.endswith(".0"):
-        # It stands in the list of all.
-        imported.values = {name: value for name, value in imported.values.items() if not name.startswith(f"{key}.")}
-    return source
-
-
-def _detail(imported: Imported, name: str, inner: Setting, words: Mapping[str, Any]) -> Became:
-    """Keys of the source (or TRAIN_ON) that a word of an entry means."""
-    if name in ("split", "name"):
-        return {"split" if name == "split" else "subset": text_value(inner.value)}
-    if name == "type":
-        return _form(imported, inner, words)
-    if name == "roles_to_train":
-        roles = inner.value if isinstance(inner.value, list) else [inner.value]
-        return {TRAIN_ON: "answers"} if {*roles} <= {"assistant", "gpt", "model"} else None
-    if name in ("message_property_mappings", "field_messages", "field"):
-        return mark("Both spellings of the role and content keys are supported.")
-    if name == "train_on_eos" and inner.value in ("turn", "all"):
-        return mark("The end of each answer is always trained on.")
-    return None
-
-
-def _form(imported: Imported, inner: Setting, words: Mapping[str, Any]) -> Became:
-    form = text_value(inner.value)
+def _form(imported: Imported, setting: Setting, item: Any) -> dict[str, Any]:
+    """The source that an entry of axolotl's `datasets` is, besides its name."""
+    given: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
+    form = str(given.get("type", ""))
+    for name in sorted(map(str, given.keys() - OF_SOURCES)):
+        imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", given.get(name), setting.line))
+    source = {key: text_value(given[name]) for name, key in (("split", "split"), ("name", "subset")) if given.get(name)}
     if form == "chat_template" or form.startswith("sharegpt"):
         usual = "messages" if form == "chat_template" else "conversations"
-        return {"layout": "chat", "text_column": str(words.get("field_messages") or usual)}
+        return {**source, "layout": "chat", "text_column": str(given.get("field_messages") or usual)}
     if form == "completion":
-        return {"layout": "plain", "text_column": str(words.get("field") or "text")}
+        return {**source, "layout": "plain", "text_column": str(given.get("field") or "text")}
     if form != "alpaca":
-        return None
-    imported.say(inner, "own_template.alpaca")
+        return source
+    imported.say(replace(setting, written="type", value=form), "own_template.alpaca")
     columns = {"text_column": "instruction", "target_column": "output", "chat_columns": {"context": "input"}}
-    return {"layout": "chat", **columns}
+    return {**source, "layout": "chat", **columns}
 
 
 def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:

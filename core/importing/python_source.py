@@ -34,20 +34,19 @@ MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_r
 KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "Trainer": {name: name for name in ("max_seq_length", "dataset_text_field", "packing")},
     "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
-    "Accelerator": {name: name for name in ("mixed_precision", "gradient_accumulation_steps")},
     "DataCollatorForLanguageModeling": {"mlm_probability": "mlm_probability"},
     "from_pretrained": {**{name: name for name in MODEL.split()}, "use_flash_attention_2": "use_flash_attn"},
     "load_dataset": {"name": "dataset_config_name", "split": "dataset_train_split", "streaming": "streaming"},
     "tokenizer": {"max_length": "max_seq_length"},
-    "lora": {"r": "lora_r", "target_modules": "lora_target_modules"},
 }
 """What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
+LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
 
-DEEPEST, MOST_STEPS = 40, 5_000
-"""Levels of names and sums, and expressions read for one value: no script that people write has as many."""
+MOST_STEPS = 5_000
+"""Expressions read for one value: no script that people write has as many."""
 LONGEST_TEXT = 10_000
 MODULES_OF_CONSTANTS = ("torch.", "np.", "numpy.")
 """Their attributes (torch.bfloat16) are written for what they are."""
@@ -70,7 +69,7 @@ class Script:
         """Constants; None for a name that is bound twice, or by something else than a plain assignment."""
         self.changed: dict[str, dict[str, ast.expr]] = {}
         """Name -> what is put into it one by one: NAME.key = value, NAME["key"] = value."""
-        self.steps = self.depth = 0
+        self.steps = 0
         nodes = list(ast.walk(tree))
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -105,22 +104,19 @@ class Script:
 
     def value(self, node: ast.expr) -> Any:
         """The value, as far as it can be read without running anything, or Unresolved with the source text."""
-        self.steps = self.depth = 0
+        self.steps = 0
+        return self._known(node)
+
+    def _known(self, node: ast.expr) -> Any:
         try:
             return self._value(node)
-        except (Unknowable, ArithmeticError, TypeError, ValueError):
+        except (Unknowable, ArithmeticError, TypeError, ValueError, RecursionError):
             return Unresolved(source(node))
 
     def _value(self, node: ast.expr) -> Any:
         self.steps += 1
-        self.depth += 1
-        if self.depth > DEEPEST or self.steps > MOST_STEPS:
+        if self.steps > MOST_STEPS:
             raise Unknowable
-        value = self._read(node)
-        self.depth -= 1
-        return value
-
-    def _read(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=value) if isinstance(value, str | int | float | bool | None):
                 return value
@@ -153,12 +149,7 @@ class Script:
         """Values that cannot be known stay in their places: one of them does not hide the others."""
         found: dict[str, Any] = {}
         for key, value in items:
-            depth = self.depth
-            try:
-                read = self._value(value)
-            except Unknowable:
-                read, self.depth = Unresolved(source(value)), depth
-            found |= read if key is None else {str(self._value(key)): read}
+            found |= self._value(value) if key is None else {str(self._value(key)): self._known(value)}
         return found
 
 
@@ -227,13 +218,13 @@ def read(text: str, file: str) -> Imported:
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    if changes and (trl or imported.program == "SFTConfig"):
-        imported.say(changes.lineno, "rows_changed")
     visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
     gpus = [] if visible is None else gpu_list(attempt(text_value, script.value(visible)))
     if visible is not None and gpus:
         imported.setup["gpu_ids"] = ",".join(gpus)
         imported.map(Setting("CUDA_VISIBLE_DEVICES", ",".join(gpus), visible.lineno), "engine.gpus", gpus)
+    if changes and (trl or imported.program == "SFTConfig"):
+        imported.say(changes.lineno, "rows_changed")
     if len(programs) > 1:
         imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
     if parser and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
@@ -261,17 +252,16 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
         yield Setting("use_peft", True, line, name)
         for setting in _all_keywords(script, call, imported):
             if setting.name not in NOT_OF_LORA:
-                yield setting.called(KEYWORDS["lora"].get(setting.name, setting.name))
-        return
-    if name == "from_pretrained":
+                yield setting.called(LORA_NAMES.get(setting.name, setting.name))
+    elif name == "from_pretrained":
+        is_adapter = owner.startswith("AutoPeftModel")
         is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
-        of_adapter, of_config = owner.startswith("AutoPeftModel"), "Config" in owner
-        if of_adapter:
+        if is_adapter:
             yield Setting("use_peft", True, line, owner)
-        if value is not None and not of_config:
-            role = "adapter_name_or_path" if of_adapter else "model_name_or_path" if is_model else "tokenizer_name"
+        if value is not None and "Config" not in owner:
+            role = "adapter_name_or_path" if is_adapter else "model_name_or_path" if is_model else "tokenizer_name"
             yield Setting(role, value, line, f"{owner}.from_pretrained")
-        given = given if is_model and not of_config and not of_adapter else {}
+        wanted = wanted if is_model and not is_adapter and "Config" not in owner else {}
     elif name == "load_dataset" and str(value) in FILE_READERS and "data_files" in given:
         files = script.value(given["data_files"])
         splits = files if isinstance(files, dict) else {"train": files}

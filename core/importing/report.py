@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ import yaml
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
-from trainwiz.core.importing.names import UNSET, Rule
+from trainwiz.core.importing.names import UNSET, Rule, words
 from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.importing.values import (
     CONVERSIONS,
@@ -49,10 +48,7 @@ TAKES_WORDS = (
 """Ends of settings for which "none" and "auto" are values like others."""
 
 
-NOTES = frozenset(
-    {"assumed_meaning", "follows", "from_command_line", "library_defaults", "missing_data", "missing_model",
-     "nodes_unknown", "other_program"}
-)  # fmt: skip
+NOTES = words("assumed_meaning follows from_command_line library_defaults missing_data missing_model")
 """Codes of findings that are notes; all others are warnings."""
 
 
@@ -99,15 +95,28 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
-    """A setting that has a place: `name` with `value` in the file, `key` of a RunConfig and what it was set to."""
+class Unknown:
+    """A setting that its program does not have, or whose value cannot be known without running something."""
 
     name: str
     value: Any
-    key: str
-    set_to: Any
     line: int | None = None
     file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped(Unknown):
+    """A setting that has a place: `key` of a RunConfig and what it was set to."""
+
+    key: str = ""
+    set_to: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped(Unknown):
+    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
+
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +125,6 @@ class Renamed:
 
     old: str
     new: str
-    line: int | None = None
-    file: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
-
-    name: str
-    value: Any
-    why: str
-    line: int | None = None
-    file: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A setting that its program does not have, or whose value cannot be known without running something."""
-
-    name: str
-    value: Any
     line: int | None = None
     file: str = ""
 
@@ -200,13 +188,13 @@ class Imported:
     def map(self, setting: Setting, key: str, set_to: Any) -> None:
         """The setting has a place: the value at `key` becomes `set_to`."""
         self.values[key] = set_to
-        self.mapped.append(Mapped(setting.as_written(), setting.as_given(), key, set_to, setting.line, self.file))
+        self.mapped.append(Mapped(*self._entry(setting), key, set_to))
 
     def take_back(self, key: str, why: str) -> None:
         """What was mapped and turns out to contradict others: dropped."""
         for entry in [entry for entry in self.mapped if entry.key == key]:
             self.mapped.remove(entry)
-            self.dropped.append(Dropped(entry.name, entry.value, why, entry.line, entry.file))
+            self.dropped.append(Dropped(entry.name, entry.value, entry.line, entry.file, why))
         self.values.pop(key, None)
 
     def set_all(self, key: str, value: Any) -> None:
@@ -219,10 +207,13 @@ class Imported:
 
     def drop(self, setting: Setting, why: str) -> None:
         """`why` is a sentence from `mark`, or one that `tr` has translated."""
-        self.dropped.append(Dropped(setting.as_written(), setting.as_given(), why, setting.line, self.file))
+        self.dropped.append(Dropped(*self._entry(setting), why))
 
     def leave_unknown(self, setting: Setting) -> None:
-        self.unknown.append(Unknown(setting.as_written(), setting.as_given(), setting.line, self.file))
+        self.unknown.append(Unknown(*self._entry(setting)))
+
+    def _entry(self, setting: Setting) -> tuple[str, Any, int | None, str]:
+        return setting.as_written(), setting.as_given(), setting.line, self.file
 
     def wrong(self, setting: Setting) -> None:
         """The value is none that the setting can have: kept in the report, and said."""
@@ -308,12 +299,8 @@ def is_secret(name: str) -> bool:
 # JSON and YAML documents as settings with their lines.
 
 QUOTED = r'"(?:[^"\\\n]|\\.)*"?'
-COMMENT = re.compile(rf"{QUOTED}|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
-"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */` and `#`."""
-IDLE_COMMA = re.compile(rf"{QUOTED}|,(?=\s*[\]}}])", re.DOTALL)
-BRACKET = re.compile(rf"{QUOTED}|[\[\]{{}}]", re.DOTALL)
-DEEPEST = 100
-"""Levels of sections; no settings file has as many, and the path of a key is as long as they are deep."""
+COMMENT = re.compile(rf"{QUOTED}|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[\]}}])", re.DOTALL)
+"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */`, `#` and idle commas."""
 LONGEST_REASON = 160
 MOST_YAML_CHARACTERS = 2**17
 """Far above every file of settings, and parsed in seconds."""
@@ -370,22 +357,20 @@ def looks_like_json(text: str) -> bool:
 
 def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     """Values, and the same as a node of YAML, of which JSON is a part, for the lines."""
-    plain = IDLE_COMMA.sub(lambda found: " " if found[0] == "," else found[0], COMMENT.sub(_blank, text))
-    steps = (1 if found[0] in "[{" else -1 for found in BRACKET.finditer(plain) if found[0] in "[]{}")
+    plain = COMMENT.sub(_blank, COMMENT.sub(_blank, text))
     try:
-        if max(itertools.accumulate(steps), default=0) > DEEPEST:
-            raise ValueError(tr("it is nested too deeply"))
         values = parse_json(plain)
     except json.JSONDecodeError as error:
         ends = not text[error.pos :].strip() or error.msg.startswith("Unterminated string")
         what = "broken_file.json_ends" if ends else "broken_file.json_at"
         raise refusal(what, file, error.lineno, column=error.colno, reason=error.msg) from None
-    except ValueError as error:
-        raise refusal("broken_file.json", file, reason=plain_text(error, LONGEST_REASON)) from None
+    except (ValueError, RecursionError) as error:
+        reason = plain_text(error, LONGEST_REASON) if isinstance(error, ValueError) else tr("it is nested too deeply")
+        raise refusal("broken_file.json", file, reason=reason) from None
     try:
         short = len(plain) <= MOST_YAML_CHARACTERS
         return values, yaml.compose(plain.replace("\t", " "), Loader=yaml.SafeLoader) if short else None
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         return values, None
 
 
@@ -398,12 +383,10 @@ def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
         raise refusal("not_importable.too_long", file)
     try:
         return load_yaml(text), yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        place = error.problem_mark or error.context_mark
-        reason = plain_text(error.problem or error.context or "", LONGEST_REASON)
-        raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise refusal("broken_file.yaml", file, reason=plain_text(error, LONGEST_REASON)) from None
+        place = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        reason = plain_text(getattr(error, "problem", None) or error, LONGEST_REASON)
+        raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
 
 
 def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: list[tuple[str, int, int]]) -> None:

@@ -15,23 +15,15 @@ SENTENCES: Mapping[str, str] = {
     "broken_file.json_ends": "{file} ends before its JSON is complete (line {line}); use the whole file.",
     "broken_file.python": "{file} cannot be parsed as Python.",
     "broken_file.python_at": "{file}, line {line}: this is not valid Python ({reason}).",
-    "broken_file.yaml": "{file} is not valid YAML ({reason}).",
     "broken_file.yaml_at": "{file}, line {line}: this is not valid YAML ({reason}).",
     "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
     "ignored, so set the value you want.",
-    "contradiction.beside_file": "{file}: accelerate rejects {names} together with deepspeed_config_file; the values "
-    "in the DeepSpeed file are used.",
     "contradiction.both_halves": "{file}: {first} and {second} are both enabled, which DeepSpeed rejects; choose one: "
     "--precision bf16 or --precision fp16. Neither is used.",
     "contradiction.both_on": "fp16 and bf16 are both enabled, which transformers rejects; the plan chooses the "
     "precision.",
     "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch {micro} x accumulation "
     "{accumulation} x {world} processes is {product}; {product} is used.",
-    "contradiction.file_unused": "{file}: distributed_type is {kind}, so accelerate does not use the DeepSpeed file "
-    "{path}; to use it, import that file too.",
-    "contradiction.gpus_and_processes": "{file}: gpu_ids lists {gpus} GPUs, but num_processes is {processes}; a run "
-    "has one process per GPU.",
-    "contradiction.needs_stage": "{file}: {name} requires stage 1 or higher.",
     "contradiction.needs_stage_3": "{file}: {name} requires stage 3, but the stage is {stage}; the parameters stay on "
     "the GPU.",
     "contradiction.no_multiple": "{file}: train_batch_size {total} is not a multiple of "
@@ -54,15 +46,8 @@ SENTENCES: Mapping[str, str] = {
     "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
     "one process per GPU instead.",
     "data_parallel.each_its_own": "{said} trainwiz starts one process per GPU instead.",
-    "data_parallel.one_wraps": "When started with plain python on {gpus} GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP.",
-    "data_parallel.one_wraps_batch": "When started with plain python on {gpus} GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP, and a step uses {window} x {gpus} = {total} sequences, not {window}.",
     "data_parallel.wraps": "When started with plain python on several GPUs, the Trainer wraps the model in "
     "DataParallel: one process, slower than DDP.",
-    "data_parallel.wraps_batch": "When started with plain python on several GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not "
-    "{window}.",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
     "sequences per step on any number of GPUs, unless --target-samples sets another value.",
     "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
@@ -72,8 +57,6 @@ SENTENCES: Mapping[str, str] = {
     "from_command_line": "Some values come from the command line (line {line}): the command that starts the script "
     "sets them.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
-    "misplaced.file_for_section": "{file}: deepspeed_config is a file name, but accelerate expects a section that "
-    "contains deepspeed_config_file; the file is read as if it were set there.",
     "misplaced.misplaced_here": "{file}: `{name}` is inside zero_optimization, where DeepSpeed rejects it; move it up "
     "one level. It is not imported ({where}).",
     "missing_data": "No data is specified; set it with --dataset FILE.",
@@ -82,7 +65,6 @@ SENTENCES: Mapping[str, str] = {
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "missing_setting": "{file}: zero_optimization has no stage; DeepSpeed then uses 0, which shards nothing.",
     "no_such_path": "{file} is neither a file nor a launch command.",
-    "nodes_unknown": "The number of machines in {file} is unknown; set it with --nodes.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
     "settings.",
     "not_importable.empty": "{file} is empty.",
@@ -104,21 +86,15 @@ SENTENCES: Mapping[str, str] = {
     "not_importable.no_training_called": "{file} calls neither TrainingArguments nor anything else that configures a "
     "training.",
     "not_importable.no_utf8": "{file} is not text (byte {start} is not UTF-8).",
-    "not_importable.nothing_of_deepspeed": "{file} contains no DeepSpeed setting, such as zero_optimization or "
-    "train_micro_batch_size_per_gpu.",
     "not_importable.null_bytes": "{file} is not text: it contains null bytes.",
     "not_importable.only_a_part": "{file} has no `distributed_type`, which accelerate requires: the file is "
     "incomplete. Use the whole file, or create one with: accelerate config",
-    "not_importable.paste_null_bytes": "The pasted content is not text: it contains null bytes.",
-    "not_importable.paste_too_large": "The pasted text is larger than {size} MiB; settings and scripts are smaller.",
     "not_importable.profile": "{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE",
     "not_importable.run": "{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN",
     "not_importable.sagemaker": "{file} trains on Amazon SageMaker, which trainwiz does not support; create a file "
     "for the training machine with: accelerate config",
     "not_importable.too_large": "{file} is larger than {size} MiB; settings and scripts are smaller.",
     "not_importable.too_long": "{file} is too long for a settings file.",
-    "not_offered.fixed_scale": "{file}: the fixed loss scale {value} is not imported; trainwiz scales the loss "
-    "dynamically.",
     "not_offered.logarithm": "{file}: DeepSpeed warms up logarithmically unless warmup_type is linear; trainwiz warms "
     "up linearly.",
     "not_offered.no_fp8": "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes "
@@ -129,22 +105,11 @@ SENTENCES: Mapping[str, str] = {
     "GPU. If not, use --offload.",
     "not_offered.no_optimizer": "{file}: trainwiz has no optimizer {name}; the plan uses AdamW, which may need a "
     "different learning rate.",
-    "not_offered.no_optimizer_of_its_own": "{file}: DeepSpeed has no optimizer {name} of its own; the plan uses AdamW "
-    "unless --optimizer sets another one.",
     "not_offered.no_scheduler": "{file}: trainwiz has no scheduler {name}; use linear, cosine, constant or "
     "polynomial: --set training.schedule=cosine",
-    "not_offered.optimizer_too": "{file}: only the parameters are offloaded to RAM; trainwiz then offloads the "
-    "optimizer too (engine.offload all).",
-    "not_offered.other_backend": "{file}: trainwiz compiles with the inductor backend, not with {value}.",
-    "not_offered.other_device": "{file}: distributed_type {kind} is for {device} devices; trainwiz trains on NVIDIA "
-    "GPUs, Apple GPUs and CPUs.",
     "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
     "across all GPUs; the closest match is: --strategy zero2",
     "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
-    "other_program.no_shard": "{file}: NO_SHARD shards nothing, which is the same as DDP.",
-    "other_program.stage_0": "{file}: ZeRO stage 0 shards nothing, which is the same as DDP.",
-    "other_program.without_zero": "{file}: without zero_optimization DeepSpeed shards nothing, which is the same as "
-    "DDP.",
     "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most "
     "models; a plan targets all linear layers (peft.targets).",
     "other_template": "{name}: trainwiz does not know the template {value}; the model's own template is used if it "
@@ -167,15 +132,11 @@ SENTENCES: Mapping[str, str] = {
     "the answers (training.train_on).",
     "unknown_data": "{data}: no file or folder with this name was found, and it is not a Hub ID of a dataset "
     "(OWNER/NAME). Specify the file: --dataset FILE.",
-    "unknown_key": "{file}: accelerate does not know `{name}` and rejects files with unknown keys.",
-    "unknown_option": "{program} has no option --{name}.",
     "unreadable_file": "{file} cannot be read: {reason}.",
     "unsupported_optimizer": "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; "
     "engine.optimizer can be {known}.",
     "unsupported_schedule.no_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
     "linearly; training.schedule can be {known}.",
-    "unsupported_schedule.schedule_option": "{name}: trainwiz has no setting for {ignored}; the schedule does not use "
-    "it.",
     "unsupported_sharding": "{name}: {option} shards less than trainwiz's FSDP, which shards weights, gradients and "
     "optimizer states.",
 }  # fmt: skip

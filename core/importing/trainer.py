@@ -12,7 +12,7 @@ from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
-from trainwiz.core.importing.report import Document, Imported, Setting, read_document
+from trainwiz.core.importing.report import Document, Imported, Setting
 from trainwiz.core.importing.values import (
     Unresolved,
     attempt,
@@ -86,25 +86,21 @@ def _take(imported: Imported, setting: Setting) -> None:
         # An alias beside its proper name stays what it is called.
         imported.settings[first.as_written()] = Setting(first.as_written(), first.value, first.line)
     elif proper == setting.name:
-        setting = _that_counts(imported, first, setting)
+        # The later one that says something; steps of a warmup win over its ratio (get_warmup_steps of 4.x).
+        ordered = sorted((first, setting), key=lambda one: one.as_written() == "warmup_steps")
+        counts = next((one for one in reversed(ordered) if not _says_nothing(one)), setting)
+        if first.value != setting.value and not any(map(_says_nothing, ordered)):
+            told = [plain_text(f"{one.as_written()}={one.as_given()}", 60) for one in (first, setting)]
+            words = {"first": told[0], "second": told[1], "counts": counts.as_written()}
+            imported.say(setting, "contradiction.two_values", **words)
+        setting = counts
     imported.settings[setting.name] = setting
 
 
-def _that_counts(imported: Imported, first: Setting, second: Setting) -> Setting:
-    if is_nothing(first.value) or is_nothing(second.value):
-        return first if is_nothing(second.value) else second
-    counts = second
-    if first.name == "warmup_steps" and first.as_written() != second.as_written():
-        # TrainingArguments.get_warmup_steps of 4.x: steps above 0 win over the ratio.
-        steps, ratio = (second, first) if second.as_written() == "warmup_steps" else (first, second)
-        above = [setting for setting in (steps, ratio) if (attempt(decimal_number, setting.value) or 0) > 0]
-        counts = [*above, steps][0]
-        if len(above) < 2:
-            return counts
-    if first.value != second.value:
-        told = [plain_text(f"{one.as_written()}={one.as_given()}", 60) for one in (first, second)]
-        imported.say(second, "contradiction.two_values", first=told[0], second=told[1], counts=counts.as_written())
-    return counts
+def _says_nothing(setting: Setting) -> bool:
+    # A dump of transformers 4 has 0 steps of warmup beside a ratio.
+    is_warmup = setting.name == "warmup_steps" and attempt(decimal_number, setting.value) == 0
+    return is_nothing(setting.value) or is_warmup
 
 
 def is_known(name: str) -> bool:
@@ -142,16 +138,14 @@ def other_training(name: str) -> str:
 
 def _place_task(imported: Imported, hints: list[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
-    settings = list(imported.settings.values())
     named = [(hint, task_of(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
-    named += [(setting, _task_of_argument(imported, setting)) for setting in settings]
+    named += [(setting, _task_of_argument(imported, setting)) for setting in imported.settings.values()]
     if "task" not in imported.values and (first := next((pair for pair in named if pair[1]), None)):
         imported.map(first[0], "task", first[1])
-    other = next((hint for hint in hints if other_training(hint.value)), None)
-    images = next((setting for setting in settings if setting.name in table.OF_IMAGES), None)
-    if other is not None or images is not None:
-        what = table.IMAGES if other is None else other_training(other.value)
-        imported.say(other or images, "other_training", what=tr(what))
+    others = [(hint, other_training(hint.value)) for hint in hints]
+    others += [(setting, other_training(setting.name)) for setting in imported.settings.values()]
+    if other := next((pair for pair in others if pair[1]), None):
+        imported.say(other[0], "other_training", what=tr(other[1]))
 
 
 def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
@@ -213,51 +207,26 @@ def _half_is_open(imported: Imported, program: str) -> bool:
 
 PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 """A value that is filled in later: <HUB_TOKEN>, ${oc.env:LR}, $LR, {{ lr }}."""
-SECTIONS_THAT_NAME: Mapping[str, str] = {
-    "model": "model_name_or_path",
-    "base_model": "model_name_or_path",
-    "tokenizer": "tokenizer_name",
-    "dataset": "dataset_name",
-    "data": "dataset_name",
-}
-"""Sections that people write in place of one setting -> what `name` or `path` means there."""
 
 
-def read(text: str, file: str) -> Imported:
-    """Raises NotImportable for a broken file."""
-    document = read_document(text, file)
+def read(document: Document, file: str) -> Imported:
+    """The settings of a file, in sections or not."""
     imported = document.opened("training_arguments", file)
-    settings = list(_settings(document.values, document, ()))
-    names = [setting.name for setting in settings]
+    settings = list(_settings(document, document.values, ""))
     axolotl = {"base_model", "datasets"} <= set(document.values)
-    known = looks_like_arguments(names) and not axolotl
+    known = looks_like_arguments(setting.name for setting in settings) and not axolotl
     fill(imported, settings, program="TrainingArguments" if known else None)
     return imported
 
 
-def _settings(values: Mapping[Any, Any], document: Document, above: tuple[str, ...]) -> Iterator[Setting]:
+def _settings(document: Document, values: Mapping[Any, Any], above: str) -> Iterator[Setting]:
     """The settings of a mapping and of its sections; a mapping that is the value of a known setting stays whole."""
-    section = above[-1] if above else ""
     for key, value in values.items():
-        name = str(key)
-        line = document.lines.get(".".join((*above, name)))
-        if isinstance(value, Mapping) and value and _is_section(name, value):
-            yield from _settings(value, document, (*above, name))
+        name = f"{above}{key}"
+        if isinstance(value, Mapping) and value and not is_known(str(key)):
+            yield from _settings(document, value, f"{name}.")
             continue
         if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
             value = Unresolved(value.strip())
-        role = SECTIONS_THAT_NAME.get(section) if name in ("name", "path", "id", "name_or_path") else None
-        if role is not None and not isinstance(value, Mapping):
-            yield Setting(role, value, line, f"{section}.{name}")
-        elif name == "r" and "lora_alpha" in values:
-            yield Setting("lora_r", value, line, name)
-        else:
-            # Names of a command line stand in files too: per-device-train-batch-size.
-            yield Setting(name.replace("-", "_").lstrip("_"), value, line, name)
-
-
-def _is_section(name: str, value: Mapping[Any, Any]) -> bool:
-    """A section, and not the value of a setting: `dataset: {path: ...}` is one, shares of data sets are a value."""
-    if name in SECTIONS_THAT_NAME:
-        return not all(isinstance(item, int | float) for item in value.values())
-    return not is_known(name)
+        # Names of a command line stand in files too: per-device-train-batch-size.
+        yield Setting(str(key).replace("-", "_").lstrip("_"), value, document.lines.get(name), str(key))

@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
+from trainwiz.core.config.values import Attention
 from trainwiz.core.importing.engine_names import PRECISIONS
 from trainwiz.core.importing.names import LOADED, OFF
 from trainwiz.core.language import mark
@@ -22,7 +23,7 @@ LONGEST_TIMEOUT_S = 1_000_000
 YES, NO = frozenset({"true", "yes", "y", "t", "1", "on"}), frozenset({"false", "no", "n", "f", "0", "off"})
 """Of `transformers.hf_argparser.string_to_bool`, and YAML's own two."""
 NOTHING = frozenset({"", "none", "null", "~"})
-ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash_attention_2": "flash_attention_2", "fa2": "flash_attention_2"}
+CHOSEN = mark("The plan chooses the attention kernel.")
 LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 MEMBER = re.compile(r"<?(?P<member>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*)(?:: '(?P<value>[^']*)'>)?")
 """A member of an enumeration as printed: IntervalStrategy.STEPS, or <IntervalStrategy.STEPS: 'steps'>."""
@@ -159,6 +160,8 @@ def dtype_name(value: Any) -> str:
 def source_names(value: Any) -> list[str]:
     """The data sets of one setting: a name, a list, "a,b", or a mapping of names to shares (dataset_mixer)."""
     if isinstance(value, Mapping):
+        if not all(isinstance(share, int | float) for share in value.values()):
+            raise WrongValue
         return [text_value(name) for name in value]
     if isinstance(value, list | tuple):
         names = [item.get("path", item.get("id")) if isinstance(item, Mapping) else item for item in value]
@@ -167,10 +170,6 @@ def source_names(value: Any) -> list[str]:
     if not names:
         raise WrongValue
     return names
-
-
-def _sources(value: Any) -> list[dict[str, str]]:
-    return [{"name": name} for name in source_names(value)]
 
 
 def _positive(reason: str) -> Callable[[Any], int]:
@@ -196,10 +195,24 @@ def _if_on(set_to: str, reason: str = OFF) -> Callable[[Any], str]:
     return convert
 
 
-def _precision(value: Any) -> str:
-    if word(value) not in PRECISIONS:
-        raise WrongValue
-    return PRECISIONS[word(value)]
+def _choice(choices: Mapping[str, Any], reason: str = "") -> Callable[[Any], Any]:
+    """One of some words; of all others it is said why they are left out, where there is a reason."""
+
+    def convert(value: Any) -> Any:
+        if word(value) in choices:
+            return choices[word(value)]
+        raise LeftOut(reason) if reason else WrongValue
+
+    return convert
+
+
+_attention = _choice({name: name for name in get_args(Attention)} | {"fa2": "flash_attention_2"}, CHOSEN)
+
+
+def _flash_attention(value: Any) -> str:
+    """A switch, or the name of a kernel."""
+    is_switch = str(value).strip().lower() in YES | NO
+    return _if_on("flash_attention_2")(value) if is_switch else str(_attention(value))
 
 
 def _timeout(value: Any) -> int:
@@ -210,41 +223,11 @@ def _timeout(value: Any) -> int:
     return seconds
 
 
-def _by_length(value: Any) -> bool:
-    if not is_nothing(value) and word(value) not in ("random", "group_by_length"):
-        raise LeftOut(LOADED)
-    return not is_nothing(value) and word(value) == "group_by_length"
-
-
 def _reporters(value: Any) -> list[str]:
     names = ["all"] if value is None else text_list(value)
     if names == ["all"]:
         raise LeftOut(mark("`all` means everything that is installed; list the reporters with --report-to."))
     return names or ["none"]
-
-
-def _attention(value: Any) -> str:
-    name = word(value)
-    if name in ("auto", "disabled"):
-        raise LeftOut(mark("The plan chooses the attention kernel."))
-    if name not in ATTENTION:
-        raise LeftOut(mark("trainwiz has no such attention kernel; the plan chooses one."))
-    return ATTENTION[name]
-
-
-def _flash_attention(value: Any) -> str:
-    named = str(value).strip().lower() in (*ATTENTION, "auto", "disabled")
-    return _attention(value) if named else _if_on("flash_attention_2")(value)
-
-
-def _overrides(value: Any) -> dict[str, Any]:
-    """run_clm.py's `config_overrides`: "n_embd=10,resid_pdrop=0.2"."""
-    pairs = dict(part.split("=", 1) for part in text_value(value).split(",") if "=" in part)
-    if not pairs:
-        raise WrongValue
-    converters = (whole_number, decimal_number, yes_or_no)
-    read = {name.strip(): [attempt(convert, text) for convert in converters] for name, text in pairs.items()}
-    return {name: next((v for v in found if v is not None), pairs.get(name, "")) for name, found in read.items()}
 
 
 def _language(value: Any) -> str:
@@ -263,10 +246,10 @@ CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "if positive": _positive(OFF),
     "threads": _positive(mark("0 leaves it to the plan.")),
     "timeout": _timeout,
-    "by length": _by_length,
+    "by length": _choice({"random": False, "group_by_length": True}, LOADED),
     "metric": lambda value: f"eval_{text_value(value).removeprefix('eval_')}",
     "reporters": _reporters,
-    "precision": _precision,
+    "precision": _choice(PRECISIONS),
     "weights in bf16": _if_on("bf16-true"),
     "8-bit adam": _if_on("adamw_bnb_8bit"),
     "cpu": _if_on("cpu", mark("If it is off, the available device is used.")),
@@ -278,8 +261,7 @@ CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "adapters": lambda value: "lora" if yes_or_no(value) else "none",
     "attention": _attention,
     "flash attention": _flash_attention,
-    "overrides": _overrides,
     "language": _language,
-    "sources": _sources,
+    "sources": lambda value: [{"name": name} for name in source_names(value)],
 }
 """What names.Rule calls a conversion. Each raises WrongValue or LeftOut."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.importing.gather import import_together, texts_of
+from trainwiz.core.importing.gather import import_together, text_of
 from trainwiz.core.profile import load_profile, user_folder
 from trainwiz.tui.cli import main
 
@@ -118,7 +118,7 @@ def test_the_wild_is_imported_and_planned(folder: str, shared_data: Path, capsys
     """All files are read; every twentieth goes through the command and is planned, which takes fifty times as long."""
     path = shared_data / "wild" / folder
     given = [str(file) for file in sorted(path.iterdir())] if path.is_dir() else json.loads(path.read_text())
-    merged = [import_together(texts_of([one])) for one in given]
+    merged = [import_together([text_of(one)]) for one in given]
     assert all(one.mapped or one.unknown or one.dropped or one.parts[0].references for one in merged)
     for one in given[::20]:
         name = imported(capsys, one)["profile"]["name"]

@@ -14,7 +14,7 @@ from trainwiz.core.importing.gather import (
     import_json,
     import_together,
     save_import,
-    texts_of,
+    text_of,
 )
 from trainwiz.core.importing.report import Imported
 from trainwiz.core.language import tr
@@ -46,10 +46,7 @@ def imported(given: Sequence[str]) -> Imported:
             "Specify a file, or a launch command in quotes: trainwiz import FILE... See trainwiz import --help."
         )
         raise usage_error("no_input", "FILE", message)
-    texts: list[Text] = []
-    for argument in given:
-        texts += [_stdin()] if argument == STDIN else texts_of([argument])
-    return import_together(texts)
+    return import_together([_stdin() if argument == STDIN else text_of(argument) for argument in given])
 
 
 def _stdin() -> Text:

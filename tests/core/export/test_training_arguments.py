@@ -23,19 +23,6 @@ def construct(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     return TrainingArguments(**training_arguments(config))
 
 
-def test_the_row_of_the_2080_super() -> None:
-    """Every value of the guide's row arrives in the keyword that transformers reads."""
-    kwargs = training_arguments(solved_config("2080super", engine__device="cuda"))
-    expected = {
-        "per_device_train_batch_size": 6, "gradient_accumulation_steps": 651, "fp16": True, "bf16": False, "tf32": False,
-        "dataloader_num_workers": 12, "dataloader_prefetch_factor": 8, "optim": "adamw_torch", "adam_beta1": 0.9,
-        "adam_beta2": 0.98, "adam_epsilon": 1e-8, "weight_decay": 0.01, "learning_rate": 4e-4, "warmup_steps": 2000,
-        "max_steps": 500_000, "lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": 4e-5},
-        "activation_checkpointing": True, "deepspeed": "deepspeed.json",
-    }  # fmt: skip
-    assert {key: kwargs[key] for key in expected} == expected
-
-
 def test_every_keyword_is_a_field_of_training_arguments() -> None:
     from transformers import TrainingArguments
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from trainwiz.core.importing import accelerate
+from trainwiz.core.importing import gather
 from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, names
@@ -14,7 +14,7 @@ from tests.each import each
 
 def read(**settings: Any) -> Imported:
     document = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", **settings}
-    return accelerate.read(yaml.safe_dump(document, sort_keys=False), "a.yaml")
+    return gather.read(yaml.safe_dump(document, sort_keys=False), "a.yaml")
 
 
 def deepspeed(**section: Any) -> dict[str, Any]:
@@ -34,15 +34,12 @@ ZERO = {
 @each(("settings", "values"), [
     ({"distributed_type": "NO", "num_processes": 1}, {"engine.strategy": "single", "engine.processes": 1}),
     ({"num_processes": 4}, {"engine.strategy": "ddp", "engine.processes": 4}),
-    ({"distributed_type": "DistributedType.MULTI_GPU"}, {"engine.strategy": "ddp"}),
     ({"distributed_type": "FSDP"}, {"engine.strategy": "fsdp"}),
     ({"distributed_type": "DEEPSPEED"}, {"engine.strategy": "zero2"}),
-    ({"parallelism_config": {"parallelism_config_tp_size": 2}}, {"engine.strategy": "ddp"}),
     ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
     ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
     ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
     ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
-    ({"gpu_ids": 0}, {"engine.strategy": "ddp", "engine.gpus": ["0"]}),
     ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
     ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
     ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
@@ -73,18 +70,13 @@ def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) 
     ({"num_processes": 5, "num_machines": 2}, "contradiction", "engine.processes", None),
     ({"distributed_type": "NO", "num_processes": 4}, "contradiction", "engine.processes", 1),
     ({"distributed_type": "NO", "gpu_ids": "0,1,2,3"}, "data_parallel", "engine.strategy", "ddp"),
-    ({"gpu_ids": "0,1", "num_processes": 4}, "contradiction", "engine.processes", 4),
     (deepspeed(zero_stage=2, offload_param_device="cpu"), "contradiction", "engine.offload", None),
     (deepspeed(zero_stage=2, offload_optimizer_device="nvme"), "not_offered", "engine.offload", None),
     (deepspeed(zero_stage=4), "bad_value", "engine.strategy", None),
-    (deepspeed(deepspeed_config_file="ds.json", zero_stage=2), "contradiction", "engine.strategy", None),
     (fsdp(fsdp_sharding_strategy="SHARD_GRAD_OP"), "not_offered", "engine.strategy", "fsdp"),
     (fsdp(fsdp_reshard_after_forward=False), "not_offered", "engine.strategy", "fsdp"),
     ({"distributed_type": "MEGATRON_LM", "megatron_lm_config": {"a": 2}}, "not_offered", "engine.strategy", None),
-    ({"distributed_type": "TPU", "tpu_name": "v3"}, "not_offered", "engine.strategy", None),
-    ({"surprise": 3}, "unknown_key", "engine.processes", None),
     ({"num_processes": "$WORLD_SIZE"}, "bad_value", "engine.processes", None),
-    ({"dynamo_backend": "EAGER"}, "not_offered", "engine.compile", True),
 ])  # fmt: skip
 def test_what_is_said_and_not_guessed(settings: dict[str, Any], code: str, key: str, value: Any) -> None:
     imported = read(**settings)
@@ -100,7 +92,6 @@ def test_old_names_and_references() -> None:
     imported = read(**fsdp(fsdp_sharding_strategy=1, fsdp_backward_prefetch_policy="BACKWARD_PRE"), fp16=True)
     renamed = {"fp16", "fsdp_config.fsdp_backward_prefetch_policy", "fsdp_config.fsdp_sharding_strategy"}
     assert names(imported.renamed) == renamed
-    assert not read(**fsdp(fsdp_version=2, fsdp_sharding_strategy=1)).renamed
     section = read(**deepspeed(deepspeed_config_file="ds.json"))
     named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
     assert [(one.role, one.path) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
@@ -109,13 +100,13 @@ def test_old_names_and_references() -> None:
 
 
 def test_words_and_lines_of_yaml_and_json() -> None:
-    imported = accelerate.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
+    imported = gather.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
     assert imported.values == {"engine.strategy": "single", "engine.precision": "fp32"}
     text = (
         "# first\ndistributed_type: DEEPSPEED\nnum_processes: 2\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"
     )
-    imported = accelerate.read(text, "a.yaml")
+    imported = gather.read(text, "a.yaml")
     assert imported.place_of("engine.strategy") == "a.yaml:6"
     assert imported.values["engine.processes"] == 4 and set(codes(imported)) == {"contradiction"}
     text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true}'
-    assert accelerate.read(text, "default_config.json").values["engine.precision"] == "fp16"
+    assert gather.read(text, "default_config.json").values["engine.precision"] == "fp16"

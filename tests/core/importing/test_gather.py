@@ -10,12 +10,11 @@ from trainwiz.core.importing.gather import (
     COMMAND,
     FALLBACK,
     PASTED,
-    Text,
     decoded,
     import_together,
     name_after,
     pasted_text,
-    texts_of,
+    text_of,
     texts_of_pasted,
 )
 from trainwiz.core.importing.report import NotImportable
@@ -69,8 +68,8 @@ REFUSED = [
     ("notes.txt", 'python = "^3.9"\n', "does not start a training"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "cannot be imported"),
     ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "does not start a training"),
     ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "does not start a training"),
-    ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "among other text"),
-    ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "among other text"),
+    ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "cannot be imported"),
+    ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "cannot be imported"),
     ("run.sh", "cat <<EOF > ds.json\n{}\nEOF\ndeepspeed train.py\n", "among other text"),
 ]  # fmt: skip
 
@@ -105,14 +104,8 @@ def test_files_as_windows_writes_them_and_what_is_no_text() -> None:
 @each("argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"])
 def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
     with pytest.raises(NotImportable) as caught:
-        texts_of([argument])
+        text_of(argument)
     assert len(caught.value.findings) == 1
-
-
-def test_every_refusal_of_several_files_is_said() -> None:
-    with pytest.raises(NotImportable) as caught:
-        import_together([Text("a", "", Path()), Text("b", "hello", Path()), Text("c", ACCELERATE, Path())])
-    assert [finding.where for finding in caught.value.findings] == ["a", "b"]
 
 
 # What is typed or pasted into a box: paths first, then a text.

@@ -6,7 +6,6 @@ Those that scripts/solve_profiles.py makes are in test_solved.py.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.build import build_config
@@ -26,13 +25,6 @@ LORA = [
 PLAIN = [*ESM, "2x2080super", "4080s", "v100-opus", "a100-opus", "3x3080-20g", "a6000", *LORA]
 ENCODERS = ["bert-classes-8g", "modernbert-mlm-8g"]
 GUIDES = [f"{name}-guide" for name in PLAIN]
-ESM_ROW: dict[str, Any] = {
-    "task": "masked-lm", "model.name": "esm2-650m", "model.init": "scratch", "batch.sequence_length": 512,
-    "data.workers": 12, "data.prefetch": 8, "training.adam_beta1": 0.9, "training.adam_beta2": 0.98,
-    "training.adam_epsilon": 1e-8, "training.weight_decay": 0.01, "training.learning_rate": 4e-4,
-    "training.final_learning_rate": 4e-5, "training.schedule": "linear", "training.warmup": 2000,
-    "training.max_steps": 500_000,
-}  # fmt: skip
 
 
 def codes(name: str) -> set[str]:
@@ -79,85 +71,6 @@ def test_every_change_against_the_guide_has_its_reason(name: str) -> None:
     changes = diff_profiles(load_profile(f"{name}-guide"), load_profile(name))
     reasons = load_profile(name).reasons
     assert changes and [change.key for change in changes if not reasons.get(change.key)] == []
-
-
-ROWS: dict[str, dict[str, Any]] = {
-    "2080super": {
-        **ESM_ROW, "batch.micro_batch_size": 6, "batch.gradient_accumulation_steps": 651, "engine.precision": "fp16",
-        "engine.strategy": "zero2", "engine.offload": "optimizer", "engine.tf32": False,
-        "engine.optimizer": "adamw_torch",
-    },
-    "3080-10g": {
-        **ESM_ROW, "batch.micro_batch_size": 20, "batch.gradient_accumulation_steps": 195,
-        "engine.precision": "bf16", "engine.strategy": "single", "engine.offload": "none", "engine.tf32": True,
-        # FlashAttention-2 where it can be imported, else SDPA: left to the machine.
-        "engine.optimizer": "adamw_torch_fused", "engine.attention": None,
-    },
-    "4080s": {
-        "task": "seq2seq", "model.name": "nllb-600m", "model.init": "pretrained", "data.workers": 8,
-        "data.pin_memory": True, "batch.micro_batch_size": 24, "batch.gradient_accumulation_steps": 4,
-        "batch.eval_micro_batch_size": 48, "batch.sequence_length": 256, "training.epochs": 2,
-        "training.learning_rate": 8e-5, "training.schedule": "cosine", "training.warmup": 0.06,
-        "training.label_smoothing": 0.1, "engine.precision": "bf16", "engine.checkpointing": True,
-        "engine.optimizer": "adamw_torch_fused", "evaluation.every_steps": 2000, "evaluation.metric": "eval_bleu",
-        "evaluation.generate": True, "evaluation.beams": 4, "evaluation.generation_length": 256,
-        "checkpoint.every_steps": 3000, "checkpoint.keep": 1,
-    },
-    "3x3080-20g": {
-        "task": "seq2seq", "model.name": "t5-chat-0.2b", "model.init": "scratch", "data.streaming": True,
-        "data.workers": 0, "data.pin_memory": False, "batch.micro_batch_size": 32,
-        "batch.gradient_accumulation_steps": 2, "batch.sequence_length": 192, "training.epochs": 3,
-        "training.learning_rate": 1e-4, "training.warmup": 1024, "training.empty_cache_steps": 50,
-        "engine.precision": "bf16", "engine.strategy": "ddp", "engine.process_timeout_s": 1800,
-        "evaluation.every_epoch": True, "evaluation.generate": True, "checkpoint.every_steps": 5000,
-        "checkpoint.keep": 5, "checkpoint.keep_best": True, "logging.every_steps": 100,
-        "logging.memory_every_steps": 200,
-    },
-    "lora-r64-3090": {
-        "task": "causal-lm", "model.name": "qwen2.5-7b", "model.init": "pretrained", "batch.micro_batch_size": 8,
-        "batch.gradient_accumulation_steps": 8, "training.epochs": 3, "engine.precision": None,
-        "engine.strategy": None, "peft.method": "lora", "peft.rank": 64, "checkpoint.every_steps": 40,
-        "checkpoint.keep": 3,
-    },
-}  # fmt: skip
-"""Guide -> its row in the table of setups."""
-
-
-@each("name", list(ROWS))
-def test_the_guides_row_is_in_its_profile(name: str) -> None:
-    config = build_config(load_profile(f"{name}-guide"), {})
-    assert {key: config.value(key) for key in ROWS[name]} == ROWS[name]
-
-
-def test_only_opus_100_has_a_length_filter() -> None:
-    wmt, opus = build_config(load_profile("4080s"), {}).data.sources
-    assert (wmt.max_rows, wmt.min_characters, wmt.max_characters) == (5_000_000, None, None)
-    assert (opus.max_rows, opus.min_characters, opus.max_characters) == (500_000, 10, 400)
-    (alone,) = build_config(load_profile("v100-opus"), {}).data.sources
-    assert (alone.max_rows, alone.min_characters, alone.max_characters) == (1_300_000, None, None)
-
-
-def test_the_opus_guide_is_what_its_code_does_and_the_plain_ones_what_it_says() -> None:
-    def of(name: str) -> tuple[str | None, str]:
-        config = build_config(load_profile(name), {})
-        return config.engine.precision, config.training.schedule
-
-    assert of("v100-opus-guide") == of("a100-opus-guide") == ("fp32", "linear")
-    assert of("v100-opus") == ("fp16", "constant") and of("a100-opus") == ("bf16", "constant")
-
-
-def test_three_epochs_of_2500_rows_are_saved_at_40_80_and_120() -> None:
-    for name in LORA:
-        guide, plain = (build_config(load_profile(each), {}) for each in (f"{name}-guide", name))
-        assert guide.data.sources[0].max_rows == 2500 and guide.data.validation_rows == 0
-        assert (plain.data.sources[0].max_rows or 0) - (plain.data.validation_rows or 0) == 2500
-        assert guide.checkpoint.every_steps * 3 == 3 * -(-2500 // 64)
-
-
-@each(("name", "least", "most"), [("3090", 4, 8), ("v100", 4, 8), ("a100-40g", 8, 16), ("a100-80g", 16, 32)])
-def test_micro_batches_within_the_guides_advice(name: str, least: int, most: int) -> None:
-    micro = build_config(load_profile(f"lora-r64-{name}"), {}).batch.micro_batch_size
-    assert micro is not None and least <= micro <= most
 
 
 def test_a_rate_that_one_source_alone_says_is_told_in_the_plan() -> None:

@@ -81,10 +81,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         "    sources:\n"
         "      - {path: x}\n"
         "reasons:\n"
-        "  engine.nothing: y\n"
-        "claims:\n"
-        "  tokens_per_s: fast\n"
-        "  speed: 3\n",
+        "  engine.nothing: y\n",
     )
     found = messages("broken")
     places = [
@@ -100,8 +97,6 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         ),
         (11, "training.learning_rate: invalid value -1; must be greater than 0."),
         (17, "'engine.nothing' is not a setting."),
-        (19, "`tokens_per_s` must be [lowest, highest], two numbers above 0."),
-        (20, "`speed` is not a key of a profile in `claims`."),
     ]
     together = "\n".join(found)
     for line, words in places:
@@ -162,8 +157,6 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     ("extends: cpu-demo\nvalues:\n  model.architecture_overrides: {num_layer: 2}\n", {3: ("num_layer",)}),
     ("description: x\nvariants:\n  - 2080supr\n  - '3080'\n", {2: (
         "Did you mean 2080super", "has variants itself; specify one")}),
-    ("claims:\n  total_tme: 3 h\n  launch: python train.py\n  remedies: [{text: x, micro: 3}]\n", {
-        2: ("total_time",), 3: ("`accumulation`",), 4: ("remedies",)}),
 ])  # fmt: skip
 def test_what_does_not_go_together(text: str, lines: dict[int, tuple[str, ...]]) -> None:
     path = own("mine", text)
