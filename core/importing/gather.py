@@ -164,12 +164,18 @@ class Text:
 
 def import_together(texts: Sequence[Text]) -> Imported:
     """All texts, each followed by what it names, as one checked import; there must be a text. Raises NotImportable
-    with the sentence of the first that cannot be imported."""
+    with a sentence for each that cannot be imported."""
     imports: list[Imported] = []
     findings: list[Finding] = []
     seen = {text.folder / text.name for text in texts}
+    refused: list[Finding] = []
     for text in texts:
-        _read(text, imports, findings, seen)
+        try:
+            _read(text, imports, findings, seen)
+        except NotImportable as error:
+            refused += error.findings
+    if refused:
+        raise NotImportable(refused)
     return checked(merge(imports, findings))
 
 

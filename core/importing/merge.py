@@ -189,8 +189,11 @@ def _say_data_parallel(merged: Imported) -> None:
     and no process group, the model is wrapped in torch.nn.DataParallel, and the batch of the one process is
     per_device_train_batch_size x GPUs.
     """
-    on_gpus = (
-        merged.values.get("engine.device") not in ("cpu", "mps") and len(gpu_list(merged.setup.get("gpu_ids"))) != 1
-    )
-    if merged.setup.get("launcher") == "python" and on_gpus:
-        merged.say(None, "data_parallel.each_its_own", said=tr(SENTENCES["data_parallel.wraps"]))
+    setup, values = merged.setup, merged.values
+    gpus = len(gpu_list(setup.get("gpu_ids")))
+    if setup.get("launcher") != "python" or values.get("engine.device") in ("cpu", "mps") or gpus == 1:
+        return
+    window = (values.get(BATCH[1]) or 0) * (values.get(BATCH[2]) or 1)
+    what = f"data_parallel.{'one_wraps' if gpus else 'wraps'}{'_batch' if window else ''}"
+    said = tr(SENTENCES[what], gpus=gpus, window=window, total=window * gpus, four=window * 4)
+    merged.say(None, "data_parallel.each_its_own", said=said)

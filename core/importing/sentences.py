@@ -46,8 +46,15 @@ SENTENCES: Mapping[str, str] = {
     "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
     "one process per GPU instead.",
     "data_parallel.each_its_own": "{said} trainwiz starts one process per GPU instead.",
+    "data_parallel.one_wraps": "When started with plain python on {gpus} GPUs, the Trainer wraps the model in "
+    "DataParallel: one process, slower than DDP.",
+    "data_parallel.one_wraps_batch": "When started with plain python on {gpus} GPUs, the Trainer wraps the model in "
+    "DataParallel: one process, slower than DDP, and a step uses {window} x {gpus} = {total} sequences, not {window}.",
     "data_parallel.wraps": "When started with plain python on several GPUs, the Trainer wraps the model in "
     "DataParallel: one process, slower than DDP.",
+    "data_parallel.wraps_batch": "When started with plain python on several GPUs, the Trainer wraps the model in "
+    "DataParallel: one process, slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not "
+    "{window}.",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
     "sequences per step on any number of GPUs, unless --target-samples sets another value.",
     "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "

@@ -106,12 +106,15 @@ def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, t
 
 
 @each(("command", "said"), [
-    ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", True), ("python {}", True), ("CUDA_VISIBLE_DEVICES=1 python {}", None), ("CUDA_VISIBLE_DEVICES='' python {}", None),
+    ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", "8 x 3 = 24"), ("python {}", "16 with 4"),
+    ("CUDA_VISIBLE_DEVICES=1 python {}", None), ("CUDA_VISIBLE_DEVICES='' python {}", None),
     ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {}", None), ("accelerate launch {}", None),
     ("srun python {}", None),
 ])  # fmt: skip
-def test_plain_python_on_several_gpus_is_data_parallel(command: str, said: bool | None, tmp_path: Path) -> None:
+def test_plain_python_on_several_gpus_is_data_parallel(command: str, said: str | None, tmp_path: Path) -> None:
     arguments = "train.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
     messages = [message for _, message in found(together(tmp_path, ("c", command.format(arguments))), "data_parallel")]
     assert all("DataParallel" in message for message in messages)
     assert len(messages) == (1 if said else 0)
+    # Where GPUs are named each gets a process, so the batch of a step is that of all of them.
+    assert said is None or said in messages[0] or "4 x GPUs" in messages[0] or "8 x GPUs" in messages[0]
