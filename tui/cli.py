@@ -99,7 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (0, 1, 2, 3, 130; 141 for a closed pipe). No exception leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -115,13 +114,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return report_failure(error, arguments=given, debug=debug)
     return code
-
-
-def open_streams() -> None:
-    """Nothing in the place of a stream that the caller closed (`trainwiz <&-`), which Python has as None."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def speak(arguments: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_o
 from trainwiz.core.launch.probe_order import ProbeResult, Trial
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.bench import bench_lines, keep, turns_words
+from trainwiz.tui.commands.bench import bench_rows, keep, turns_words
 from trainwiz.tui.headless.ending import benchmark_rows
 from trainwiz.tui.headless.waiting import interrupted_by_signals
+from trainwiz.tui.output import labelled
 
 from tests.core.history.measurements import HERE, measurement
 from tests.core.plan.machines import config, machine, plan, real
@@ -86,7 +88,7 @@ def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said()
         ),
     ]
     for changes, said in table:
-        text = "\n".join(bench_lines(made, replace(PLAIN, **changes)))
+        text = "\n".join(starmap(labelled, bench_rows(made, replace(PLAIN, **changes))))
         assert "\x1b" not in text and not [words for words in said if words not in text], text
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,9 @@ from trainwiz.tui.commands.monitor import (
     run_monitor,
     say_targets,
     shown_value,
-    summary_lines,
+    summary_rows,
 )
+from trainwiz.tui.output import labelled
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_run
 from tests.each import each
@@ -236,12 +238,12 @@ def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
     on_cpu = Snapshot(
         "process", "x", "x", "running", NOW_S, gpus=(card,), engine={"device": "cpu"}, job_cpu_history=(90.0,)
     )
-    lines = "\n".join(summary_lines(on_cpu))
+    lines = "\n".join(starmap(labelled, summary_rows(on_cpu)))
     assert (
         "90% by this run (100 is one core)   running on the CPU; the machine has a GPU" in lines
         and "no GPU" not in lines
     )
-    assert "MIG" not in "\n".join(summary_lines(dataclasses.replace(on_cpu, engine={})))
+    assert "MIG" not in str(summary_rows(dataclasses.replace(on_cpu, engine={})))
 
 
 def test_what_recovery_did_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

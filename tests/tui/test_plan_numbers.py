@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from itertools import starmap
 
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.tui.commands.plan import machine_text, number_lines
+from trainwiz.tui.commands.plan import machine_text, number_rows
+from trainwiz.tui.output import labelled
 from trainwiz.tui.plan_words import (
     finish_words,
     need_words,
@@ -25,7 +27,7 @@ PLAN = make_frozen_plan(PlanRequest(profile="2080super"))
 
 
 def text_of(plan=PLAN, **choices) -> str:
-    return "\n".join(number_lines(plan, NOW, **choices))
+    return "\n".join(starmap(labelled, number_rows(plan, NOW, **choices)))
 
 
 @each(

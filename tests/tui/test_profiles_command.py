@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware import read
 from trainwiz.core.hardware.machine import Libraries, Machine
@@ -170,12 +169,12 @@ def test_markup_and_escape_codes_stay_text(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_save(capsys: pytest.CaptureFixture[str]) -> None:
-    request = PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 4}, ram_bytes=32 * GIB)
-    assert profiles.run_save("mine", request=request, extends="2080super", as_json=False) == 0
+    asked = {"micro_batch": "4", "ram": "32G"}
+    assert profiles.run_save(asked, "mine", "2080super") == 0
     out = capsys.readouterr().out
     assert f"Saved mine: {user_folder() / 'mine.yaml'}" in out and "extends   2080super" in out
     assert "recomputed for your batch.micro_batch_size" in out and "hardware.ram" in out
-    assert profiles.run_save("again", request=request, extends="2080super", as_json=True) == 0
+    assert profiles.run_save({**asked, "json": True}, "again", "2080super") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["values"] == {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": None}
     assert document["file"] == str(user_folder() / "again.yaml") and document["extends"] == "2080super"

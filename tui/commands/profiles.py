@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
 from trainwiz.tui.text import cells, count, number, pad, size, span
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.plan.gather import ProfileRow
     from trainwiz.core.profile.save import SavedProfile
 
@@ -273,12 +272,14 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
     return EXIT_USAGE if errors else EXIT_FINISHED
 
 
-def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: bool) -> int:
-    """Keep the choices of a run as a profile of the user's own."""
+def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
+    """Keep the choices of a run, as typer read them, as a profile of the user's own."""
     from trainwiz.core.profile.save import save_profile
+    from trainwiz.tui.choices import parse_choices
 
-    saved = save_profile(name, request, extends)
-    if as_json:
+    asked = parse_choices({**choices, "profile": extends})
+    saved = save_profile(name, asked.request, extends)
+    if asked.json:
         say_json(saved.to_json())
         return EXIT_FINISHED
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
