@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.history.store import history_path, load
-from trainwiz.core.language import use_language
 from trainwiz.core.launch import alternatives as turns
 from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
 from trainwiz.core.launch.probe_order import ProbeResult, Trial
@@ -240,14 +239,3 @@ def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() 
     bare = replace(on_cpu, host_ram_bytes=None, planned_step_low_s=None, tokens_per_s=None)
     assert len(benchmark_rows(bare)) == 1 and "planned" not in benchmark_rows(bare)[0][1]
     assert benchmark_rows(None) == []
-
-
-def test_in_chinese_host_ram_is_no_memory_of_a_card() -> None:
-    """What the plan's time rested on is recorded as a word of programs, and read in the language of the reader."""
-    use_language("zh")
-    try:
-        rows = benchmark_rows(replace(BENCHMARK, peak_allocated_bytes=None, planned_basis="probe"))
-    finally:
-        use_language("en")
-    lines = [" ".join(row) for row in rows]
-    assert not any("显存" in line for line in lines) and "probe" not in lines[0] and "实测" in lines[0]

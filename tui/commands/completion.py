@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 
 from trainwiz.core.errors import EXIT_FINISHED, UsageError
 from trainwiz.core.language import mark, tr
@@ -154,59 +155,37 @@ def _values(name: str, parameter: Option | Own | None, path: str = "") -> Iterat
     """What an option or an argument takes, where that can be listed."""
     if isinstance(parameter, Option):
         yield from ((value, "") for value in parameter.values)
-    find = OFFERS.get(f"{path} {name}") or OFFERS.get(name)
-    if find is not None:
-        yield from (found if isinstance(found, tuple) else (found, "") for found in find())
+    where = OFFERS.get(f"{path} {name}") or OFFERS.get(name)
+    if where is not None:
+        module, _, attribute = where.partition(":")
+        found = getattr(import_module(f"trainwiz.{module}"), attribute)
+        yield from (one if isinstance(one, tuple) else (one, "") for one in (found() if callable(found) else found))
 
 
-def _profiles() -> Iterable[str]:
-    from trainwiz.core.profile.store import profile_files
-
-    return profile_files()
-
-
-def _runs() -> Iterable[str]:
+def runs() -> Iterable[str]:
     from trainwiz.core.run.folder import DEFAULT_ROOT
     from trainwiz.core.run.listing import run_folders
 
     return sorted((run.path.name for run in run_folders(DEFAULT_ROOT)), reverse=True)
 
 
-def _cards() -> Iterable[str]:
-    from trainwiz.core.catalog.gpus import load_gpus
-
-    return load_gpus()
-
-
-def _models() -> Iterable[str]:
-    from trainwiz.core.catalog.models import load_models
-
-    return load_models()
-
-
-def _samples() -> Iterable[str]:
-    from trainwiz.core.data.formats import SAMPLES
-
-    return SAMPLES
-
-
-def _keys() -> Iterable[Candidate]:
+def keys() -> Iterable[Candidate]:
     from trainwiz.core.config.keys import is_settable
     from trainwiz.core.config.settings import all_settings
 
     return ((f"{one.key}=", tr(one.says)) for one in all_settings() if is_settable(one.key))
 
 
-def _schemas() -> Iterable[str]:
-    from trainwiz.tui.commands.agent_docs import SCHEMAS
-
-    return SCHEMAS
-
-
-OFFERS: dict[str, Callable[[], Iterable[str | Candidate]]] = {
-    "--profile": _profiles, "--extends": _profiles, "A": _profiles, "B": _profiles, "NAME": _profiles,
-    "--gpu": _cards, "--model": _models, "--dataset": _samples, "DATA": _samples, "--set": _keys,
-    "RUN": _runs, "RUN...": _runs, "RUN RUN...": _runs, "PATH": _runs, "WHAT": _runs,
-    "schema WHAT": _schemas, "SHELL": lambda: SCRIPTS,
-}  # fmt: skip
-"""Option, or the word of the help for an argument, also after its command -> what it takes."""
+_HERE = "tui.commands.completion"
+_FROM = {
+    "core.profile.store:profile_files": ("--profile", "--extends", "A", "B", "NAME"),
+    "core.catalog.gpus:load_gpus": ("--gpu",),
+    "core.catalog.models:load_models": ("--model",),
+    "core.data.formats:SAMPLES": ("--dataset", "DATA"),
+    "tui.commands.agent_docs:SCHEMAS": ("schema WHAT",),
+    f"{_HERE}:keys": ("--set",),
+    f"{_HERE}:runs": ("RUN", "RUN...", "RUN RUN...", "PATH", "WHAT"),
+    f"{_HERE}:SCRIPTS": ("SHELL",),
+}
+OFFERS = {name: where for where, names in _FROM.items() for name in names}
+"""Option, or the word of the help for an argument, also after its command -> module and name of what it takes."""
