@@ -46,7 +46,7 @@ def fit(
     from trainwiz.tui.options import BY_NAME, FIT_OPTIONS
 
     limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
-    typed = {name: None if limit is None else str(limit) for name, limit in limits.items()}
+    typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
     return _plain(document(*answer(parsed, models=models, best=best, everything=everything, **typed)))
 

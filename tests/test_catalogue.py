@@ -68,7 +68,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ): "stands for transformers' message, which build.py matches",
     ("core/model/export.py", "{{ if not $last }}"): "Ollama's language of templates",
     ("core/export/training_arguments.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
-    ("core/language.py", "The texts in"): "said where there is no catalogue to translate it",
     ("core/telemetry/event_file.py", "a field ends"): "caught where the file is read, which has a sentence",
     **{
         (f"core/importing/{name}.py", conversion): "the name of a conversion, in a table"

@@ -127,9 +127,7 @@ def speak(arguments: list[str]) -> list[str]:
     if any(argument.partition("=")[0] == "--lang" for argument in arguments):
         option, arguments = take_lang(arguments)
     language = chosen_language(option, os.environ)
-    problem = use_language(language if can_be_written(language) else "en")
-    if problem:
-        print(problem, file=sys.stderr)
+    use_language(language if can_be_written(language) else "en")
     return arguments
 
 

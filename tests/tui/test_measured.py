@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import starmap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.tui.commands.monitor import summary_rows
 from trainwiz.tui.commands.runs import run_show
 from trainwiz.tui.headless.ending import ending_of, ending_rows
-from trainwiz.tui.headless.reporters import row_text
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.screens.plan_card import plan_content
@@ -88,11 +86,6 @@ def test_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureF
     text = "\n".join(starmap(labelled, summary_rows(RunSource(RunFolder(run), clock=lambda: NOW_S).poll())))
     assert "perplexity 13.6" in text and "BLEU 24.1" in text
     assert "Engine    single" in text and "warning: The engine is single." in text
-
-
-def test_a_line_of_an_evaluation_while_the_run_goes_on() -> None:
-    row, snapshot = {"step": 16, **EVALUATION}, SimpleNamespace(max_steps=16)
-    assert row_text(row, snapshot).endswith(f"step 16/16   evaluation {', '.join(WORDS)}")  # type: ignore[arg-type]
 
 
 def test_the_plan_card_names_the_engine() -> None:

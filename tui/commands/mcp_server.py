@@ -151,7 +151,9 @@ def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCP
     server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     tools = Tools(commands)
-    offered = [(tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)]
+    offered: list[tuple[Any, ToolAnnotations]] = [
+        (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
+    ]
     offered += [(tools.start, ToolAnnotations(destructive_hint=False))] * allow_start
     offered += [(tools.stop, ToolAnnotations(destructive_hint=True))] * allow_stop
     for tool, hints in offered:

@@ -34,7 +34,7 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, width_of
+from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
 from trainwiz.tui.run_words import (
     engine_problems,
     evaluation_parts,
@@ -44,7 +44,7 @@ from trainwiz.tui.run_words import (
     verified_text,
     wait_sentences,
 )
-from trainwiz.tui.text import aligned, cells, duration, pad, sentence_gap, size
+from trainwiz.tui.text import aligned, cells, duration, sentence_gap, size
 
 WIDEST_VALUE = 36
 
@@ -291,8 +291,7 @@ def run_show(run: str, *, as_json: bool) -> int:
     if as_json:
         say_json(described.to_json())
         return EXIT_FINISHED
-    for label, text in _rows(folder, described):
-        say(pad(label, LABEL_WIDTH) + text)
+    say_rows(_rows(folder, described), LABEL_WIDTH)
     return EXIT_FINISHED
 
 
