@@ -45,10 +45,10 @@ def fit(
     from trainwiz.tui.commands.fit import answer, document
     from trainwiz.tui.options import BY_NAME, FIT_OPTIONS
 
-    limits = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
-    typed = {flag: None if limit is None else str(limit) for flag, limit in limits.items()}
+    limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
+    typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
-    return _plain(document(*answer(parsed, typed, models=tuple(models), best=best, everything=everything)))
+    return _plain(document(*answer(parsed, models=models, best=best, everything=everything, **typed)))
 
 
 def diagnose(what: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from trainwiz.core.language import tr
 
 # The one way to open a file that somebody names, or that lies in a folder that somebody names.
 #
-# There may be anything of that name: a pipe or a device never ends, and opening one may wait for ever; a file of /proc
-# may wait, or take what it reads from others (kmsg); a huge file fills the memory.
+# There may be anything of that name: a pipe or a device never ends, and opening one may wait for ever; a huge file
+# fills the memory.
 
 MOST_BYTES = 64 * 2**20
 """More than any profile, settings file, DeepSpeed file or description of a model has."""
@@ -41,20 +41,12 @@ def open_at_once(name: str, flags: int) -> int:
     """An opener for `open`, and as os.open."""
     descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode) and not _is_of_the_kernel(descriptor):
+    if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     raise OSError(errno.EINVAL, tr("it is not a regular file"), name)
-
-
-def _is_of_the_kernel(descriptor: int) -> bool:
-    """Whether it is a file of /proc or /sys, through a link too: they are called regular."""
-    try:
-        return str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(("/proc/", "/sys/"))
-    except OSError:
-        return False
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -82,33 +82,23 @@ def chosen_language(option: str | None, environment: Mapping[str, str]) -> str:
     return "zh" if named.lower().replace("_", "-").partition("-")[0].partition(".")[0] == "zh" else "en"
 
 
-def use_language(name: str) -> str:
-    """Speak this language from now on, child processes included; returns why it cannot be spoken, or ""."""
-    problem = _speak(name)
+def use_language(name: str) -> None:
+    """Speak this language from now on, child processes included."""
+    _speak(name)
     os.environ[LANGUAGE_VARIABLE] = _language
-    return problem
 
 
-def _speak(name: str) -> str:
+def _speak(name: str) -> None:
     global _catalogue, _language
-    problem = ""
     if name == _language:
-        return problem
+        return
     if name == "en":
         _catalogue = None
     else:
         import gettext  # 3 ms that English does not need
-        import struct
 
-        # All that a file can bring that is no catalogue, or half of one.
-        try:
-            _catalogue = gettext.translation("trainwiz", CATALOGUE, [name])
-        except (OSError, ValueError, LookupError, struct.error, MemoryError) as error:
-            reason = getattr(error, "strerror", None) or error
-            problem = f"The texts in {name} cannot be read ({reason}), so these are English; install trainwiz again."
-            _catalogue, name = None, "en"
+        _catalogue = gettext.translation("trainwiz", CATALOGUE, [name], fallback=True)
     _language = name
-    return problem
 
 
 _speak(chosen_language(None, os.environ))

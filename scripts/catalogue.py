@@ -38,6 +38,8 @@ FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes; tr_as takes a meaning and a text, which is "text [meaning]" in the catalogue."""
 KEY_FUNCTIONS = ("key", "hidden")
 """Rows of the key table: the words of the key bar and the sentence of the help are their fourth and fifth arguments."""
+ROWS = {"Own": 1, "Subcommand": 2}
+"""Rows of the table of commands: which argument people read."""
 TEXT_TABLES = ("SENTENCES", "REASONS")
 """Ends of the names of tables whose values are texts, also those of the tables in them."""
 SETTING_TEXTS = ("label", "group", "unit", "empty", "says")
@@ -93,8 +95,6 @@ def texts_of(path: Path) -> list[tuple[int, Text]]:
 
 def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and any(map(is_command, node.decorator_list)):
-            yield node.lineno, (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
         if (
             isinstance(node, ast.AnnAssign)
             and getattr(node.target, "id", "").endswith(TEXT_TABLES)
@@ -113,6 +113,9 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
         if node.func.id in KEY_FUNCTIONS:
             read = (arg.value for arg in node.args[3:5] if isinstance(arg, ast.Constant))
             yield from ((node.lineno, text) for text in read if isinstance(text, str))
+        if node.func.id in ROWS:
+            text = node.args[ROWS[node.func.id]]
+            yield from [(node.lineno, str(text.value))] if isinstance(text, ast.Constant) and text.value else []
         if node.func.id not in FUNCTIONS:
             continue
         wanted = FUNCTIONS[node.func.id]
@@ -132,15 +135,6 @@ def setting_texts(node: ast.Call) -> Iterator[tuple[int, Text]]:
     for text in read:
         if isinstance(text, ast.Constant) and isinstance(text.value, str) and len(text.value) > 1:
             yield text.lineno, text.value
-
-
-def is_command(decorator: ast.expr) -> bool:
-    """The docstring of a command of typer is its help."""
-    return (
-        isinstance(decorator, ast.Call)
-        and isinstance(decorator.func, ast.Attribute)
-        and decorator.func.attr == "command"
-    )
 
 
 def yaml_texts(node: yaml.Node | None, read: bool = False) -> Iterator[tuple[int, Text]]:

@@ -68,7 +68,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ): "stands for transformers' message, which build.py matches",
     ("core/model/export.py", "{{ if not $last }}"): "Ollama's language of templates",
     ("core/export/training_arguments.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
-    ("core/language.py", "The texts in"): "said where there is no catalogue to translate it",
     ("core/telemetry/event_file.py", "a field ends"): "caught where the file is read, which has a sentence",
     **{
         (f"core/importing/{name}.py", conversion): "the name of a conversion, in a table"
@@ -83,6 +82,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/training/chats.py", "for message in messages"): "a template",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
     ("tui/commands/completion.py", "schema WHAT"): "a command and its argument",
+    ("tui/output.py", "Input should be"): "patterns of pydantic's messages",
     ("tui/commands/mcp_server.py", "Plans, starts and watches"): "read by an agent, with the English keys of the JSON",
     ("core/training/identity_check.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",
     **dict.fromkeys(LOG_LINES, LOG),

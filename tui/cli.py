@@ -99,7 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (0, 1, 2, 3, 130; 141 for a closed pipe). No exception leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -117,13 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def open_streams() -> None:
-    """Nothing in the place of a stream that the caller closed (`trainwiz <&-`), which Python has as None."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
 def speak(arguments: list[str]) -> list[str]:
     """Choose the language, which `--lang` may do anywhere on the command line; returns the other arguments.
 
@@ -135,9 +127,7 @@ def speak(arguments: list[str]) -> list[str]:
     if any(argument.partition("=")[0] == "--lang" for argument in arguments):
         option, arguments = take_lang(arguments)
     language = chosen_language(option, os.environ)
-    problem = use_language(language if can_be_written(language) else "en")
-    if problem:
-        print(problem, file=sys.stderr)
+    use_language(language if can_be_written(language) else "en")
     return arguments
 
 

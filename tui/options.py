@@ -74,6 +74,10 @@ class Option(NamedTuple):
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
+    def is_flag(self) -> bool:
+        return self.kind in ("flag", "switch")
+
+    @property
     def synopsis(self) -> str:
         """How it is written in the help: "--epochs N"."""
         if self.kind == "switch":
@@ -237,6 +241,12 @@ COMMON: tuple[tuple[str, str], ...] = (
 )
 """What every command takes."""
 
+
+def taking(flags: str) -> tuple[Option, ...]:
+    """Those that are named, in their own order."""
+    return tuple(option for option in OPTIONS if option.flag in flags.split())
+
+
 PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
 OTHER_MACHINE = (
     "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
@@ -246,82 +256,20 @@ BENCH_TAKES = tuple(option for option in OPTIONS if option in PLAN_OPTIONS or op
 BENCH_OPTIONS = tuple(
     option for option in BENCH_TAKES if option.flag not in (*OTHER_MACHINE, "--tier", "--trace-steps")
 )
+SHOWN = "--json --debug --lang"
 SAVE_OPTIONS = tuple(
     option
     for option in PLAN_OPTIONS
-    if (option.group in ("what", "how", "where") and option.flag != "--profile")
-    or option.flag in ("--json", "--debug", "--lang")
+    if (option.group in ("what", "how", "where") and option.flag != "--profile") or option.flag in SHOWN.split()
 )
-
-FIT_OPTIONS = tuple(
-    option
-    for option in PLAN_OPTIONS
-    if option.flag
-    in (
-        "--dataset",
-        "--task",
-        "--length",
-        "--epochs",
-        "--lora-rank",
-        *OTHER_MACHINE,
-        "--set",
-        "--tier",
-        "--json",
-        "--debug",
-        "--lang",
-    )
-)
-FIT_OWN: tuple[tuple[str, str], ...] = (
-    ("--until TIME", mark("When it must be finished: 08:00 (the next one), or 2026-12-01 08:00.")),
-    ("--hours H", mark("How long it may take, in hours.")),
-    ("--budget AMOUNT", mark("What it may cost, such as 5EUR.")),
-    ("--per-hour AMOUNT", mark("Rental price of the machine per hour.")),
-    ("--model NAME", mark("Only these models; can be repeated.")),
-    ("--best {largest,fastest,cheapest,uncut}", mark("Which models come first (default: largest).")),
-    ("--all", mark("Every length and rank of every model.")),
-)
-
-DATA_OPTIONS = tuple(
-    option
-    for option in PLAN_OPTIONS
-    if option.flag
-    in ("--profile", "--model", "--task", "--length", "--chat-template", "--set", "--json", "--debug", "--lang")
-)
+FIT_OPTIONS = taking(f"--dataset --task --length --epochs --lora-rank {' '.join(OTHER_MACHINE)} --set --tier {SHOWN}")
+DATA_OPTIONS = taking(f"--profile --model --task --length --chat-template --set {SHOWN}")
 
 
 def root_help() -> str:
     commands = [line for name, text in COMMANDS.items() for line in help_lines(name, tr(text))]
     common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
     return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
-
-
-def plan_help() -> str:
-    own = help_lines("--verbose", tr("All settings with their reasons."))
-    return "\n".join([tr(PLAN_USAGE), help_for(PLAN_OPTIONS), "", *own])
-
-
-def fit_help() -> str:
-    own = [line for left, right in FIT_OWN for line in help_lines(left, tr(right))]
-    return "\n".join([tr(FIT_USAGE), "", *own, help_for(FIT_OPTIONS)])
-
-
-def bench_help() -> str:
-    own = help_lines("--seconds N", tr("Time limit in seconds, 10 to 600 (default: 60; with --choose 240)."))
-    own += help_lines(
-        "--choose",
-        tr("Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set."),
-    )
-    return "\n".join([tr(BENCH_USAGE), help_for(BENCH_OPTIONS), "", *own])
-
-
-def data_help() -> str:
-    own = help_lines("--row N", tr("Row number, from 1 (default: 1)."))
-    return "\n".join([tr(DATA_USAGE), "", *own, help_for(DATA_OPTIONS)])
-
-
-def save_help() -> str:
-    own = help_lines("--extends PROFILE", tr("Build on this profile; default: the one in use in this folder."))
-    return "\n".join([tr(SAVE_USAGE), "", *own, help_for(SAVE_OPTIONS)])
 
 
 def help_for(options: tuple[Option, ...]) -> str:

@@ -10,16 +10,13 @@ import shutil
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
+from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import finite, is_text, plain_text
 from trainwiz.tui.options import OF_COMMANDS, named_by
 from trainwiz.tui.text import cells, command_apart, pad, wrap
-
-if TYPE_CHECKING:
-    from trainwiz.core.errors import Finding
-
 
 # What the command prints: plain text or JSON, never markup, never a control character of somebody else.
 
@@ -69,21 +66,25 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
     target.flush()
 
 
-def say_labelled(line: str) -> None:
-    """A line that begins with a label; on a terminal it is wrapped under its text, but for a command at its end."""
-    end = next((end for end in range(len(line)) if cells(line[:end]) >= LABEL_WIDTH), len(line))
-    label, text = line[:end], line[end:]
-    parts = wrapped(text, label, sys.stdout)
-    if len(parts) > 1:
-        sentence, command = command_apart(text)
-        parts = [*(wrapped(sentence, label, sys.stdout) if sentence else ()), *filter(None, [command])]
-    for part in parts:
-        say(label + part)
-        label = " " * LABEL_WIDTH
+Row = tuple[str, str]
+"""A label, in the reader's language and empty on lines that go on with the one above; and its text."""
+
+
+def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
+    """Each text beside its label; on a terminal it is wrapped under itself, but for a command at its end."""
+    for label, text in rows:
+        head, indent = pad(label, width), " " * width
+        parts = wrapped(text, indent, sys.stdout)
+        if len(parts) > 1:
+            sentence, command = command_apart(text)
+            parts = [*(wrapped(sentence, indent, sys.stdout) if sentence else ()), *filter(None, [command])]
+        for part in parts:
+            say(head + part)
+            head = indent
 
 
 def labelled(label: str, text: str) -> str:
-    """ "Plan      ...": a label, which is in the reader's language by now, in a column of its own."""
+    """ "Plan      ...": a row that is never wrapped."""
     return pad(label, LABEL_WIDTH) + text
 
 
@@ -126,8 +127,6 @@ def say_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> N
 # Every failure of the command becomes one sentence and an exit code.
 
 EXIT_DEFECT = 1
-EXIT_USAGE = 2
-EXIT_STOPPED = 130
 WRONG_PATH = frozenset(
     {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
@@ -155,16 +154,11 @@ def report_failure(error: BaseException, *, arguments: Sequence[str], debug: boo
 
 
 def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> int:
-    from trainwiz.core.errors import Finding, TrainwizError, os_reason
-
     if isinstance(error, KeyboardInterrupt):
         say(tr("Stopped before anything was started."), sys.stderr)
         return EXIT_STOPPED
     if isinstance(error, TrainwizError):
         findings, code = error.findings, error.exit_code
-    elif isinstance(error, FileNotFoundError) and is_nowhere():
-        message = tr("The working folder no longer exists. Change to another one and run the command again.")
-        findings, code = (Finding("unreachable_file", "error", "working folder", message),), EXIT_USAGE
     elif isinstance(error, OSError) and error.filename is not None:
         shown, reason = plain_text(error.filename, 60), os_reason(error) or type(error).__name__
         message = tr("{path}: {reason}. Check the path.", path=shown, reason=reason)
@@ -185,15 +179,6 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
     return code
 
 
-def is_nowhere() -> bool:
-    """The working folder was deleted."""
-    try:
-        os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        return True
-    return False
-
-
 def silence_stdout() -> None:
     """Send what is still buffered to nowhere, so that the interpreter does not complain at exit."""
     try:
@@ -202,29 +187,23 @@ def silence_stdout() -> None:
         return
 
 
-def usage_sentence(error: BaseException, arguments: Sequence[str]) -> str:
+def usage_sentence(error: Any, arguments: Sequence[str]) -> str:
     """The mistake in one sentence, with the nearest option or command that exists."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
-    message = plain_text(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    message = plain_text(error.format_message()).rstrip(".")
     if type(error).__name__ == "NoSuchOption" and getattr(error, "option_name", None):
-        return no_such_option(error, context, path)
+        names = [name for parameter in context.command.params for name in parameter.opts] if context else []
+        option, close = plain_text(error.option_name), nearest(error.option_name, names)
+        if close:
+            return tr("`{path}` has no option {option}; did you mean {near}?", option=option, path=path, near=close)
+        return tr("`{path}` has no option {option}; see `{path} --help`.", option=option, path=path)
+    commands = getattr(context and context.command, "commands", {})
     if message.startswith("No such command"):
-        wanted = str(getattr(error, "command_name", None) or message.split("'")[1])
-        names = context.command.list_commands(context) if context is not None else []
-        return no_such_command(wanted, names, path)
+        return no_such_command(str(getattr(error, "command_name", None) or message.split("'")[1]), [*commands], path)
     if message.startswith("Missing command"):
-        names = context.command.list_commands(context) if context is not None else []
-        return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(names))
+        return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(commands))
     return tr("{message}; see `{path} --help`.", message=click_sentence(error, message), path=path)
-
-
-def no_such_option(error: Any, context: Any, path: str) -> str:
-    names = [name for parameter in context.command.params for name in parameter.opts] if context else []
-    option, close = plain_text(error.option_name), nearest(error.option_name, names)
-    if close:
-        return tr("`{path}` has no option {option}; did you mean {near}?", option=option, path=path, near=close)
-    return tr("`{path}` has no option {option}; see `{path} --help`.", option=option, path=path)
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
@@ -234,47 +213,39 @@ def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
         return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close)
     profiles = difflib.get_close_matches(wanted, profile_names(), n=1, cutoff=0.7) if path == "trainwiz" else []
     if profiles:
-        return tr(
-            "`{path}` has no command {text}. To use the profile: trainwiz --profile {profile} --yes",
-            text=shown,
-            path=path,
-            profile=profiles[0],
-        )
+        known = mark("`{path}` has no command {text}. To use the profile: trainwiz --profile {profile} --yes")
+        return tr(known, text=shown, path=path, profile=profiles[0])
     return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
+
+
+LIMITS = {
+    "Input should be a valid": mark("{name} must be a number"),
+    "Input should be greater than or equal to": mark("{name} must be at least {least}"),
+    "Input should be less than or equal to": mark("{name} must be at most {most}"),
+}
+"""What pydantic, which reads typer's numbers, says of a value -> the same in the reader's language."""
 
 
 def click_sentence(error: Any, message: str) -> str:
     """What click found wrong, in the reader's language; its own words (`message`) where it is none of the known."""
     kind, parameter = type(error).__name__, getattr(error, "param", None)
     option = getattr(error, "option_name", None)
-    if kind == "MissingParameter" and parameter is not None:
-        return tr("{name} is missing", name=parameter_name(parameter))
     if kind == "BadOptionUsage" and option and message.endswith("requires an argument"):
         return tr("{option} needs a value", option=plain_text(option))
     if message.startswith("Got unexpected extra argument"):
         extra = message[message.rindex("(") + 1 :].rstrip(")")
         return tr("unexpected argument {arguments}", arguments=repr(plain_text(extra, 60)))
-    if kind == "BadParameter" and parameter is not None:
-        return wrong_value(parameter_name(parameter), plain_text(error.message, 120))
-    return message
-
-
-def parameter_name(parameter: Any) -> str:
-    """An option as it is written, an argument as the help calls it."""
-    return plain_text(
-        parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
-    )
-
-
-def wrong_value(name: str, reason: str) -> str:
-    """What pydantic, which reads typer's numbers, says of a value; its own words where they are none of the known."""
-    limit = reason.rpartition(" ")[2]
-    if reason.startswith("Input should be a valid"):
-        return tr("{name} must be a number", name=name)
-    if reason.startswith("Input should be greater than or equal to"):
-        return tr("{name} must be at least {least}", name=name, least=limit)
-    if reason.startswith("Input should be less than or equal to"):
-        return tr("{name} must be at most {most}", name=name, most=limit)
+    if kind not in ("MissingParameter", "BadParameter") or parameter is None:
+        return message
+    is_option = parameter.param_type_name == "option"
+    name = plain_text(parameter.opts[0] if is_option else parameter.metavar or parameter.name)
+    if kind == "MissingParameter":
+        return tr("{name} is missing", name=name)
+    reason = plain_text(error.message, 120)
+    for begins, said in LIMITS.items():
+        if reason.startswith(begins):
+            limit = reason.rpartition(" ")[2]
+            return tr(said, name=name, least=limit, most=limit)
     return tr("invalid value for {name}: {reason}", name=name, reason=reason)
 
 

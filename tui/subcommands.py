@@ -1,467 +1,472 @@
-"""`trainwiz profiles ...` and `trainwiz runs ...`; what commands have in common: help, and choices as options."""
+"""Every command of `trainwiz`: what it says of itself, what it takes, and the function that it calls."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-import typer
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.options import COMMON, DATA_OPTIONS, SAVE_OPTIONS, Option, data_help, help_lines, save_help
-
-# The help of commands with few options of their own, in the reader's language; typer's own is English only.
-
-
-class HelpfulCommand(typer.core.TyperCommand):
-    def get_help(self, ctx: Any) -> str:
-        return command_help(ctx)
-
-
-class HelpfulGroup(typer.core.TyperGroup):
-    """A group of commands; each gives the first line of its docstring."""
-
-    def get_help(self, ctx: Any) -> str:
-        return group_help(ctx)
-
-
-def reading(rewritten: Callable[[list[str]], list[str]]) -> type[HelpfulCommand]:
-    """A command whose arguments are rewritten before they are read."""
-
-    class Reading(HelpfulCommand):
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            return super().parse_args(ctx, rewritten(args))
-
-    return Reading
+from trainwiz.tui.cli import command_as_one, replay_without_speed
+from trainwiz.tui.options import (
+    BENCH_OPTIONS,
+    BENCH_TAKES,
+    BENCH_USAGE,
+    COMMON,
+    DATA_OPTIONS,
+    DATA_USAGE,
+    FIT_OPTIONS,
+    FIT_USAGE,
+    PLAN_OPTIONS,
+    PLAN_USAGE,
+    SAVE_OPTIONS,
+    SAVE_USAGE,
+    Option,
+    help_for,
+    help_lines,
+)
 
 
-def explained(by: Callable[[], str]) -> type[typer.core.TyperCommand]:
-    """A command that takes choices, with a help of its own in their groups."""
+class Own(NamedTuple):
+    """An argument or an option of one command."""
 
-    class Explained(typer.core.TyperCommand):
-        def get_help(self, ctx: Any) -> str:
-            return by()
+    synopsis: str
+    """As it is written: "RUN", "[WHAT]" where it may be left out, "RUN..." for several; "--now", "--every S"."""
+    help: str
+    kind: type = str
+    default: Any = None
+    """Ellipsis: an option that has to be given."""
+    name: str = ""
+    """Of the function's parameter, where it is not that of the option or argument."""
+    repeated: bool = False
+    least: float | None = None
+    most: float | None = None
 
-    return Explained
+    @property
+    def is_option(self) -> bool:
+        return self.synopsis.startswith("--")
+
+    @property
+    def flag(self) -> str:
+        return self.synopsis.partition(" ")[0]
+
+    @property
+    def metavar(self) -> str:
+        return self.synopsis.partition(" ")[2] if self.is_option else self.synopsis.strip("[]")
+
+    @property
+    def is_flag(self) -> bool:
+        return self.is_option and not self.metavar
+
+    @property
+    def parameter(self) -> str:
+        return self.name or self.flag.strip("-[].").replace("-", "_").lower()
 
 
-def command_help(ctx: Any) -> str:
-    """Usage, what it does, its arguments and options. `ctx` is the context of a command."""
-    parameters = ctx.command.params
-    arguments = [one for one in parameters if one.param_type_name == "argument"]
-    options = [one for one in parameters if one.param_type_name == "option" and "--help" not in one.opts]
-    names = [one.metavar if one.required else f"[{one.metavar}]" for one in arguments]
-    lines = [tr("Usage: {command}", command=" ".join([ctx.command_path, tr("[OPTIONS]"), *names]))]
-    lines += ["", tr(said(ctx.command)), ""]
-    lines += [line for one in arguments for line in help_lines(one.metavar, tr(one.help or ""))]
-    lines += [line for one in options for line in help_lines(synopsis(one), tr(one.help or ""))]
-    return "\n".join([*lines, *common_lines()])
+class Subcommand(NamedTuple):
+    words: str
+    calls: str
+    """Module below commands/ and function, which gets what is given by name; the choices before, in a mapping."""
+    says: str
+    own: tuple[Own, ...] = ()
+    choices: tuple[Option, ...] = ()
+    """Those of a plan that it takes too."""
+    usage: str = ""
+    """What its help begins with, where that says more than `says`."""
+    shown: tuple[Option, ...] = ()
+    """The choices that its help names; () for all."""
+    own_last: bool = False
+    rewritten: Callable[[list[str]], list[str]] = list
+    """What becomes of its arguments before they are read."""
+
+    @property
+    def arguments(self) -> list[Own]:
+        return [one for one in self.own if not one.is_option]
+
+    @property
+    def options(self) -> list[Own]:
+        return [one for one in self.own if one.is_option]
 
 
-def group_help(ctx: Any) -> str:
-    group = ctx.command
-    commands = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
-    lines = [tr("Usage: {command}", command=f"{ctx.command_path} {tr('COMMAND')} ..."), "", tr(said(group)), ""]
-    lines += [line for name, command in commands for line in help_lines(name, tr(said(command)))]
+JSON = Own("--json", "Print JSON instead of text.", name="as_json")
+PROFILE = Own("NAME", "Name or file of a profile.")
+RUN = Own("RUN", "Name of a run, the start of its name, or its folder.")
+RUN_YES = Own("--yes", "Do not ask for confirmation.")
+PATH = Own("PATH", "A run, or a folder with a model or an adapter.")
+BASE = Own("--base FOLDER", "Base model of the adapter, if it has moved.")
+TO = Own("--to FILE", "Output file; default: print to the terminal.")
+SPEECH = (
+    PATH,
+    Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, name="prompts"),
+    Own("--compare", "Also ask the base model, side by side."),
+    Own("--plain", "Continue the text, without a chat template."),
+    Own("--system TEXT", "System prompt."),
+    Own("--max-tokens N", "Maximum answer length in tokens (default: 512).", int, 512, least=1),
+    Own("--temperature T", "0: greedy; default: the model's own settings.", float, least=0),
+    Own("--seed N", "Sampling seed.", int),
+    Own("--bits N", "Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained.", int),
+    BASE,
+    Own("--source-language CODE", "For multilingual models."),
+    Own("--target-language CODE", "For multilingual models."),
+    Own("--cpu", "Do not use a GPU."),
+    JSON,
+)
+
+GROUPS: dict[str, str] = {
+    "data": mark("The rows of a run, as the model reads them."),
+    "model": mark("A finished model: chat with it, merge, describe, export and publish it."),
+    "profiles": mark("Hardware profiles: tested settings for one kind of machine."),
+    "runs": mark("The runs in ./runs."),
+}
+
+COMMANDS: tuple[Subcommand, ...] = (
+    Subcommand(
+        "plan",
+        "plan:run_plan",
+        "Show memory, time and every choice of a plan. Nothing is written.",
+        (Own("--verbose", "All settings with their reasons."),),
+        PLAN_OPTIONS,
+        PLAN_USAGE,
+        own_last=True,
+    ),
+    Subcommand(
+        "fit",
+        "fit:run_fit",
+        "Find the models that fit the machine, the data and the time limit.",
+        (
+            Own("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
+            Own("--hours H", "How long it may take, in hours."),
+            Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
+            Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
+            Own("--model NAME", "Only these models; can be repeated.", repeated=True, name="models"),
+            Own(
+                "--best {largest,fastest,cheapest,uncut}",
+                "Which models come first (default: largest).",
+                default="largest",
+            ),
+            Own("--all", "Every length and rank of every model.", name="everything"),
+        ),
+        FIT_OPTIONS,
+        FIT_USAGE,
+    ),
+    Subcommand(
+        "bench",
+        "bench:run_bench",
+        "Measure a few real steps of a plan on this machine.",
+        (
+            Own(
+                "--seconds N",
+                "Time limit in seconds, 10 to 600 (default: 60; with --choose 240).",
+                float,
+                least=10,
+                most=600,
+            ),
+            Own(
+                "--choose",
+                "Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set.",
+            ),
+        ),
+        BENCH_TAKES,
+        BENCH_USAGE,
+        BENCH_OPTIONS,
+        own_last=True,
+    ),
+    Subcommand(
+        "monitor",
+        "monitor:run_monitor",
+        "Monitor training: a run, the folder of another tool, or a process.",
+        (
+            Own(
+                "[WHAT]",
+                "Run name, folder, metrics file, process ID or gpu:0. Default: what is running, or the list.",
+                name="text",
+            ),
+            Own("--once", "Print the current state once and exit."),
+            JSON,
+            Own("--plain", "Plain lines only, for pipes and screen readers."),
+            Own("--every S", "Seconds between readings (default: 1; with --plain: 5).", float, name="interval_s"),
+            Own("--readonly", "Read-only: no key changes the run."),
+            Own("--replay SPEED", "Replay a run that has ended, at SPEED times real time (default: 60)."),
+        ),
+        rewritten=replay_without_speed,
+    ),
+    Subcommand(
+        "hardware",
+        "hardware:run_hardware",
+        "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
+        (
+            Own(
+                "--measure",
+                "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
+            ),
+            JSON,
+        ),
+    ),
+    Subcommand(
+        "doctor",
+        "hardware:run_doctor",
+        "Show what is missing on this machine, which feature needs it, and how to get it.",
+        (JSON,),
+    ),
+    Subcommand(
+        "completion",
+        "completion:run_completion",
+        "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
+        (Own("SHELL", "bash, zsh or fish."),),
+    ),
+    Subcommand(
+        "schema",
+        "agent_docs:run_schema",
+        "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
+        (
+            Own(
+                "[WHAT]",
+                "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
+                default="profile",
+            ),
+        ),
+    ),
+    Subcommand(
+        "agent-docs",
+        "agent_docs:run_agent_docs",
+        "Print a reference for programs: commands, JSON schemas, exit codes, recipes.",
+    ),
+    Subcommand(
+        "mcp",
+        "mcp_server:run_mcp",
+        "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
+        (
+            Own(
+                "[FOLDER]",
+                "Folder of runs and data; paths outside it are refused. Default: the current folder.",
+                default=".",
+            ),
+            Own("--allow-start", "Offer a tool that starts runs."),
+            Own("--allow-stop", "Offer a tool that stops runs."),
+        ),
+    ),
+    Subcommand(
+        "diagnose",
+        "diagnose:run_diagnose",
+        "Diagnose why training ended: cause, evidence and fixes.",
+        (Own("WHAT", "Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin."), JSON),
+    ),
+    Subcommand(
+        "import",
+        "import_files:run_import",
+        "Create a profile from existing settings and report what became of each.",
+        (
+            Own(
+                "[FILE...]",
+                "TrainingArguments (Python, YAML, JSON), an accelerate config, a DeepSpeed JSON, a launch script, "
+                "a quoted launch command, or - for stdin. Several are merged.",
+                name="given",
+            ),
+            Own("--name NAME", "Profile name. Default: from the file name."),
+            Own("--replace", "Overwrite your profile of that name."),
+            Own("--dry-run", "Show the report without writing a profile."),
+            JSON,
+        ),
+        rewritten=command_as_one,
+    ),
+    Subcommand(
+        "export",
+        "export:run_export",
+        "Print the launch commands for several nodes, or an sbatch file for a Slurm cluster.",
+        (
+            Own("RUN", "Run name, the start of it, or the run folder (--dry-run creates one)."),
+            Own("--script", "The launch command of each node."),
+            Own("--slurm", "A complete sbatch file."),
+            Own("--main HOST:PORT", "Address of node 0, for --script."),
+            Own("--account NAME", "Slurm account."),
+            Own("--partition NAME", "Slurm partition."),
+            Own("--qos NAME", "Slurm quality of service."),
+            Own("--time D-HH:MM:SS", "Time limit. Default: from the plan, with a margin."),
+            Own("--output FILE", "Output file; default: print to the terminal."),
+        ),
+    ),
+    Subcommand(
+        "data show",
+        "data:run_show",
+        "Show a row as tokens, and which of them are trained on.",
+        (
+            Own("DATA", "Sample name, file, folder or Hub ID.", name="source"),
+            Own("--row N", "Row number, from 1 (default: 1).", int, 1, least=1),
+        ),
+        DATA_OPTIONS,
+        DATA_USAGE,
+    ),
+    Subcommand("model chat", "model:run_chat", "Chat with a causal language model, in its own chat template.", SPEECH),
+    Subcommand("model fill", "model:run_fill", "Fill in masks with a masked language model.", SPEECH),
+    Subcommand("model translate", "model:run_translate", "Run a sequence-to-sequence model on source texts.", SPEECH),
+    Subcommand(
+        "model merge",
+        "model_files:run_merge",
+        "Merge an adapter into its base model, check the result, and write a full model.",
+        (
+            PATH,
+            Own("--to FOLDER", "A new folder for the full model.", default=...),
+            Own("--dtype T", "bf16, fp16 or fp32; default: that of the base model."),
+            BASE,
+            JSON,
+        ),
+    ),
+    Subcommand(
+        "model card",
+        "model_files:run_card",
+        "Print the model card (README.md) from the records of the run.",
+        (PATH, TO),
+    ),
+    Subcommand(
+        "model export",
+        "model_files:run_model_export",
+        "Print what another program needs to run the model, and the conditions to meet first.",
+        (
+            PATH,
+            Own("--ollama", "A Modelfile: template, stop tokens, parameters."),
+            Own("--vllm", "Command that serves it with vLLM."),
+            Own("--gguf", "GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."),
+            Own("--mlx", "Command that converts it for Apple's MLX."),
+            Own("--merged FOLDER", "Folder of the merged model, existing or future."),
+            TO,
+        ),
+    ),
+    Subcommand(
+        "model push",
+        "model_files:run_push",
+        "Upload a model and its model card to the Hub in one commit.",
+        (
+            PATH,
+            Own("REPO", "OWNER/NAME on the Hugging Face Hub."),
+            Own("--public", "Make it public; default: private."),
+            RUN_YES,
+            Own("--base OWNER/NAME", "Hub ID of the adapter's base model."),
+        ),
+    ),
+    Subcommand(
+        "profiles list",
+        "profiles:run_list",
+        "List the profiles and which of them fit this machine.",
+        (
+            Own(
+                "[WORD...]",
+                "Words to search for: GPU, model or task, such as 4090 or lora; default: all profiles.",
+                name="words",
+            ),
+            Own("--guides", "Also list the profiles that follow the guides exactly."),
+            JSON,
+        ),
+    ),
+    Subcommand(
+        "profiles show", "profiles:run_show", "Show all values of a profile with their reasons.", (PROFILE, JSON)
+    ),
+    Subcommand(
+        "profiles use", "profiles:run_use", "Make a profile the default for later commands in this folder.", (PROFILE,)
+    ),
+    Subcommand("profiles current", "profiles:run_current", "Show the profile in use in this folder.", (JSON,)),
+    Subcommand(
+        "profiles diff",
+        "profiles:run_diff",
+        "Show where two profiles differ.",
+        (Own("A", "A profile."), Own("B", "Another profile."), JSON),
+    ),
+    Subcommand(
+        "profiles validate",
+        "profiles:run_validate",
+        "Check profile files; every error is reported with its file and line.",
+        (Own("[FILE...]", "Files; default: all profiles.", name="files"), JSON),
+    ),
+    Subcommand(
+        "profiles save",
+        "profiles:run_save",
+        "Save options as your own profile.",
+        (
+            Own("NAME", "Name of the new profile."),
+            Own("--extends PROFILE", "Build on this profile; default: the one in use in this folder."),
+        ),
+        SAVE_OPTIONS,
+        SAVE_USAGE,
+    ),
+    Subcommand(
+        "runs list",
+        "runs:run_list",
+        "List the runs in ./runs, newest first.",
+        (JSON, Own("--all", "Also list runs in other folders.", name="everywhere")),
+    ),
+    Subcommand("runs show", "runs:run_show", "Show one run: state, progress, settings, how it ended.", (RUN, JSON)),
+    Subcommand(
+        "runs stop",
+        "runs:run_stop",
+        "Finish the current step, save a checkpoint and stop.",
+        (Own("RUN...", "One or more runs.", name="runs"), Own("--now", "Stop immediately, without a checkpoint.")),
+    ),
+    Subcommand(
+        "runs resume",
+        "runs:run_resume",
+        "Resume from the newest complete checkpoint.",
+        (
+            RUN,
+            Own("--detach", "Print the run folder and exit."),
+            Own(
+                "--accept PART",
+                "Resume although this differs from what the run began with: data, model, tokenizer, batch, "
+                "processes, training, engine or all.",
+                repeated=True,
+            ),
+        ),
+    ),
+    Subcommand(
+        "runs join",
+        "runs:run_join",
+        "Join a run on several nodes: this machine is node N.",
+        (
+            RUN,
+            Own("--node N", "Node number of this machine, from 0; set automatically in Slurm.", int),
+            Own("--main HOST:PORT", "Address of node 0 (default port: 29500)."),
+        ),
+    ),
+    Subcommand(
+        "runs compare",
+        "runs:run_compare",
+        "Show how runs differ in settings and results.",
+        (Own("RUN RUN...", "Two or more runs.", name="runs"), JSON),
+    ),
+    Subcommand("runs remove", "runs:run_remove", "Delete a run folder, after confirmation.", (RUN, RUN_YES)),
+)
+BY_WORDS: dict[str, Subcommand] = {command.words: command for command in COMMANDS}
+
+
+def below(group: str) -> Iterator[tuple[str, str]]:
+    """(name, what it says) of the commands of a group."""
+    yield from (
+        (command.words.partition(" ")[2], command.says)
+        for command in COMMANDS
+        if command.words.partition(" ")[0] == group
+    )
+
+
+# Their help, in the reader's language.
+
+
+def command_help(command: Subcommand, path: str) -> str:
+    """Usage, what it does, its arguments and options."""
+    own = [
+        line
+        for one in (*command.arguments, *command.options)
+        for line in help_lines(one.synopsis if one.is_option else one.metavar, tr(one.help))
+    ]
+    if command.usage:
+        own = [line for one in command.options for line in help_lines(one.synopsis, tr(one.help))]
+        choices = help_for(command.shown or command.choices)
+        return "\n".join([tr(command.usage), *([choices, "", *own] if command.own_last else ["", *own, choices])])
+    usage = " ".join([path, tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
+    return "\n".join([tr("Usage: {command}", command=usage), "", tr(command.says), "", *own, *common_lines()])
+
+
+def group_help(group: str, path: str) -> str:
+    lines = [tr("Usage: {command}", command=f"{path} {tr('COMMAND')} ..."), "", tr(GROUPS[group]), ""]
+    lines += [line for name, says in below(group) for line in help_lines(name, tr(says))]
     return "\n".join([*lines, "", *common_lines()])
-
-
-def said(command: Any) -> str:
-    """What a command says of itself: the first paragraph of its docstring."""
-    return str(command.help or "").partition("\n\n")[0].replace("\n", " ").strip()
-
-
-def synopsis(option: Any) -> str:
-    """How an option is written: "--every S"."""
-    return option.opts[0] if option.is_flag else f"{option.opts[0]} {option.metavar or 'N'}"
 
 
 def common_lines() -> list[str]:
     return [line for left, right in COMMON for line in help_lines(left, tr(right))]
-
-
-# The choices of a command line as typer parameters, so that several commands take the same ones.
-
-
-def takes_choices(options: Sequence[Option]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command one parameter for each choice; it receives them as keyword arguments.
-
-    Values stay text here, so that all wrong ones can be reported together.
-    """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        choices = [choice_parameter(option) for option in options]
-        command.__signature__ = inspect.Signature([*own, *choices])  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in [*own, *choices]}
-        return command
-
-    return decorate
-
-
-def choice_parameter(option: Option) -> inspect.Parameter:
-    """The typer parameter of one choice; absent values are None."""
-    default: Any
-    annotation: Any
-    if option.kind == "flag":
-        default, annotation = typer.Option(False, option.flag), bool
-    elif option.kind == "switch":
-        both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
-        default, annotation = typer.Option(None, both), bool | None
-    elif option.kind == "repeated":
-        default, annotation = typer.Option([], option.flag), list[str]
-    else:
-        default, annotation = typer.Option(None, option.flag), str | None
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-# `trainwiz profiles ...` and `trainwiz runs ...`.
-
-AsJson = Annotated[bool, typer.Option("--json", help=mark("Print JSON instead of text."))]
-ProfileName = Annotated[str, typer.Argument(metavar="NAME", help=mark("Name or file of a profile."))]
-Run = Annotated[str, typer.Argument(metavar="RUN", help=mark("Name of a run, the start of its name, or its folder."))]
-
-SETTINGS: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "no_args_is_help": False}
-
-profiles_app = typer.Typer(
-    help=mark("Hardware profiles: tested settings for one kind of machine."), cls=HelpfulGroup, **SETTINGS
-)
-runs_app = typer.Typer(help=mark("The runs in ./runs."), cls=HelpfulGroup, **SETTINGS)
-
-
-data_app = typer.Typer(help=mark("The rows of a run, as the model reads them."), cls=HelpfulGroup, **SETTINGS)
-
-
-@data_app.command("show", cls=explained(data_help))
-@takes_choices(DATA_OPTIONS)
-def data_show(
-    source: Annotated[str, typer.Argument(metavar="DATA", help=mark("Sample name, file, folder or Hub ID."))],
-    row: Annotated[int, typer.Option("--row", metavar="N", min=1)] = 1,
-    **choices: Any,
-) -> int:
-    """Show a row as tokens, and which of them are trained on."""
-    from trainwiz.tui.commands.data import run_show
-
-    return run_show(source, choices, row)
-
-
-@profiles_app.command("list", cls=HelpfulCommand)
-def profiles_list(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="WORD...",
-            help=mark("Words to search for: GPU, model or task, such as 4090 or lora; default: all profiles."),
-        ),
-    ] = None,
-    guides: Annotated[
-        bool, typer.Option("--guides", help=mark("Also list the profiles that follow the guides exactly."))
-    ] = False,
-    as_json: AsJson = False,
-) -> int:
-    """List the profiles and which of them fit this machine."""
-    from trainwiz.tui.commands.profiles import run_list
-
-    return run_list(as_json=as_json, words=words or [], guides=guides)
-
-
-@profiles_app.command("show", cls=HelpfulCommand)
-def profiles_show(name: ProfileName, as_json: AsJson = False) -> int:
-    """Show all values of a profile with their reasons."""
-    from trainwiz.tui.commands.profiles import run_show
-
-    return run_show(name, as_json=as_json)
-
-
-@profiles_app.command("use", cls=HelpfulCommand)
-def profiles_use(name: ProfileName) -> int:
-    """Make a profile the default for later commands in this folder."""
-    from trainwiz.tui.commands.profiles import run_use
-
-    return run_use(name)
-
-
-@profiles_app.command("current", cls=HelpfulCommand)
-def profiles_current(as_json: AsJson = False) -> int:
-    """Show the profile in use in this folder."""
-    from trainwiz.tui.commands.profiles import run_current
-
-    return run_current(as_json=as_json)
-
-
-@profiles_app.command("diff", cls=HelpfulCommand)
-def profiles_diff(
-    first: Annotated[str, typer.Argument(metavar="A", help=mark("A profile."))],
-    second: Annotated[str, typer.Argument(metavar="B", help=mark("Another profile."))],
-    as_json: AsJson = False,
-) -> int:
-    """Show where two profiles differ."""
-    from trainwiz.tui.commands.profiles import run_diff
-
-    return run_diff(first, second, as_json=as_json)
-
-
-@profiles_app.command("validate", cls=HelpfulCommand)
-def profiles_validate(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE...", help=mark("Files; default: all profiles."))
-    ] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Check profile files; every error is reported with its file and line."""
-    from trainwiz.tui.commands.profiles import run_validate
-
-    return run_validate(files or [], as_json=as_json)
-
-
-@profiles_app.command("save", cls=explained(save_help))
-@takes_choices(SAVE_OPTIONS)
-def profiles_save(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=mark("Name of the new profile."))],
-    extends: Annotated[str | None, typer.Option("--extends", metavar="PROFILE")] = None,
-    **choices: Any,
-) -> int:
-    """Save options as your own profile."""
-    from trainwiz.tui.choices import parse_choices
-    from trainwiz.tui.commands.profiles import run_save
-
-    asked = parse_choices({**choices, "profile": extends})
-    return run_save(name, request=asked.request, extends=extends, as_json=asked.json)
-
-
-@runs_app.command("list", cls=HelpfulCommand)
-def runs_list(
-    as_json: AsJson = False,
-    everywhere: Annotated[bool, typer.Option("--all", help=mark("Also list runs in other folders."))] = False,
-) -> int:
-    """List the runs in ./runs, newest first."""
-    from trainwiz.tui.commands.runs import run_list
-
-    return run_list(as_json=as_json, everywhere=everywhere)
-
-
-@runs_app.command("show", cls=HelpfulCommand)
-def runs_show(run: Run, as_json: AsJson = False) -> int:
-    """Show one run: state, progress, settings, how it ended."""
-    from trainwiz.tui.commands.runs import run_show
-
-    return run_show(run, as_json=as_json)
-
-
-@runs_app.command("stop", cls=HelpfulCommand)
-def runs_stop(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=mark("One or more runs."))],
-    now: Annotated[bool, typer.Option("--now", help=mark("Stop immediately, without a checkpoint."))] = False,
-) -> int:
-    """Finish the current step, save a checkpoint and stop."""
-    from trainwiz.tui.commands.runs import run_stop
-
-    return run_stop(*runs, now=now)
-
-
-@runs_app.command("resume", cls=HelpfulCommand)
-def runs_resume(
-    run: Run,
-    detach: Annotated[bool, typer.Option("--detach", help=mark("Print the run folder and exit."))] = False,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accept",
-            metavar="PART",
-            help=mark(
-                "Resume although this differs from what the run began with: data, model, tokenizer, batch, "
-                "processes, training, engine or all."
-            ),
-        ),
-    ] = None,
-) -> int:
-    """Resume from the newest complete checkpoint."""
-    from trainwiz.tui.commands.runs import run_resume
-
-    return run_resume(run, detach=detach, accept=accept or [])
-
-
-@runs_app.command("join", cls=HelpfulCommand)
-def runs_join(
-    run: Run,
-    node: Annotated[
-        int | None,
-        typer.Option(
-            "--node", metavar="N", help=mark("Node number of this machine, from 0; set automatically in Slurm.")
-        ),
-    ] = None,
-    main: Annotated[
-        str | None, typer.Option("--main", metavar="HOST:PORT", help=mark("Address of node 0 (default port: 29500)."))
-    ] = None,
-) -> int:
-    """Join a run on several nodes: this machine is node N."""
-    from trainwiz.tui.commands.runs import run_join
-
-    return run_join(run, node=node, main=main)
-
-
-@runs_app.command("compare", cls=HelpfulCommand)
-def runs_compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help=mark("Two or more runs."))],
-    as_json: AsJson = False,
-) -> int:
-    """Show how runs differ in settings and results."""
-    from trainwiz.tui.commands.runs import run_compare
-
-    return run_compare(runs, as_json=as_json)
-
-
-@runs_app.command("remove", cls=HelpfulCommand)
-def runs_remove(
-    run: Run, yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask for confirmation."))] = False
-) -> int:
-    """Delete a run folder, after confirmation."""
-    from trainwiz.tui.commands.runs import run_remove
-
-    return run_remove(run, yes=yes)
-
-
-model_app = typer.Typer(
-    help=mark("A finished model: chat with it, merge, describe, export and publish it."), cls=HelpfulGroup, **SETTINGS
-)
-ModelPath = Annotated[str, typer.Argument(metavar="PATH", help=mark("A run, or a folder with a model or an adapter."))]
-Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="FOLDER", help=mark("Base model of the adapter, if it has moved.")),
-]
-
-
-def _speech(word: str, says: str) -> None:
-    """`trainwiz model chat`, `fill` and `translate`, which take the same options."""
-
-    @model_app.command(word, cls=HelpfulCommand, help=says)
-    def speech(
-        path: ModelPath,
-        prompt: Annotated[
-            list[str] | None,
-            typer.Option("--prompt", metavar="TEXT", help=mark("Ask this and exit; can be repeated, one turn each.")),
-        ] = None,
-        compare: Annotated[
-            bool, typer.Option("--compare", help=mark("Also ask the base model, side by side."))
-        ] = False,
-        plain: Annotated[
-            bool, typer.Option("--plain", help=mark("Continue the text, without a chat template."))
-        ] = False,
-        system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help=mark("System prompt."))] = None,
-        max_tokens: Annotated[
-            int,
-            typer.Option(
-                "--max-tokens", metavar="N", min=1, help=mark("Maximum answer length in tokens (default: 512).")
-            ),
-        ] = 512,
-        temperature: Annotated[
-            float | None,
-            typer.Option(
-                "--temperature", metavar="T", min=0, help=mark("0: greedy; default: the model's own settings.")
-            ),
-        ] = None,
-        seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=mark("Sampling seed."))] = None,
-        bits: Annotated[
-            int | None,
-            typer.Option(
-                "--bits",
-                metavar="N",
-                help=mark("Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained."),
-            ),
-        ] = None,
-        base: Base = None,
-        source_language: Annotated[
-            str | None, typer.Option("--source-language", metavar="CODE", help=mark("For multilingual models."))
-        ] = None,
-        target_language: Annotated[
-            str | None, typer.Option("--target-language", metavar="CODE", help=mark("For multilingual models."))
-        ] = None,
-        cpu: Annotated[bool, typer.Option("--cpu", help=mark("Do not use a GPU."))] = False,
-        as_json: AsJson = False,
-    ) -> int:
-        from trainwiz.tui.commands.model import SpeechOptions, run_speech
-
-        options = SpeechOptions(
-            tuple(prompt or ()), compare, plain, system, max_tokens, temperature, seed, bits, base,
-            source_language, target_language, cpu, as_json,
-        )  # fmt: skip
-        return run_speech(word, path, options)
-
-
-_speech("chat", mark("Chat with a causal language model, in its own chat template."))
-_speech("fill", mark("Fill in masks with a masked language model."))
-_speech("translate", mark("Run a sequence-to-sequence model on source texts."))
-
-
-To = Annotated[
-    str | None, typer.Option("--to", metavar="FILE", help=mark("Output file; default: print to the terminal."))
-]
-
-
-@model_app.command("merge", cls=HelpfulCommand)
-def model_merge(
-    path: ModelPath,
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help=mark("A new folder for the full model."))],
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", metavar="T", help=mark("bf16, fp16 or fp32; default: that of the base model.")),
-    ] = None,
-    base: Base = None,
-    as_json: AsJson = False,
-) -> int:
-    """Merge an adapter into its base model, check the result, and write a full model."""
-    from trainwiz.tui.commands.model_files import run_merge
-
-    return run_merge(path, to, dtype=dtype, base=base, as_json=as_json)
-
-
-@model_app.command("card", cls=HelpfulCommand)
-def model_card_command(path: ModelPath, to: To = None) -> int:
-    """Print the model card (README.md) from the records of the run."""
-    from trainwiz.tui.commands.model_files import run_card
-
-    return run_card(path, to)
-
-
-@model_app.command("export", cls=HelpfulCommand)
-def model_export(
-    path: ModelPath,
-    ollama: Annotated[
-        bool, typer.Option("--ollama", help=mark("A Modelfile: template, stop tokens, parameters."))
-    ] = False,
-    vllm: Annotated[bool, typer.Option("--vllm", help=mark("Command that serves it with vLLM."))] = False,
-    gguf: Annotated[
-        bool,
-        typer.Option(
-            "--gguf",
-            help=mark("GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."),
-        ),
-    ] = False,
-    mlx: Annotated[bool, typer.Option("--mlx", help=mark("Command that converts it for Apple's MLX."))] = False,
-    merged: Annotated[
-        str | None,
-        typer.Option("--merged", metavar="FOLDER", help=mark("Folder of the merged model, existing or future.")),
-    ] = None,
-    to: To = None,
-) -> int:
-    """Print what another program needs to run the model, and the conditions to meet first."""
-    from trainwiz.tui.commands.model_files import run_model_export
-
-    targets: dict[Any, bool] = {"ollama": ollama, "vllm": vllm, "gguf": gguf, "mlx": mlx}
-    return run_model_export(path, targets=targets, to=to, merged=merged)
-
-
-@model_app.command("push", cls=HelpfulCommand)
-def model_push(
-    path: ModelPath,
-    repo: Annotated[str, typer.Argument(metavar="REPO", help=mark("OWNER/NAME on the Hugging Face Hub."))],
-    public: Annotated[bool, typer.Option("--public", help=mark("Make it public; default: private."))] = False,
-    yes: Annotated[bool, typer.Option("--yes", help=mark("Do not ask for confirmation."))] = False,
-    base: Annotated[
-        str | None, typer.Option("--base", metavar="OWNER/NAME", help=mark("Hub ID of the adapter's base model."))
-    ] = None,
-) -> int:
-    """Upload a model and its model card to the Hub in one commit."""
-    from trainwiz.tui.commands.model_files import run_push
-
-    return run_push(path, repo, public=public, yes=yes, base=base)

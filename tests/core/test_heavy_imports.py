@@ -20,16 +20,3 @@ def test_it_rests_and_works_again() -> None:
         stays = [[number] for number in range(1_000)]
     assert gc.isenabled()
     assert gc.get_freeze_count() >= frozen + len(stays)
-
-
-def test_a_module_that_is_not_there_stops_no_collector() -> None:
-    with pytest.raises(ModuleNotFoundError), heavy_imports():
-        __import__("there_is_no_such_module")
-    assert gc.isenabled()
-
-
-def test_a_collector_that_was_off_stays_off() -> None:
-    gc.disable()
-    with heavy_imports():
-        pass
-    assert not gc.isenabled()

@@ -44,19 +44,14 @@ def test_a_name_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
     assert not is_text("bad\udcff")
 
 
-def test_a_model_config_of_any_depth_is_one_finding(tmp_path: Path) -> None:
+def test_a_model_config_or_a_deepspeed_file_of_any_depth_is_one_finding(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(DEEP, encoding="utf-8")
     spec, findings = resolve_model(ModelSection(name=str(tmp_path)))
     assert spec is None
     assert [finding.code for finding in findings] == ["broken_model_config"]
     assert "nested too deeply" in findings[0].message
-
-
-def test_a_deepspeed_file_of_any_depth_is_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "ds.json"
-    path.write_text(DEEP, encoding="utf-8")
     with pytest.raises(UsageError, match="nested too deeply"):
-        read_deepspeed_file(path)
+        read_deepspeed_file(tmp_path / "config.json")
 
 
 def test_files_of_a_run_of_any_depth_count_as_broken(tmp_path: Path) -> None:

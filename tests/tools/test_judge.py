@@ -15,14 +15,12 @@ import torch
 from safetensors.torch import save_file
 
 from tests.each import each
-from tools.faults.campaign_plan import earlier, plan
+from tools.faults.campaign_plan import plan
 from tools.faults.damage import damage
 from tools.faults.fault import Fault, Moment
-from tools.faults.front import Front
 from tools.faults.judge import judge
 from tools.faults.observation import End, Observation, Start, starts_of, with_what_came_after
 from tools.faults.processes import TRIAL_VARIABLE, kill_all, wait_until_gone
-from tools.faults.report import Verdict, document, table
 from tools.faults.scenario import STEPS
 from tools.faults.tensors import compare
 
@@ -103,16 +101,6 @@ def test_a_real_process_with_the_mark_is_found_and_cleared_up() -> None:
         sleeper.kill()
 
 
-def test_a_front_shows_what_was_drawn_and_hangs_up_when_its_terminal_closes(tmp_path: Path) -> None:
-    front = Front(["--version"], tmp_path, {**os.environ})
-    assert front.wait(30.0) == 0
-    front.end()
-    assert front.text().strip()
-    waiting = Front(["monitor", "--help-me-not"], tmp_path, {**os.environ})
-    assert waiting.wait(30.0) == 2
-    waiting.end()
-
-
 def _run(folder: Path, weight: float, loss: float) -> Path:
     for name in ("final_model", f"checkpoint-{STEPS}"):
         (folder / name).mkdir(parents=True)
@@ -154,23 +142,6 @@ def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:
     targets = {fault.target for fault in faults if fault.family == "signal"}
     assert targets == {"front", "supervisor", "guard", "launcher", "rank0", "rank1", "worker"}
     assert {"headless", "screen"} == {fault.front for fault in faults}
-
-
-def test_a_fault_that_came_too_late_comes_earlier_the_next_time() -> None:
-    late = replace(KILLED, moment=Moment("time", 0.9))
-    assert earlier(late).moment.at == pytest.approx(0.45)
-    assert earlier(replace(KILLED, moment=Moment("final"))).moment == Moment("step", 4.0)
-
-
-def test_the_report_counts_what_befell_and_what_did_not_strike() -> None:
-    bad = good()
-    bad.orphans = ["1: x", "2: y"]
-    late = Observation(replace(KILLED, number=3))
-    verdicts = [Verdict(seen, tuple(judge(seen)) if seen.injected else ()) for seen in (good(), bad, late)]
-    found = document(verdicts, 5, 60.0)
-    assert found["faults"] == 2 and found["problems"]["orphan"] == 1 and found["problems"]["hang"] == 0
-    text = table(verdicts, 5, 60.0)
-    assert "seed 5: 2 faults" in text and "1 more struck nothing" in text
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "garbage", "line"])

@@ -63,13 +63,6 @@ def test_once_is_for_the_first_attempt_and_for_all_its_ranks(tmp_path: Path, mon
     assert not faults("nccl@3:once", tmp_path).strike("training", 3, 1)
 
 
-def test_times_are_counted_in_a_process(tmp_path: Path) -> None:
-    some = faults("disk@6:during=saving:times=1", tmp_path)
-    with pytest.raises(OSError, match="No space left"):
-        some.strike("saving", 6, 1)
-    assert not some.strike("saving", 6, 1)
-
-
 def test_a_note_that_another_rank_has_only_just_made_is_of_this_attempt(tmp_path: Path) -> None:
     (tmp_path / Fault.parse("nccl@3:once").note).touch()
     with pytest.raises(torch.distributed.DistBackendError):

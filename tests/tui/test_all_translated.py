@@ -123,7 +123,7 @@ def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tm
     language.use_language("en")
     with pytest.MonkeyPatch.context() as patch:
         # The command chooses its language anew: the one that nobody speaks stands in for Chinese.
-        patch.setattr(language, "_speak", lambda name: "")
+        patch.setattr(language, "_speak", lambda name: None)
         patch.setattr(language, "_catalogue", Pseudo())
         main(line.split())
     said = capsys.readouterr()

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.history.store import history_path, load
-from trainwiz.core.language import use_language
 from trainwiz.core.launch import alternatives as turns
 from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
 from trainwiz.core.launch.probe_order import ProbeResult, Trial
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.bench import bench_lines, keep, turns_words
+from trainwiz.tui.commands.bench import bench_rows, keep, turns_words
 from trainwiz.tui.headless.ending import benchmark_rows
 from trainwiz.tui.headless.waiting import interrupted_by_signals
+from trainwiz.tui.output import labelled
 
 from tests.core.history.measurements import HERE, measurement
 from tests.core.plan.machines import config, machine, plan, real
@@ -86,7 +87,7 @@ def test_each_figure_stands_beside_the_one_of_the_plan_and_what_is_odd_is_said()
         ),
     ]
     for changes, said in table:
-        text = "\n".join(bench_lines(made, replace(PLAIN, **changes)))
+        text = "\n".join(starmap(labelled, bench_rows(made, replace(PLAIN, **changes))))
         assert "\x1b" not in text and not [words for words in said if words not in text], text
 
 
@@ -238,14 +239,3 @@ def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() 
     bare = replace(on_cpu, host_ram_bytes=None, planned_step_low_s=None, tokens_per_s=None)
     assert len(benchmark_rows(bare)) == 1 and "planned" not in benchmark_rows(bare)[0][1]
     assert benchmark_rows(None) == []
-
-
-def test_in_chinese_host_ram_is_no_memory_of_a_card() -> None:
-    """What the plan's time rested on is recorded as a word of programs, and read in the language of the reader."""
-    use_language("zh")
-    try:
-        rows = benchmark_rows(replace(BENCHMARK, peak_allocated_bytes=None, planned_basis="probe"))
-    finally:
-        use_language("en")
-    lines = [" ".join(row) for row in rows]
-    assert not any("显存" in line for line in lines) and "probe" not in lines[0] and "实测" in lines[0]

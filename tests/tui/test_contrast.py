@@ -7,10 +7,7 @@ of a window is not in use (it comes back when the window closes).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,34 +17,19 @@ from textual.color import Color
 from textual.pilot import Pilot
 from textual.strip import Strip
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import STEPS, TRAINING
 from trainwiz.tui.theme import PALETTES
-from trainwiz.tui.widgets.plan_panel import PlanPanel
-from trainwiz.tui.widgets.plan_strip import PlanStrip
 
 from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import target_of
 from tests.tui.test_monitor import until
+from tests.tui.test_monitor_snapshots import _frozen_world  # noqa: F401 -- the fixture holds for this file too
 from tests.tui.test_theme import contrast_ratio
-from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
+from tests.tui.wizard_parts import frozen_app, settled
 
 LEAST = 4.5
 HALF = 0.5
 """What a terminal makes of the attribute "dim", about."""
-
-
-@pytest.fixture(autouse=True)
-def _frozen_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    for name in ("TRAINWIZ_THEME", "TRAINWIZ_ASCII", "TRAINWIZ_PLOT", "COLORFGBG", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def is_text(character: str) -> bool:
@@ -176,23 +158,3 @@ async def test_wizard() -> None:
             assert "\n".join(await faint_after_each(pilot, ((), *(WINDOWS if step == STEPS[0] else ())))) == ""
             await pilot.press("escape" if step == STEPS[TRAINING] else "enter", "enter")
             await settled(pilot)
-
-
-async def test_an_old_plan_is_dimmed_and_readable() -> None:
-    app = frozen_app(FrozenReader((MISSING,)))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
-        before = drawn_colours(app)
-        screen = app.screen
-        assert isinstance(screen, PlanScreen)
-        for view in (screen.query_one(PlanPanel), screen.query_one(PlanStrip)):
-            view.show(replace(screen.state, slow=True))
-        await pilot.pause()
-        await pilot.pause()
-        assert drawn_colours(app) != before
-        assert "\n".join(await faint_in_all_themes(pilot)) == ""
-
-
-def drawn_colours(app: TrainwizApp) -> list[tuple[str, str]]:
-    strips = app.screen._compositor.render_strips()
-    return [colours_of(segment.style) for strip in strips for segment in strip if segment.style and segment.style.color]

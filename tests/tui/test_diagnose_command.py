@@ -16,7 +16,6 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, Recovery, write_phase, writ
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, read_state, write_state
-from trainwiz.tui.cli import main
 from trainwiz.tui.commands.diagnose import look, run_diagnose
 
 from tests.core.launch.plans import small_plan
@@ -167,12 +166,6 @@ def test_what_cannot_be_diagnosed_is_refused_in_a_sentence(tmp_path: Path, monke
             look(what)
         assert refused.value.exit_code == 2
         assert len(refused.value.findings) == 1
-
-
-def test_the_command_line(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", run.path.name]) == 0
-    assert main(["diagnose"]) == 2
-    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
 from trainwiz.tui.headless import run as following
-from trainwiz.tui.headless.ending import ending_lines, ending_of
+from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, ProgressReader, waiting_for
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
+from trainwiz.tui.output import labelled
 from trainwiz.tui.text import GIB
 
 from tests.core.run.checkpoint_files import write_checkpoint
@@ -165,7 +167,7 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
 
     def last(status: RunStatus, **values: Any) -> tuple[int, list[str]]:
         ending = ending_of(folder, RunState(status=status, **values))
-        return ending.exit_code, ending_lines(ending)
+        return ending.exit_code, list(starmap(labelled, ending_rows(ending)))
 
     assert last("stopped", outcome={"step": 7}) == (130, ["Stopped   at step 7, no checkpoint yet."])
     # Killed, it has no outcome: the last step is the last that was logged.
@@ -183,7 +185,7 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     os.utime(folder.state_json, (1.0, 1.0))
     ending = ending_of(folder, ProgressReader(folder).read().state)
     assert (ending.status, ending.exit_code) == ("lost", 1)
-    assert "disappeared without a final record" in ending_lines(ending)[0]
+    assert "disappeared without a final record" in ending_rows(ending)[0][1]
 
 
 class Said(PlainReporter):

@@ -20,8 +20,9 @@ from trainwiz.tui.commands.profiles import run_list as list_profiles
 from trainwiz.tui.commands.profiles import run_show as show_profile
 from trainwiz.tui.commands.profiles import run_validate
 from trainwiz.tui.commands.runs import run_compare, run_list, run_show, run_stop
-from trainwiz.tui.headless.ending import ending_lines, ending_of
+from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.headless.reporters import PlainReporter
+from trainwiz.tui.output import say_rows
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
 from tests.core.telemetry.written_run import write_run
@@ -75,7 +76,7 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "runs list": lambda run: run_list(as_json=False),
     "runs show": lambda run: run_show("evil", as_json=False),
     "runs compare": lambda run: run_compare(["evil", "evil"], as_json=False),
-    "runs stop": lambda run: run_stop("evil", now=False),
+    "runs stop": lambda run: run_stop(["evil"], now=False),
     "monitor --once": lambda run: run_monitor("evil", once=True, as_json=False, plain=False, readonly=True),
     "monitor --plain": lambda run: run_monitor("evil", once=False, as_json=False, plain=True, readonly=True),
     "profiles validate": lambda run: run_validate([evil_profile(run.path)], as_json=False),
@@ -84,7 +85,7 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "hardware": lambda run: run_hardware(as_json=False),
     "headless, prepared": lambda run: PlainReporter().prepared(run, []),
     "headless, note": lambda run: PlainReporter().note(f"Monitor it: trainwiz monitor {run.path}"),
-    "headless, end": lambda run: [print(line) for line in ending_lines(ending_of(run, read_state(run)))],
+    "headless, end": lambda run: say_rows(ending_rows(ending_of(run, read_state(run)))),
 }
 
 

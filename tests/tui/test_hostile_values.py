@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_files_source
 from trainwiz.core.text import finite
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.monitor import plain_line, summary_lines
+from trainwiz.tui.commands.monitor import plain_line, summary_rows
+from trainwiz.tui.output import labelled
 from trainwiz.tui.widgets.canvas import BRAILLE
 from trainwiz.tui.widgets.drawing import PlotData, draw_plot
 
@@ -91,7 +93,7 @@ def test_no_number_ends_a_look_or_is_written_out(name: str, tmp_path: Path) -> N
         path = WRITERS[name](folder, value)
         for snapshot in looks(path):
             json.dumps(finite(snapshot.to_json()), allow_nan=False)
-            text = "\n".join([*summary_lines(snapshot), plain_line(snapshot), *drawn(snapshot)])
+            text = "\n".join([*starmap(labelled, summary_rows(snapshot)), plain_line(snapshot), *drawn(snapshot)])
             assert not LONGEST_DIGITS.search(text), (value[:20], text)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import starmap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.telemetry.run_source import RunSource
-from trainwiz.tui.commands.monitor import summary_lines
+from trainwiz.tui.commands.monitor import summary_rows
 from trainwiz.tui.commands.runs import run_show
-from trainwiz.tui.headless.ending import ending_lines, ending_of
-from trainwiz.tui.headless.reporters import row_text
+from trainwiz.tui.headless.ending import ending_of, ending_rows
+from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.screens.plan_card import plan_content
 from trainwiz.tui.theme import UNICODE_MARKS
@@ -58,7 +58,7 @@ def test_what_is_there_is_said_in_one_order() -> None:
 
 def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> None:
     ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
-    assert ending_lines(ending)[1:] == [f"Eval      {', '.join(WORDS)}", "Engine    ! The engine is single."]
+    assert ending_rows(ending)[1:] == [("Eval", ", ".join(WORDS)), ("Engine", "! The engine is single.")]
     document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
@@ -83,14 +83,9 @@ def test_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert f"Eval        {', '.join(WORDS)}" in shown
     assert "! The engine is single." in shown
-    text = "\n".join(summary_lines(RunSource(RunFolder(run), clock=lambda: NOW_S).poll()))
+    text = "\n".join(starmap(labelled, summary_rows(RunSource(RunFolder(run), clock=lambda: NOW_S).poll())))
     assert "perplexity 13.6" in text and "BLEU 24.1" in text
     assert "Engine    single" in text and "warning: The engine is single." in text
-
-
-def test_a_line_of_an_evaluation_while_the_run_goes_on() -> None:
-    row, snapshot = {"step": 16, **EVALUATION}, SimpleNamespace(max_steps=16)
-    assert row_text(row, snapshot).endswith(f"step 16/16   evaluation {', '.join(WORDS)}")  # type: ignore[arg-type]
 
 
 def test_the_plan_card_names_the_engine() -> None:

@@ -274,7 +274,7 @@ def snapshots() -> dict[str, Snapshot]:
 
 @each("language", ["en", "zh"])
 def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str) -> None:
-    assert use_language(language) == ""
+    use_language(language)
     try:
         for state, snapshot in snapshots().items():
             for is_ascii in (False, True):

@@ -9,7 +9,6 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 from trainwiz.tui.screens.monitor_cards import GpuCard
 from trainwiz.tui.screens.plan_card import PlanCard
-from trainwiz.tui.widgets.host_panel import HostPanel
 
 from tests.core.telemetry.written_run import write_run
 from tests.tui.test_monitor import WIDE, looked, monitor_app, until
@@ -54,13 +53,6 @@ async def test_it_does_what_the_key_does(tmp_path: Path) -> None:
         await looked(pilot)
         await find(pilot, "plan", "plan (p)")
         await until(pilot, lambda: isinstance(pilot.app.screen, PlanCard))
-
-
-async def test_it_finds_a_panel_by_its_name(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=(60, 20)) as pilot:
-        screen = await looked(pilot)
-        await find(pilot, "RAM", "RAM and disk (4)")
-        await until(pilot, lambda: isinstance(screen.alone, HostPanel))
 
 
 async def test_an_action_of_the_focused_panel_is_done_there(tmp_path: Path) -> None:

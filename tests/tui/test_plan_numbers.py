@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from datetime import datetime
+from itertools import starmap
 
-import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.tui.commands.plan import machine_text, number_lines
+from trainwiz.tui.commands.plan import machine_text, number_rows
+from trainwiz.tui.output import labelled
 from trainwiz.tui.plan_words import (
     finish_words,
     need_words,
@@ -25,7 +24,7 @@ PLAN = make_frozen_plan(PlanRequest(profile="2080super"))
 
 
 def text_of(plan=PLAN, **choices) -> str:
-    return "\n".join(number_lines(plan, NOW, **choices))
+    return "\n".join(starmap(labelled, number_rows(plan, NOW, **choices)))
 
 
 @each(
@@ -94,25 +93,6 @@ def test_the_source_is_said_once(tier, basis, words):
 )
 def test_when_it_is_done(low, high, words):
     assert finish_words(low, high, NOW) == words
-
-
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="this system cannot change its time zone")
-@each(
-    ("zone", "now", "low", "high", "words"),
-    [
-        ("Europe/Berlin", datetime(2026, 10, 25, 1, 30), 3 * 3600, 4 * 3600, "finishes 03:30 to 04:30"),
-        ("Europe/Berlin", datetime(2026, 3, 29, 1, 30), 3600, 2 * 3600, "finishes 03:30 to 04:30"),
-        ("Asia/Shanghai", datetime(2026, 10, 25, 23, 30), 600, 3600, "finishes 23:40 to 00:30"),
-    ],
-)
-def test_a_clock_that_is_set_in_between(zone, now, low, high, words, monkeypatch):
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
-        assert finish_words(low, high, now) == words
-    finally:
-        monkeypatch.undo()
-        time.tzset()
 
 
 def test_what_decides_against_what_is_seen():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware import read
 from trainwiz.core.hardware.machine import Libraries, Machine
@@ -169,18 +168,6 @@ def test_markup_and_escape_codes_stay_text(tmp_path: Path, capsys: pytest.Captur
         profiles.run_show("3080-11g", as_json=False)
 
 
-def test_save(capsys: pytest.CaptureFixture[str]) -> None:
-    request = PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 4}, ram_bytes=32 * GIB)
-    assert profiles.run_save("mine", request=request, extends="2080super", as_json=False) == 0
-    out = capsys.readouterr().out
-    assert f"Saved mine: {user_folder() / 'mine.yaml'}" in out and "extends   2080super" in out
-    assert "recomputed for your batch.micro_batch_size" in out and "hardware.ram" in out
-    assert profiles.run_save("again", request=request, extends="2080super", as_json=True) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["values"] == {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": None}
-    assert document["file"] == str(user_folder() / "again.yaml") and document["extends"] == "2080super"
-
-
 def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert profiles.run_diff("2080super", "3080-10g", as_json=True) == 0
     changes = {change["key"]: change for change in json.loads(capsys.readouterr().out)["changes"]}
@@ -225,7 +212,11 @@ def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last()
 def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--extends", "lora-r64-3090", "--lora-rank", "32", "--set", "training.label_smoothing=0.05"]
     assert main(["profiles", "save", "my-card", *asked]) == 0
-    assert "Saved my-card: " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"Saved my-card: {user_folder() / 'my-card.yaml'}" in out and "extends   lora-r64-3090" in out
+    assert main(["profiles", "save", "by-batch", "--extends", "2080super", "--micro-batch", "4", "--ram", "32G"]) == 0
+    out = capsys.readouterr().out
+    assert "recomputed for your batch.micro_batch_size" in out and "hardware.ram" in out
     document = yaml.safe_load((user_folder() / "my-card.yaml").read_text())
     assert document["extends"] == "lora-r64-3090"
     assert document["values"] == {"peft": {"rank": 32}, "training": {"label_smoothing": 0.05}}

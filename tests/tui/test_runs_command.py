@@ -89,7 +89,7 @@ def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert [found["problem"] is None for found in document["checkpoints"]] == [True, False]
     with pytest.raises(UsageError, match="Did you mean"):
         run_show(folder.path.name.replace("demo", "demi"), as_json=False)
-    assert run_stop("demo", now=False) == 0
+    assert run_stop(["demo"], now=False) == 0
     assert "is not running (failed)" in capsys.readouterr().out
 
 
@@ -239,7 +239,7 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     assert run_show("long", as_json=False) == 0
     shown = capsys.readouterr().out
     assert "To stop it  The current step may take 40 min; it is finished before the save." in shown
-    assert run_stop("short", "long", "short", now=False) == 0
+    assert run_stop(["short", "long", "short"], now=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("long: The current step may take 40 min; it is finished before the save. ")
     assert "still running after 51 min is killed" in lines[0]
@@ -259,7 +259,7 @@ def test_what_cannot_be_stopped_holds_up_no_other(start: Starter, capsys: pytest
     document = json.loads(away.state_json.read_text())
     away.state_json.write_text(json.dumps({**document, "supervisor": {"pid": 1, "create_time": 1.0}}))
     with pytest.raises(CannotRunError, match="away is running on gpu-box; stop it there"):
-        run_stop("away", "here", now=True)
+        run_stop(["away", "here"], now=True)
     assert here.state().status == "stopped"
     assert read_state(away).status == "running"
 
@@ -269,11 +269,11 @@ def test_a_name_that_is_wrong_stops_nothing_and_a_second_stop_says_since_when(
 ) -> None:
     one = started(start, "one", SAVE_S=3)
     with pytest.raises(UsageError, match="There is no run 'ones'"):
-        run_stop("one", "ones", now=True)
+        run_stop(["one", "ones"], now=True)
     assert one.state().status in ("starting", "running")
     os.kill(one.supervisor(), signal.SIGTERM)
     one.wait(lambda state: state.status == "stopping")
-    assert run_stop("one", now=False) == 0
+    assert run_stop(["one"], now=False) == 0
     out = capsys.readouterr().out
     assert out.startswith("one: A stop was requested ")
     assert "Stopped at step" in out and one.state().outcome is not None

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 from rich.cells import cell_len
-from textual.color import Color
 from textual.screen import Screen
 from textual.widgets import Static
 from trainwiz.tui.app import TrainwizApp
@@ -22,9 +21,7 @@ from trainwiz.tui.theme import (
     wants_ascii,
 )
 
-from tests.core.telemetry.written_run import write_run
 from tests.each import each
-from tests.tui.test_monitor import looked, monitor_app
 
 
 def contrast_ratio(first: str, second: str) -> float:
@@ -76,45 +73,6 @@ async def test_only_our_themes_are_offered_and_f2_goes_through_them():
             seen.append(app.theme)
             assert app.get_css_variables()["muted"] == next(p.muted for p in PALETTES if p.name == app.theme)
         assert set(seen) == set(names) and seen[0] == seen[-1]
-
-
-def colours_of(app: TrainwizApp) -> set[tuple[int, int, int]]:
-    """Every colour that reaches the terminal."""
-    colours = set()
-    for strip in app.screen._compositor.render_strips():
-        for filter_ in app._filters:
-            if filter_.enabled:
-                strip = strip.apply_filter(filter_, Color(0, 0, 0))
-        for segment in strip:
-            style = segment.style
-            for colour in (style.color, style.bgcolor) if style else ():
-                if colour is not None and colour.triplet is not None:
-                    colours.add(tuple(colour.triplet))
-    return colours
-
-
-async def test_without_colour_the_monitor_says_as_much(tmp_path, monkeypatch):
-    folder = write_run(tmp_path / "run", nan_at=(812,), throttled=True)
-    texts = []
-    for no_color in (False, True):
-        if no_color:
-            monkeypatch.setenv("NO_COLOR", "1")
-        app = monitor_app(folder)
-        async with app.run_test(size=(120, 40)) as pilot:
-            await looked(pilot)
-            await pilot.pause(0.2)
-            texts.append("\n".join(strip.text for strip in app.screen._compositor.render_strips()))
-            grey = all(red == green == blue for red, green, blue in colours_of(app))
-            assert grey is no_color
-    assert texts[0] == texts[1]
-    for words in (
-        "● running",
-        "× NaN at 812",
-        "! GPU 0 throttled by heat",
-        "✓ Memory is as planned",
-        "79 °C, throttled",
-    ):
-        assert words in texts[1]
 
 
 @each(

@@ -65,9 +65,7 @@ def test_a_labelled_line_keeps_its_command_whole(
 ) -> None:
     command = "trainwiz --profile cpu-demo --learning-rate 0.0002 --set training.weight_decay=0.1 --yes"
     monkeypatch.setattr(output, "width_of", lambda stream: 60)
-    output.say_labelled(
-        output.labelled("Next", f"Train again with a lower learning rate: 0.0002 instead of 0.001. {command}")
-    )
+    output.say_rows([("Next", f"Train again with a lower learning rate: 0.0002 instead of 0.001. {command}")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == " " * 10 + command
     assert len(lines) == 3 and all(cell_len(line) <= 60 for line in lines[:-1])

@@ -12,7 +12,7 @@ from trainwiz.core.errors import EXIT_FINISHED, UsageError
 from trainwiz.tui.choices import one_of, wrong
 from trainwiz.tui.options import EXIT_CODES, OPTIONS
 from trainwiz.tui.output import say, say_json
-from trainwiz.tui.subcommands import said, synopsis
+from trainwiz.tui.subcommands import COMMANDS
 
 # The JSON schemas: of the files that people write, and of what the commands print.
 
@@ -189,12 +189,9 @@ def run_agent_docs() -> int:
 
 
 def reference_lines() -> Iterator[str]:
-    from trainwiz.tui.command import app
-    from typer.main import get_command
-
     yield from (INTRODUCTION, "", "## Commands", "")
     yield "- `trainwiz [OPTIONS] --yes`: plan, write the run folder, start, follow. Never asks."
-    yield from _commands(get_command(app), "trainwiz")
+    yield from _commands()
     yield from ("", "## Choices", "")
     for option in OPTIONS:
         yield f"- `{option.synopsis}`: {option.help}"
@@ -241,20 +238,11 @@ def _short(schema: Any, place: str, seen: dict[str, str]) -> Any:
     return short
 
 
-def _commands(group: Any, path: str) -> Iterator[str]:
-    """A line for each command: its arguments, the choices that it shares, and its own options."""
-    shared = {option.flag for option in OPTIONS}
-    for name, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            yield from _commands(command, f"{path} {name}")
-            continue
-        arguments = [one for one in command.params if one.param_type_name == "argument"]
-        options = [one for one in command.params if one.param_type_name == "option" and one.opts[0] != "--help"]
-        names = [one.metavar if one.required else f"[{one.metavar}]" for one in arguments]
-        yield f"- `{' '.join([path, name, *names])}`: {said(command)}"
-        yield from (f"  - {one.metavar}: {one.help}" for one in arguments if one.help)
-        yield from (f"  - `{synopsis(one)}`: {one.help}" for one in options if one.help)
-        choices = [one.opts[0] for one in options if not one.help and one.opts[0] in shared]
-        own = [synopsis(one) for one in options if not one.help and one.opts[0] not in shared]
-        if choices or own:
-            yield f"  - options: {' '.join([*own, *choices])}"
+def _commands() -> Iterator[str]:
+    """A line for each command: its arguments, its own options, and the choices that it shares."""
+    for command in sorted(COMMANDS, key=lambda one: one.words):
+        yield f"- `{' '.join(['trainwiz', command.words, *(one.synopsis for one in command.arguments)])}`: {command.says}"
+        yield from (f"  - {one.metavar}: {one.help}" for one in command.arguments)
+        yield from (f"  - `{one.synopsis}`: {one.help}" for one in command.options)
+        if command.choices:
+            yield f"  - options: {' '.join(option.flag for option in command.choices)}"

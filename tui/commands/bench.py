@@ -24,16 +24,18 @@ from trainwiz.tui.choices import Choices, parse_choices, wrong
 from trainwiz.tui.commands.plan import model_text
 from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
 from trainwiz.tui.options import OTHER_MACHINE
-from trainwiz.tui.output import labelled, say, say_json, say_labelled
+from trainwiz.tui.output import Row, say, say_json, say_rows
 from trainwiz.tui.text import count, duration, duration_range, size
 
 
-def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
+def run_bench(values: Mapping[str, Any], *, seconds: float | None = None, choose: bool = False) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
+    if choose:
+        return run_choose(values, limit_s=seconds)
 
     def probe(plan: Plan, gathered: Gathered, waiting: Waiting) -> ProbeResult:
         waiting.say(tr("starting the probe processes"))
-        with Probe(plan, gathered.data, limit_s=limit_s) as running:
+        with Probe(plan, gathered.data, limit_s=seconds or LONGEST_S) as running:
             return running.run(lambda line: waiting.say(progress_words(line)))
 
     choices, plan, result = measured(values, probe)
@@ -45,8 +47,7 @@ def run_bench(values: Mapping[str, Any], *, limit_s: float = LONGEST_S) -> int:
             {"probe": result.to_json(), "plan": planned_figures(plan), "history": str(history_path()), "note": note}
         )
         return EXIT_FINISHED
-    for text in bench_lines(plan, result):
-        say_labelled(text)
+    say_rows(bench_rows(plan, result))
     say()
     say(note or tr("Saved to {path}. The next plan for this machine and model uses it.", path=history_path()))
     return EXIT_FINISHED
@@ -123,7 +124,7 @@ def planned_figures(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan.time if name in of_time else plan.memory, name) for name in (*of_time, *of_memory)}
 
 
-def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
+def bench_rows(plan: Plan, result: ProbeResult) -> list[Row]:
     """The result, one subject a line, each figure beside the one of the plan."""
     measured = result.measurement
     assert measured is not None
@@ -159,7 +160,7 @@ def bench_lines(plan: Plan, result: ProbeResult) -> list[str]:
     rows.append((tr("Largest"), largest_words(result)))
     if result.problem:
         rows.append(("", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))))
-    return [labelled(label, text) for label, text in rows]
+    return rows
 
 
 def batch_words(result: ProbeResult, measured: Measurement) -> str:
@@ -221,7 +222,6 @@ def largest_words(result: ProbeResult) -> str:
 
 
 def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> int:
-    """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
 
     def in_turns(plan: Plan, gathered: Gathered, waiting: Waiting) -> list[Turns]:
         return list(compare(plan, gathered.data, limit_s or LONGEST_CHOICE_S, waiting.say))
@@ -241,8 +241,7 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
         length=count(figures["length"]),
         precision=figures["precision"],
     )
-    for label, text in ((tr("Compared"), own), *((title_of(turns), turns_words(turns)) for turns in compared)):
-        say_labelled(labelled(label, text))
+    say_rows(((tr("Compared"), own), *((title_of(turns), turns_words(turns)) for turns in compared)))
     return EXIT_FINISHED
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 
 from trainwiz.core.errors import EXIT_FINISHED, UsageError
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
-from trainwiz.tui.options import BY_NAME, COMMANDS, OPTIONS
+from trainwiz.tui.options import COMMANDS as HELP
+from trainwiz.tui.options import COMMON, OPTIONS, Option
 from trainwiz.tui.output import say
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below
 
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
@@ -96,125 +98,94 @@ def candidates(words: Sequence[str]) -> Iterator[Candidate]:
     if done[-1:] == ["="] or typed == "=":
         # bash takes "--gpu=RTX" apart.
         done, typed = (done[:-1], typed) if done[-1:] == ["="] else (done, "")
-    if not done and not typed.startswith("-"):
-        # What is typed most: it needs no typer.
-        yield from _beginning(((name, tr(text)) for name, text in COMMANDS.items()), typed)
-        return
-    command, option, place = _where(done)
+    path, option, place = _where(done)
     flag, equals, begun = typed.partition("=")
     if option is None and equals and flag.startswith("--"):
-        option = _options(command).get(flag)
-        yield from ((f"{flag}={value}", about) for value, about in _beginning(_values(option), begun))
+        values = _values(flag, _options(path).get(flag))
+        yield from ((f"{flag}={value}", about) for value, about in _beginning(values, begun))
     elif option is not None:
-        yield from _beginning(_values(option), typed)
+        yield from _beginning(_values(done[-1], option), typed)
     elif typed.startswith("-"):
-        helps = {one.flag: tr(one.help) for one in OPTIONS}
-        yield from _beginning(
-            ((name, helps.get(name) or tr(one.help or "")) for name, one in _options(command).items()), typed
-        )
-    else:
-        below = getattr(command, "commands", {})
-        yield from _beginning(
-            ((name, tr(str(one.help or "").partition("\n")[0])) for name, one in below.items()), typed
-        )
-        arguments = [one for one in command.params if one.param_type_name == "argument"]
-        if arguments:
-            yield from _beginning(_values(arguments[min(place, len(arguments) - 1)], command.name), typed)
+        yield from _beginning(((name, tr(one.help)) for name, one in _options(path).items()), typed)
+    elif not path:
+        yield from _beginning(((name, tr(text)) for name, text in HELP.items()), typed)
+    elif path in GROUPS:
+        yield from _beginning(((name, tr(says)) for name, says in below(path)), typed)
+    elif arguments := BY_WORDS[path].arguments:
+        argument = arguments[min(place, len(arguments) - 1)]
+        yield from _beginning(_values(argument.metavar, argument, path), typed)
 
 
 def _beginning(found: Iterator[Candidate], typed: str) -> Iterator[Candidate]:
     return (candidate for candidate in found if candidate[0].lower().startswith(typed.lower()))
 
 
-def _where(done: Sequence[str]) -> tuple[Any, Any, int]:
+def _where(done: Sequence[str]) -> tuple[str, Option | Own | None, int]:
     """(the command that the words have come to, the option that waits for its value, arguments so far)."""
-    from trainwiz.tui.command import app
-    from typer.main import get_command
-
-    command, option, place = get_command(app), None, 0
+    path, option, place = "", None, 0
     for word in done:
         if option is not None:
             option = None
         elif word.startswith("-"):
-            named = _options(command).get(word)
+            named = _options(path).get(word)
             option = None if named is None or named.is_flag else named
-        elif word in getattr(command, "commands", {}):
-            command, place = command.commands[word], 0  # type: ignore[attr-defined]
+        elif (inner := f"{path} {word}".strip()) in BY_WORDS or inner in GROUPS:
+            path, place = inner, 0
         else:
             place += 1
-    return command, option, place
+    return path, option, place
 
 
-def _options(command: Any) -> dict[str, Any]:
-    options = [one for one in command.params if one.param_type_name == "option"]
-    return {name: one for one in options for name in (*one.opts, *one.secondary_opts)}
+def _options(path: str) -> dict[str, Option | Own]:
+    """As they are written -> what it is, of a command or (empty) of trainwiz itself."""
+    common = [
+        Own(left, words) for left, words in (*COMMON, *([] if path else [("--version", mark("Print the version."))]))
+    ]
+    command = BY_WORDS.get(path)
+    shared = command.choices if command else () if path else OPTIONS
+    found: dict[str, Option | Own] = {}
+    for one in (*(command.options if command else ()), *shared, *common):
+        found.setdefault(one.flag, one)
+        if isinstance(one, Option) and one.kind == "switch":
+            found[f"--no-{one.flag.removeprefix('--')}"] = one
+    return found
 
 
-def _values(parameter: Any, command: str = "") -> Iterator[Candidate]:
+def _values(name: str, parameter: Option | Own | None, path: str = "") -> Iterator[Candidate]:
     """What an option or an argument takes, where that can be listed."""
-    if parameter is None:
-        return
-    name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
-    option = BY_NAME.get(parameter.name)
-    if option is not None and option.values and name.startswith("--"):
-        yield from ((value, "") for value in option.values)
-    find = OFFERS.get(f"{command} {name}") or OFFERS.get(name)
-    if find is not None:
-        yield from find()
+    if isinstance(parameter, Option):
+        yield from ((value, "") for value in parameter.values)
+    where = OFFERS.get(f"{path} {name}") or OFFERS.get(name)
+    if where is not None:
+        module, _, attribute = where.partition(":")
+        found = getattr(import_module(f"trainwiz.{module}"), attribute)
+        yield from (one if isinstance(one, tuple) else (one, "") for one in (found() if callable(found) else found))
 
 
-def _profiles() -> Iterator[Candidate]:
-    from trainwiz.core.profile.store import profile_files
-
-    yield from ((name, "") for name in profile_files())
-
-
-def _runs() -> Iterator[Candidate]:
+def runs() -> Iterable[str]:
     from trainwiz.core.run.folder import DEFAULT_ROOT
     from trainwiz.core.run.listing import run_folders
 
-    yield from ((name, "") for name in sorted((run.path.name for run in run_folders(DEFAULT_ROOT)), reverse=True))
+    return sorted((run.path.name for run in run_folders(DEFAULT_ROOT)), reverse=True)
 
 
-def _cards() -> Iterator[Candidate]:
-    from trainwiz.core.catalog.gpus import load_gpus
-
-    yield from ((name, "") for name in load_gpus())
-
-
-def _models() -> Iterator[Candidate]:
-    from trainwiz.core.catalog.models import load_models
-
-    yield from ((name, "") for name in load_models())
-
-
-def _samples() -> Iterator[Candidate]:
-    from trainwiz.core.data.formats import SAMPLES
-
-    yield from ((name, "") for name in SAMPLES)
-
-
-def _keys() -> Iterator[Candidate]:
+def keys() -> Iterable[Candidate]:
     from trainwiz.core.config.keys import is_settable
     from trainwiz.core.config.settings import all_settings
 
-    yield from ((f"{one.key}=", tr(one.says)) for one in all_settings() if is_settable(one.key))
+    return ((f"{one.key}=", tr(one.says)) for one in all_settings() if is_settable(one.key))
 
 
-def _schemas() -> Iterator[Candidate]:
-    from trainwiz.tui.commands.agent_docs import SCHEMAS
-
-    yield from ((name, "") for name in SCHEMAS)
-
-
-def _shells() -> Iterator[Candidate]:
-    yield from ((name, "") for name in SCRIPTS)
-
-
-OFFERS: dict[str, Callable[[], Iterator[Candidate]]] = {
-    "--profile": _profiles, "--extends": _profiles, "A": _profiles, "B": _profiles, "NAME": _profiles,
-    "--gpu": _cards, "--model": _models, "--dataset": _samples, "DATA": _samples, "--set": _keys,
-    "RUN": _runs, "RUN...": _runs, "RUN RUN...": _runs, "PATH": _runs, "WHAT": _runs,
-    "schema WHAT": _schemas, "SHELL": _shells,
-}  # fmt: skip
-"""Option, or the word of the help for an argument, also after its command -> what it takes."""
+_HERE = "tui.commands.completion"
+_FROM = {
+    "core.profile.store:profile_files": ("--profile", "--extends", "A", "B", "NAME"),
+    "core.catalog.gpus:load_gpus": ("--gpu",),
+    "core.catalog.models:load_models": ("--model",),
+    "core.data.formats:SAMPLES": ("--dataset", "DATA"),
+    "tui.commands.agent_docs:SCHEMAS": ("schema WHAT",),
+    f"{_HERE}:keys": ("--set",),
+    f"{_HERE}:runs": ("RUN", "RUN...", "RUN RUN...", "PATH", "WHAT"),
+    f"{_HERE}:SCRIPTS": ("SHELL",),
+}
+OFFERS = {name: where for where, names in _FROM.items() for name in names}
+"""Option, or the word of the help for an argument, also after its command -> module and name of what it takes."""

@@ -15,14 +15,14 @@ from trainwiz.core.text import plain_text
 from trainwiz.core.tracing.chats import ChatLook, look_at_rows
 from trainwiz.tui.chat_rows import chat_lines
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled, width_of
+from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, width_of
 from trainwiz.tui.text import percent
 
 WIDTH = 100
 """In a pipe."""
 
 
-def run_show(source: str, choices: Mapping[str, Any], row: int) -> int:
+def run_show(choices: Mapping[str, Any], source: str, row: int) -> int:
     """Raises UsageError for data or a model that cannot be read."""
     from trainwiz.core.plan.chat_findings import chat_findings
     from trainwiz.core.plan.gather import gather, plan_gathered
@@ -63,15 +63,14 @@ def _say_look(look: ChatLook, row: int, source: str, learnt_words: str) -> None:
         rows=f"{look.rows:,}",
         share=percent(learnt / max(tokens, 1)),
     )
-    say_labelled(labelled(tr("Data"), source))
-    say_labelled(labelled(tr("Train on"), figures))
+    rows = [(tr("Data"), source), (tr("Train on"), figures)]
     if learnt_words:
-        say_labelled(labelled("", re.sub(r"^[^:：]*[:：]\s*", "", learnt_words)))
+        rows.append(("", re.sub(r"^[^:：]*[:：]\s*", "", learnt_words)))
     (shown,) = look.shown
     counts = tr(
         "loss on {learnt} of {tokens} tokens, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
     )
-    say_labelled(labelled(tr("Row {row}", row=row), f"{plain_text(shown.place)}: {counts}"))
+    say_rows([*rows, (tr("Row {row}", row=row), f"{plain_text(shown.place)}: {counts}")])
     say()
     for line in chat_lines(shown, (width_of(sys.stdout) or WIDTH) - 2):
         say("  " + "".join(paint(text, "good", sys.stdout) if is_learnt else text for text, is_learnt in line))

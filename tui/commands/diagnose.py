@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, RunFolder
 from trainwiz.core.text import plain_text
-from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled
+from trainwiz.tui.output import Row, is_terminal, labelled, paint, say, say_json, say_rows
 
 STDIN = "-"
 CONFIDENCES: dict[str, str] = {
@@ -29,10 +30,9 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
         say_json(document(what))
         return EXIT_FINISHED
     _, path, status, found = look(what)
-    for line in lines_of(plain_text(path, LONGEST_NAME), status, found):
-        say_labelled(line)
+    say_rows(rows_of(plain_text(path, LONGEST_NAME), status, found))
     for number, remedy in enumerate(found.remedies):
-        say_labelled(labelled(tr("Fixes") if number == 0 else "", remedy.text))
+        say_rows([(tr("Fixes") if number == 0 else "", remedy.text)])
         if remedy.command:
             # One line whatever its length: it is there to be copied.
             say(labelled("", paint(f"  {remedy.command}", "strong", sys.stdout)))
@@ -89,18 +89,14 @@ def _run_at(what: str) -> RunFolder | None:
     return RunFolder(path.parent) if inside else None
 
 
-def lines_of(name: str, status: str | None, found: Diagnosis) -> list[str]:
+def rows_of(name: str, status: str | None, found: Diagnosis) -> Iterator[Row]:
     """What is said before the remedies."""
-    what = name if status is None else f"{name} ({tr(status)})"
-    lines = [labelled(tr("Source"), what)]
-    if found.cause is None:
-        lines.append(labelled(tr("Cause"), tr("none")))
-    else:
-        lines.append(labelled(tr("Cause"), f"{found.cause} ({tr(CONFIDENCES[found.confidence])})"))
-    lines.append(labelled("", found.message))
+    yield tr("Source"), name if status is None else f"{name} ({tr(status)})"
+    known = tr("none") if found.cause is None else f"{found.cause} ({tr(CONFIDENCES[found.confidence])})"
+    yield tr("Cause"), known
+    yield "", found.message
     if found.rank is not None:
-        lines.append(labelled(tr("Process"), tr("rank {rank} failed first", rank=found.rank)))
+        yield tr("Process"), tr("rank {rank} failed first", rank=found.rank)
     for number, proof in enumerate(found.evidence):
         place = proof.source if proof.line is None else f"{proof.source}:{proof.line}"
-        lines.append(labelled(tr("Evidence") if number == 0 else "", f"{plain_text(place, 80)}  {proof.text}"))
-    return lines
+        yield tr("Evidence") if number == 0 else "", f"{plain_text(place, 80)}  {proof.text}"

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ from trainwiz.tui.choices import Choices, one_of, parse_choices, wrong
 from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_labelled, width_of
+from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
 from trainwiz.tui.text import (
     aligned,
     amount_range,
@@ -131,13 +131,11 @@ def _amount(flag: str, text: str) -> tuple[float, str]:
 # The command.
 
 
-def run_fit(
-    values: Mapping[str, Any], typed: Mapping[str, str | None], *, models: tuple[str, ...], best: str, everything: bool
-) -> int:
-    """`values` are the choices as typer read them."""
+def run_fit(values: Mapping[str, Any], **asked: Any) -> int:
+    """`values` are the choices as typer read them, `asked` is what `answer` takes."""
     choices = parse_choices({**values, "profile": "none"})
     waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
-    fits, bound = answer(choices, typed, models=models, best=best, everything=everything, waits=waits)
+    fits, bound = answer(choices, **asked, waits=waits)
     if choices.json:
         say_json(document(fits, bound))
     elif waits:
@@ -152,11 +150,14 @@ def run_fit(
 
 def answer(
     choices: Choices,
-    typed: Mapping[str, str | None],
     *,
-    models: tuple[str, ...],
-    best: str,
-    everything: bool,
+    models: Sequence[str] = (),
+    until: str | None = None,
+    hours: str | None = None,
+    budget: str | None = None,
+    per_hour: str | None = None,
+    best: str = "largest",
+    everything: bool = False,
     waits: bool = False,
 ) -> tuple[Fits, Bound]:
     """What fits, and within which limit. `waits`: somebody reads, and sees the rows before and after they are traced."""
@@ -165,13 +166,14 @@ def answer(
     except ValueError as error:
         raise UsageError(wrong("--best", str(error))) from None
     request, now = choices.request, datetime.now()
+    typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
     bound = bound_of(typed, now, priced=PRICE in request.overrides)
     own = request.overrides.setdefault(CURRENCY, bound.currency) if bound.currency else ""
     if bound.currency and own != bound.currency:
         sentence = mark("{first} and {second} are different currencies")
         raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
-    question = Question(request, models, bound.limit, rule, 0 if everything else TRACED)
+    question = Question(request, tuple(models), bound.limit, rule, 0 if everything else TRACED)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(request), refiner)
@@ -313,13 +315,12 @@ def _energy_cell(fit: Fit) -> str:
 
 
 def _show(fits: Fits, bound: Bound) -> None:
-    for label, text in _head(fits, bound):
-        say_labelled(labelled(label, text))
+    say_rows(_head(fits, bound))
     say()
     _say_table(fits)
 
 
-def _head(fits: Fits, bound: Bound) -> Iterator[tuple[str, str]]:
+def _head(fits: Fits, bound: Bound) -> Iterator[Row]:
     first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
     name = plain_text(Path(first.config.data.sources[0].name).name, 60)
     what = tr(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, EXIT_STOPPED, CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.doctor import Check, can_train, check_machine
@@ -16,7 +16,7 @@ from trainwiz.core.history.rates import keep_rates, kept_rates, measure_rates, r
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
-from trainwiz.tui.output import paint, say, say_json, wrapped
+from trainwiz.tui.output import Row, paint, say, say_json, say_rows
 from trainwiz.tui.text import cells, pad, percent, size
 
 LABEL_WIDTH = 12
@@ -48,8 +48,8 @@ def run_hardware(*, as_json: bool, measure: bool = False) -> int:
     if as_json:
         say_json({**machine.to_json(), "rates": [rates.to_json() for rates in kept]})
         return EXIT_FINISHED
-    for label, text in (*_hardware_lines(machine), *_rates_lines(kept)):
-        _say_below(pad(label, LABEL_WIDTH), (text,), LABEL_WIDTH)
+    rows = (*_hardware_rows(machine), *_rates_rows(kept))
+    say_rows([(label, plain_text(text)) for label, text in rows], LABEL_WIDTH)
     return EXIT_FINISHED
 
 
@@ -68,7 +68,7 @@ def _measure(machine: Machine) -> bool:
     return True
 
 
-def _rates_lines(kept: Sequence[Rates]) -> Iterable[tuple[str, str]]:
+def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
     if not kept:
         yield (
             tr("Performance"),
@@ -116,10 +116,10 @@ def run_doctor(*, as_json: bool) -> int:
     return EXIT_FINISHED if ready else EXIT_CANNOT_RUN
 
 
-def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
+def _hardware_rows(machine: Machine) -> Iterator[Row]:
     yield tr("Machine"), machine.description
     for gpu in machine.gpus:
-        yield from _gpu_lines(gpu)
+        yield from _gpu_rows(gpu)
     if not machine.gpus:
         yield "GPU", tr("none: {reason}", reason=machine.unavailable.get("gpus") or tr("no GPU found"))
     cores = trn("{n} usable core", "{n} usable cores", machine.cpu_cores)
@@ -151,7 +151,7 @@ def _hardware_lines(machine: Machine) -> Iterable[tuple[str, str]]:
         yield tr("Note"), note
 
 
-def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
+def _gpu_rows(gpu: Gpu) -> Iterator[Row]:
     is_slice = gpu.parent_uuid is not None
     label = tr("  slice") if is_slice else f"GPU {gpu.index}"
     if "gpu" in gpu.unavailable:
@@ -180,22 +180,14 @@ def _gpu_lines(gpu: Gpu) -> Iterable[tuple[str, str]]:
         yield "", tr("interconnect: {links}", links=", ".join(gpu.links))
 
 
-def _say_below(head: str, texts: Iterable[str], width: int) -> None:
-    """The texts below each other, the first beside the head, which is so wide."""
-    for text in texts:
-        for line in wrapped(plain_text(text), " " * width, sys.stdout):
-            say(head + line)
-            head = " " * width
-
-
 def _say_check(check: Check) -> None:
     sign, word, style = STATUSES[check.status]
     if check.status == "missing" and check.command is None and not check.required:
         sign, style = "·", "quiet"
     head = f"{sign} {pad(check.title, TITLE_WIDTH)}{pad(tr(word), 9)}"
     width = cells(head)
-    texts = (check.reason,) if check.remedy is None else (check.reason, check.remedy)
-    _say_below(paint(head, style, sys.stdout), texts, width)
+    rows = [(paint(head, style, sys.stdout), check.reason), *([("", check.remedy)] if check.remedy else [])]
+    say_rows([(label, plain_text(text)) for label, text in rows], width)
     if check.command is not None:
         say(" " * width + paint(plain_text(check.command), "strong", sys.stdout))
 

@@ -21,7 +21,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.profile.save import SavedProfile
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.profiles import say_table
-from trainwiz.tui.output import is_terminal, labelled, say, say_findings, say_json, say_labelled, wrapped
+from trainwiz.tui.output import is_terminal, say, say_findings, say_json, say_rows, wrapped
 from trainwiz.tui.plan_words import part_words, report_sections
 
 STDIN = "-"
@@ -58,9 +58,7 @@ def _stdin() -> Text:
 
 def say_report(merged: Imported) -> None:
     """What was read and what became of each setting."""
-    for number, part in enumerate(merged.parts):
-        label = tr("From") if number == 0 else ""
-        say_labelled(labelled(label, part_words(part)))
+    say_rows((tr("From") if number == 0 else "", part_words(part)) for number, part in enumerate(merged.parts))
     for title, given, rows in report_sections(merged):
         say()
         say(title)

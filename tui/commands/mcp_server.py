@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -150,26 +150,25 @@ def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCP
 
     server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for tool in _reading(commands):
-        server.add_tool(tool, description=inspect.getdoc(tool), annotations=reads)
-    if allow_start:
-        start = _start(commands)
-        server.add_tool(start, description=inspect.getdoc(start), annotations=ToolAnnotations(destructive_hint=False))
-    if allow_stop:
-        stop = _stop(commands)
-        server.add_tool(stop, description=inspect.getdoc(stop), annotations=ToolAnnotations(destructive_hint=True))
+    tools = Tools(commands)
+    offered: list[tuple[Any, ToolAnnotations]] = [
+        (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
+    ]
+    offered += [(tools.start, ToolAnnotations(destructive_hint=False))] * allow_start
+    offered += [(tools.stop, ToolAnnotations(destructive_hint=True))] * allow_stop
+    for tool, hints in offered:
+        server.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
     return server
 
 
-def _asked(commands: Commands, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
-    """The choices of a plan; a profile by its name alone, since a file could name anything."""
-    if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
-        raise _refusal(tr("Specify a profile by name, not as a file."))
-    return [f"--profile={profile or 'none'}", *commands.options(choices)]
+class Tools:
+    """Each method is a tool; its docstring and its parameters are what the agent reads."""
 
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
 
-def _reading(commands: Commands) -> Sequence[Any]:
     def plan(
+        self,
         profile: str | None = None,
         model: str | None = None,
         dataset: str | None = None,
@@ -184,9 +183,10 @@ def _reading(commands: Commands) -> Sequence[Any]:
         "analytic" answers in a second; "layers" and "full" trace the step, which is more exact.
         """
         choices = {"model": model, "dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "set": settings, "tier": tier}
-        return commands.json("plan", "--json", *_asked(commands, profile, choices))
+        return self._commands.json("plan", "--json", *self._asked(profile, choices))
 
     def fit(
+        self,
         dataset: str,
         gpu: str | None = None,
         num_gpus: int | None = None,
@@ -196,53 +196,32 @@ def _reading(commands: Commands) -> Sequence[Any]:
     ) -> Document:
         """Which models fit a GPU (this machine's, or `gpu`) with this data and in this time, best first."""
         choices = {"dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "hours": hours, "until": until, "best": best}
-        return commands.json("fit", "--json", *commands.options(choices))
+        return self._commands.json("fit", "--json", *self._commands.options(choices))
 
-    def diagnose(what: str) -> Document:
+    def diagnose(self, what: str) -> Document:
         """Why a training ended: cause, evidence, remedies. `what`: a run's name or folder, a log, a Trainer's output."""
-        return commands.json("diagnose", "--json", "--", _place(commands, what))
+        return self._commands.json("diagnose", "--json", "--", self._place(what))
 
-    def runs(run: str | None = None) -> Document:
+    def runs(self, run: str | None = None) -> Document:
         """The runs of this folder, newest first; with `run` all about one: state, attempts, checkpoints, how it ended."""
         if run is None:
-            return commands.json("runs", "list", "--json")
-        return commands.json("runs", "show", "--json", "--", _run(commands, run))
+            return self._commands.json("runs", "list", "--json")
+        return self._commands.json("runs", "show", "--json", "--", self._run(run))
 
-    def monitor(what: str | None = None) -> Document:
+    def monitor(self, what: str | None = None) -> Document:
         """One look at a training: step, loss, pace, GPUs, advice. `what`: a run, or the output folder of another tool;
         none: the run of this folder that trains now, else the newest.
         """
         if what is None:
-            found = commands.json("runs", "list", "--json")["runs"]
+            found = self.runs()["runs"]
             active = [run for run in found if run["status"] in ACTIVE]
             if not found:
                 raise _refusal(tr("There are no runs in runs/ yet."))
             what = str((active or found)[0]["path"])
-        return commands.json("monitor", "--once", "--json", "--", _place(commands, what))
+        return self._commands.json("monitor", "--once", "--json", "--", self._place(what))
 
-    return plan, fit, diagnose, runs, monitor
-
-
-def _place(commands: Commands, what: str) -> str:
-    """A file or folder inside, or else the run of that name."""
-    commands.check(what)
-    return what if what and (commands.folder / what).exists() else _run(commands, what)
-
-
-def _run(commands: Commands, name: str) -> str:
-    """The folder of a run that lies inside; a name could also be that of a run elsewhere."""
-    from trainwiz.core.run.listing import find_run
-
-    try:
-        path = find_run(name).path
-    except UsageError as error:
-        raise _refusal(str(error)) from None
-    commands.check(path)
-    return str(path)
-
-
-def _start(commands: Commands) -> Any:
     def start(
+        self,
         profile: str | None = None,
         model: str | None = None,
         dataset: str | None = None,
@@ -255,19 +234,34 @@ def _start(commands: Commands) -> Any:
         `smoke` runs the same path with a tiny model in a minute.
         """
         choices = {"model": model, "dataset": dataset, "set": settings, "name": name, "smoke": smoke}
-        asked = _asked(commands, profile, choices)
-        text = commands.run("--yes", "--detach", "--json", *asked)
+        text = self._commands.run("--yes", "--detach", "--json", *self._asked(profile, choices))
         events = [json.loads(line) for line in text.splitlines() if line.strip()]
         return {"events": [event for event in events if event.get("event") != "plan"]}
 
-    return start
-
-
-def _stop(commands: Commands) -> Any:
-    def stop(run: str, now: bool = False) -> Document:
+    def stop(self, run: str, now: bool = False) -> Document:
         """Stop a run after its step, with a checkpoint; `now` ends it without one. Returns what became of it."""
-        found = _run(commands, run)
-        commands.run("runs", "stop", *(["--now"] if now else []), "--", found)
-        return commands.json("runs", "show", "--json", "--", found)
+        found = self._run(run)
+        self._commands.run("runs", "stop", *(["--now"] if now else []), "--", found)
+        return self.runs(found)
 
-    return stop
+    def _asked(self, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
+        """The choices of a plan; a profile by its name alone, since a file could name anything."""
+        if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
+            raise _refusal(tr("Specify a profile by name, not as a file."))
+        return [f"--profile={profile or 'none'}", *self._commands.options(choices)]
+
+    def _place(self, what: str) -> str:
+        """A file or folder inside, or else the run of that name."""
+        self._commands.check(what)
+        return what if what and (self._commands.folder / what).exists() else self._run(what)
+
+    def _run(self, name: str) -> str:
+        """The folder of a run that lies inside; a name could also be that of a run elsewhere."""
+        from trainwiz.core.run.listing import find_run
+
+        try:
+            path = find_run(name).path
+        except UsageError as error:
+            raise _refusal(str(error)) from None
+        self._commands.check(path)
+        return str(path)

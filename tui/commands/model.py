@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from typing import Any
 
@@ -14,7 +15,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.text import plain_text
-from trainwiz.tui.output import is_terminal, labelled, paint, say, say_findings, say_json, say_labelled, width_of
+from trainwiz.tui.output import is_terminal, paint, say, say_findings, say_json, say_rows, width_of
 from trainwiz.tui.text import pad, percent, wrap
 
 NEW, LEAVE = "/new", ("/exit", "/quit", "/bye")
@@ -24,7 +25,7 @@ NARROWEST = 60
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    prompts: tuple[str, ...] = ()
+    prompts: Sequence[str] = ()
     compare: bool = False
     plain: bool = False
     system: str | None = None
@@ -39,10 +40,11 @@ class SpeechOptions:
     as_json: bool = False
 
 
-def run_speech(word: str, text: str, options: SpeechOptions) -> int:
-    """Raises UsageError for a model that speaks otherwise."""
-    model = find_model(text, options.base)
-    _check(word, text, model, options)
+def run_speech(word: str, path: str, **given: Any) -> int:
+    """`given` are SpeechOptions. Raises UsageError for a model that speaks otherwise."""
+    options = SpeechOptions(**given)
+    model = find_model(path, options.base)
+    _check(word, path, model, options)
     talk = Conversation(word, model, options)
     with ModelWorker() as worker:
         if not options.as_json and is_terminal(sys.stderr):
@@ -56,6 +58,9 @@ def run_speech(word: str, text: str, options: SpeechOptions) -> int:
         known = worker.result("load", **order)
         talk.introduce(known)
         return talk.run(worker)
+
+
+run_chat, run_fill, run_translate = (partial(run_speech, word) for word in ("chat", "fill", "translate"))
 
 
 def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> None:
@@ -296,4 +301,4 @@ def _say_fills(results: dict[str, dict[str, Any]]) -> None:
         say(harmless(result["filled"]))
         for number, row in enumerate(result["masks"], start=1):
             tokens = "   ".join(f"{plain_text(one['token'])} {percent(one['probability'])}" for one in row)
-            say_labelled(labelled(tr("Mask {n}", n=number), tokens))
+            say_rows([(tr("Mask {n}", n=number), tokens)])

@@ -6,10 +6,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.model.card import model_card
 from trainwiz.core.model.export import (
     Target,
@@ -26,7 +26,7 @@ from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.export import check_free, write_new
-from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labelled
+from trainwiz.tui.output import is_terminal, say, say_json, say_rows
 from trainwiz.tui.text import percent, size
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -35,9 +35,9 @@ ROOM = 1.3
 """Of the base in fp32: what is read, added and compared beside it."""
 
 
-def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_json: bool) -> int:
+def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_json: bool) -> int:
     """Raises UsageError; nothing is overwritten."""
-    model = find_model(text, base)
+    model = find_model(path, base)
     if model.kind == "whole" or model.base is None:
         message = tr("{path} is already a full model; there is nothing to merge.", path=model.path)
         raise usage_error("nothing_to_merge", "PATH", message)
@@ -74,21 +74,23 @@ def run_merge(text: str, to: str, *, dtype: str | None, base: str | None, as_jso
 
 
 def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
-    say_labelled(labelled(tr("Merged"), f"{plain_text(place)} ({found['dtype']})"))
-    say_labelled(labelled(tr("Base"), plain_text(model.base_name or "")))
     figures = {name: f"{found[name]:.2g}" for name in ("merged_difference", "largest_logit", "rounding_difference")}
     checked = tr(
         "merged and unmerged logits differ by at most {merged_difference} on {n} prompts (largest logit "
             "{largest_logit}, in {kind})",
         n=found["prompts"], kind=found["summed_in"], **figures,
     )  # fmt: skip
-    say_labelled(labelled(tr("Checked"), checked))
+    rows = [
+        (tr("Merged"), f"{plain_text(place)} ({found['dtype']})"),
+        (tr("Base"), plain_text(model.base_name or "")),
+        (tr("Checked"), checked),
+    ]
     if found["rounding_difference"] > 0:
         words = tr("rounding to {dtype} changes them by at most {rounding_difference}", dtype=found["dtype"], **figures)
-        say_labelled(labelled("", words))
+        rows.append(("", words))
     if "trained" in found:
-        say_labelled(labelled(tr("{bits}-bit", bits=model.bits), _against_trained(found["trained"])))
-    say_labelled(labelled(tr("Stops at"), plain_text(" ".join(found["stops"]))))
+        rows.append((tr("{bits}-bit", bits=model.bits), _against_trained(found["trained"])))
+    say_rows([*rows, (tr("Stops at"), plain_text(" ".join(found["stops"])))])
 
 
 def _against_trained(trained: dict[str, Any] | None) -> str:
@@ -115,14 +117,14 @@ def _out(text: str, to: str | None) -> int:
     return EXIT_FINISHED
 
 
-def run_card(text: str, to: str | None) -> int:
-    return _out(model_card(find_model(text)), to)
+def run_card(path: str, to: str | None) -> int:
+    return _out(model_card(find_model(path)), to)
 
 
-def run_model_export(text: str, *, targets: dict[Target, bool], to: str | None, merged: str | None) -> int:
+def run_model_export(path: str, *, to: str | None, merged: str | None, **targets: bool) -> int:
     """Raises UsageError for a model or a choice that does not go together."""
-    model = find_model(text)
-    target = check_exportable(model, [name for name, chosen in targets.items() if chosen])
+    model = find_model(path)
+    target = check_exportable(model, [cast("Target", name) for name, chosen in targets.items() if chosen])
     place = Path(merged) if merged is not None else merged_folder(model)
     if target == "gguf" and to is not None and Path(to).suffix == ".gguf":
         return _write_gguf(model, whole_model(model, place), Path(to))
@@ -137,30 +139,24 @@ def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> int:
     check_free(place)
     with ModelWorker() as worker:
         found = worker.result("gguf", **order_of(model, to=str(place.absolute()), name=named.name))
-    say_labelled(labelled(tr("Written"), f"{plain_text(place)} ({found['dtype']}, {size(found['bytes'])})"))
-    say_labelled(labelled(tr("Stops at"), plain_text(" ".join(found["stops"]))))
+    written = f"{plain_text(place)} ({found['dtype']}, {size(found['bytes'])})"
+    say_rows([(tr("Written"), written), (tr("Stops at"), plain_text(" ".join(found["stops"])))])
     return EXIT_FINISHED
 
 
-def run_push(text: str, repo: str, *, public: bool, yes: bool, base: str | None) -> int:
+def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None) -> int:
     """Lists what goes, asks, uploads in one commit. Raises UsageError and CannotRunError."""
-    model = find_model(text)
+    model = find_model(path)
     upload = plan_upload(model, repo, public=public, base=base)
     account = check_account()
-    say_labelled(
-        labelled(
-            tr("To"),
-            f"{plain_text(repo)} · {tr('public') if public else tr('private')} · {tr('as {name}', name=plain_text(account))}",
-        )
-    )
-    for path in upload.files:
-        say_labelled(labelled("", f"{plain_text(path.name)}   {size(path.stat().st_size)}"))
-    for name, content in upload.written.items():
-        say_labelled(
-            labelled("", tr("{name}   {size}, generated for the upload", name=name, size=size(len(content.encode()))))
-        )
+    seen = tr("public") if public else tr("private")
+    rows = [(tr("To"), f"{plain_text(repo)} · {seen} · {tr('as {name}', name=plain_text(account))}")]
+    rows += [("", f"{plain_text(file.name)}   {size(file.stat().st_size)}") for file in upload.files]
+    made = mark("{name}   {size}, generated for the upload")
+    rows += [("", tr(made, name=name, size=size(len(text.encode())))) for name, text in upload.written.items()]
     if upload.left:
-        say_labelled(labelled(tr("Skipped"), plain_text(", ".join(upload.left))))
+        rows.append((tr("Skipped"), plain_text(", ".join(upload.left))))
+    say_rows(rows)
     if not yes and not _agreed(upload.repo, size(upload.size)):
         say(tr("Nothing was uploaded."))
         return EXIT_FINISHED

@@ -16,8 +16,8 @@ from trainwiz.core.run.folder import DEFAULT_ROOT
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.output import is_terminal, labelled, say, say_json, say_labelled
-from trainwiz.tui.run_words import first_choice, measured, painted_status, steps_of
+from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
+from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, painted_status, steps_of
 from trainwiz.tui.text import aligned, duration, gib, size, value_label
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.answers_panel import answer_label, answer_text
@@ -143,14 +143,11 @@ def host_parts(snapshot: Snapshot) -> list[str]:
 
 # A snapshot as lines of text: for `monitor --once` and `--plain`, for pipes and screen readers.
 
-MEASURED = ("eval_perplexity", "eval_bleu", "eval_accuracy", "eval_f1")
+MEASURED = dict(EVALUATION_WORDS[1:])
 WORDS = (
     ("loss", mark("loss {value}")),
     ("eval_loss", mark("evaluation loss {value}")),
-    ("eval_perplexity", mark("perplexity {value}")),
-    ("eval_accuracy", mark("accuracy {value}")),
-    ("eval_f1", "F1 {value}"),
-    ("eval_bleu", mark("BLEU {value}")),
+    *MEASURED.items(),
     ("learning_rate", mark("learning rate {value}")),
     ("grad_norm", mark("gradient norm {value}")),
 )
@@ -167,10 +164,9 @@ ADVICE_WORDS = {"error": mark("urgent: {text}"), "warning": mark("warning: {text
 GAP = "   "
 
 
-def summary_lines(snapshot: Snapshot) -> list[str]:
+def summary_rows(snapshot: Snapshot) -> list[Row]:
     """The whole look, one subject a line."""
-    lines = [f"{plain_text(snapshot.name)}{GAP}{tr(snapshot.status)}"]
-    return lines + [labelled(label, GAP.join(parts)) for label, parts in labelled_parts(snapshot) if parts]
+    return [(label, GAP.join(parts)) for label, parts in labelled_parts(snapshot) if parts]
 
 
 def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
@@ -458,8 +454,8 @@ def look_once(target: Target, *, as_json: bool) -> int:
     if as_json:
         say_json(snapshot.to_json())
         return 0
-    for line in summary_lines(snapshot):
-        say_labelled(line)
+    say(f"{plain_text(snapshot.name)}{GAP}{tr(snapshot.status)}")
+    say_rows(summary_rows(snapshot))
     return 0
 
 

@@ -21,7 +21,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.headless.waiting import Waiting, improved, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import labelled, paint, say, say_findings, say_json, say_labelled
+from trainwiz.tui.output import Row, paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.plan_words import (
     energy_words,
     finish_words,
@@ -59,15 +59,14 @@ TIME_WORDS: dict[str, str] = {
 }
 
 
-def plan_lines(plan: Plan, stream: TextIO | None = None) -> list[str]:
+def plan_rows(plan: Plan) -> list[Row]:
     """Plan, Memory with Disk and Time; findings are printed by their own function."""
-    target = stream or sys.stdout
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    needs = [memory_text(plan, target), disk_text(plan, target), tr("Time {time}", time=time_text(plan))]
+    needs = [memory_text(plan, sys.stdout), disk_text(plan, sys.stdout), tr("Time {time}", time=time_text(plan))]
     return [
-        labelled(tr("Plan"), " · ".join(facts)),
-        labelled(tr("Method"), method_words(plan)),
-        labelled(memory_title(plan.memory.device), GAP.join(needs)),
+        (tr("Plan"), " · ".join(facts)),
+        (tr("Method"), method_words(plan)),
+        (memory_title(plan.memory.device), GAP.join(needs)),
     ]
 
 
@@ -163,25 +162,20 @@ SMALL_PART = 0.005
 SMALL_SHARE = 0.01
 
 
-def number_lines(plan: Plan, now: datetime, *, verbose: bool = False) -> list[str]:
-    """The lines; `now` is when the run would start, `verbose` adds what host RAM is made of."""
+def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator[Row]:
+    """The rows; `now` is when the run would start, `verbose` adds what host RAM is made of."""
     memory = plan.memory
-    lines = [
-        labelled(tr("Profile"), plain_text(plan.profile or tr("none"))),
-        labelled(tr("Machine"), machine_text(plan)),
-        labelled(tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"),
-        labelled(tr("Method"), method_words(plan)),
-        *_under(tr("Batch"), batch_lines(plan)),
-        *_under(memory_title(memory.device), memory_lines(plan)),
-        *_under(tr("RAM"), host_ram_lines(plan)),
-    ]
+    yield tr("Profile"), plain_text(plan.profile or tr("none"))
+    yield tr("Machine"), machine_text(plan)
+    yield tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"
+    yield tr("Method"), method_words(plan)
+    yield from _under(tr("Batch"), batch_lines(plan))
+    yield from _under(memory_title(memory.device), memory_lines(plan))
+    yield from _under(tr("RAM"), host_ram_lines(plan))
     if verbose and memory.host_ram_parts:
-        lines.append(labelled("", parts_text(memory.host_ram_parts)))
-    return [
-        *lines,
-        labelled(tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)),
-        *_under(tr("Time"), time_lines(plan, now)),
-    ]
+        yield "", parts_text(memory.host_ram_parts)
+    yield tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)
+    yield from _under(tr("Time"), time_lines(plan, now))
 
 
 def host_ram_lines(plan: Plan) -> Iterator[str]:
@@ -198,9 +192,9 @@ def host_ram_lines(plan: Plan) -> Iterator[str]:
         )
 
 
-def _under(label: str, texts: Iterator[str]) -> list[str]:
+def _under(label: str, texts: Iterator[str]) -> list[Row]:
     """The first text beside the label, the others below it; empty ones left out."""
-    return [labelled("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
+    return [("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
 
 
 def machine_text(plan: Plan) -> str:
@@ -320,8 +314,7 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
     if choices.json:
         say_json(plan.to_json())
         return EXIT_FINISHED
-    for line in number_lines(plan, datetime.now(), verbose=verbose):
-        say_labelled(line)
+    say_rows(number_rows(plan, datetime.now(), verbose=verbose))
     for line in choice_lines(plan, verbose=verbose):
         say(line)
     findings = sort_findings(plan.findings)

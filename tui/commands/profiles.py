@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,14 @@ from trainwiz.core.profile import (
     validate_profiles,
 )
 from trainwiz.core.text import finite, plain_text
-from trainwiz.tui.output import paint, say, say_findings, say_json, wrapped
+from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, wrapped
 from trainwiz.tui.text import cells, count, number, pad, size, span
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.plan.gather import ProfileRow
     from trainwiz.core.profile.save import SavedProfile
 
+LABEL_WIDTH = 12
 
 # Profiles as text: their values, what differs, what a guide claims.
 
@@ -208,10 +208,9 @@ def run_show(name: str, *, as_json: bool) -> int:
             )
         )
         return EXIT_FINISHED
-    say(f"  {pad(tr('file'), 10)}{plain_text(profile.file)}")
-    if profile.extends:
-        say(f"  {pad(tr('extends'), 10)}{plain_text(profile.extends)}")
-    say(f"  {pad(tr('machine'), 10)}{machine_words(profile)}")
+    extends = [(f"  {tr('extends')}", plain_text(profile.extends))] if profile.extends else []
+    machine = f"  {tr('machine')}", machine_words(profile)
+    say_rows([(f"  {tr('file')}", plain_text(profile.file)), *extends, machine], LABEL_WIDTH)
     say()
     say_table(value_rows(profile), head=False)
     say_claims(profile)
@@ -273,17 +272,19 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
     return EXIT_USAGE if errors else EXIT_FINISHED
 
 
-def run_save(name: str, *, request: PlanRequest, extends: str | None, as_json: bool) -> int:
-    """Keep the choices of a run as a profile of the user's own."""
+def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
+    """Keep the choices of a run, as typer read them, as a profile of the user's own."""
     from trainwiz.core.profile.save import save_profile
+    from trainwiz.tui.choices import parse_choices
 
-    saved = save_profile(name, request, extends)
-    if as_json:
+    asked = parse_choices({**choices, "profile": extends})
+    saved = save_profile(name, asked.request, extends)
+    if asked.json:
         say_json(saved.to_json())
         return EXIT_FINISHED
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
     if saved.extends is not None:
-        say(f"  {pad(tr('extends'), 10)}{plain_text(saved.extends)}")
+        say_rows([(f"  {tr('extends')}", plain_text(saved.extends))], LABEL_WIDTH)
     rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
     rows += value_rows(saved)
     if rows:

@@ -34,7 +34,7 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import is_terminal, paint, say, say_json, width_of
+from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
 from trainwiz.tui.run_words import (
     engine_problems,
     evaluation_parts,
@@ -44,7 +44,7 @@ from trainwiz.tui.run_words import (
     verified_text,
     wait_sentences,
 )
-from trainwiz.tui.text import aligned, cells, duration, pad, sentence_gap, size
+from trainwiz.tui.text import aligned, cells, duration, sentence_gap, size
 
 WIDEST_VALUE = 36
 
@@ -283,9 +283,6 @@ MOST_EVIDENCE = 3
 MOST_ADVICE = 5
 LEVEL_STYLES = {"error": "error", "warning": "warning"}
 
-Row = tuple[str, str]
-"""A label, empty on lines that go on with the one above, and a text without control characters."""
-
 
 def run_show(run: str, *, as_json: bool) -> int:
     """One run: state, progress, attempts, checkpoints, how it ended."""
@@ -294,8 +291,7 @@ def run_show(run: str, *, as_json: bool) -> int:
     if as_json:
         say_json(described.to_json())
         return EXIT_FINISHED
-    for label, text in _rows(folder, described):
-        say(pad(label, LABEL_WIDTH) + text)
+    say_rows(_rows(folder, described), LABEL_WIDTH)
     return EXIT_FINISHED
 
 
@@ -405,7 +401,7 @@ def _below(sentences: Iterable[str]) -> Iterator[Row]:
 # `trainwiz runs stop`.
 
 
-def run_stop(*runs: str, now: bool) -> int:
+def run_stop(runs: Sequence[str], *, now: bool) -> int:
     """Stop runs and wait for their end; Ctrl-C leaves the wait, not the stop.
 
     All are found before the first is asked, and all are asked before the first is waited for. Raises

@@ -18,7 +18,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState, result_sentences
 from trainwiz.core.text import number, plain_text
-from trainwiz.tui.output import labelled
+from trainwiz.tui.output import Row
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.text import count, duration, duration_range, percent, size
 
@@ -34,7 +34,7 @@ BASES = {
 """What the plan's time rested on; the records of older versions have words of their own."""
 
 
-def benchmark_rows(measured: Benchmark | None) -> list[tuple[str, str]]:
+def benchmark_rows(measured: Benchmark | None) -> list[Row]:
     """(label, text), one subject a line; nothing where nothing was measured."""
     if measured is None:
         return []
@@ -183,11 +183,7 @@ EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
 ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 
 
-def ending_lines(ending: Ending) -> list[str]:
-    return [labelled(label, text) for label, text in ending_rows(ending)]
-
-
-def ending_rows(ending: Ending) -> list[tuple[str, str]]:
+def ending_rows(ending: Ending) -> list[Row]:
     run = plain_text(ending.run)
     attempts = [(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
     if ending.status == "finished":

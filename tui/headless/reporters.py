@@ -27,9 +27,9 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, advice_
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.text import number, numbers_finite, plain_text
-from trainwiz.tui.commands.plan import plan_lines
-from trainwiz.tui.headless.ending import Ending, ending_lines, shown_path
-from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_labelled
+from trainwiz.tui.commands.plan import plan_rows
+from trainwiz.tui.headless.ending import Ending, ending_rows, shown_path
+from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
 from trainwiz.tui.run_words import evaluation_parts
 from trainwiz.tui.text import cells, clock, count, pad, size
 
@@ -209,8 +209,7 @@ class PlainReporter:
         self._waited_s = 0.0
 
     def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
-        for line in plan_lines(plan):
-            say_labelled(line)
+        say_rows(plan_rows(plan))
         say_findings(findings)
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
@@ -245,8 +244,7 @@ class PlainReporter:
         say_commands(commands)
 
     def end(self, ending: Ending) -> None:
-        for line in ending_lines(ending):
-            say_labelled(line)
+        say_rows(ending_rows(ending))
 
     def close(self) -> None:
         return

@@ -36,7 +36,7 @@ from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.reporters import ProgressReader, Reporter, new_reporter, written_files
 from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
-from trainwiz.tui.options import wanted_tier
+from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
 from trainwiz.tui.run_words import is_long, wait_sentences
 from trainwiz.tui.text import sentence_gap
 
@@ -175,9 +175,6 @@ RESUME_CHOICES = frozenset(
 )
 TRACE_LIMIT_S = 20.0
 """A start waits no longer for better figures, unless a tier was asked for."""
-ANOTHER_MACHINE = (
-    "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
-)  # fmt: skip
 
 
 def run_headless(choices: Choices) -> int:
@@ -196,7 +193,7 @@ def run_headless(choices: Choices) -> int:
 
 def new_run(choices: Choices, reporter: Reporter) -> int:
     request = choices.request
-    elsewhere = [flag for flag in ANOTHER_MACHINE if flag in choices.given]
+    elsewhere = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if elsewhere and not choices.dry_run:
         words = tr("this plans for another machine; use it with `trainwiz plan` or --dry-run")
         raise UsageError([wrong(flag, words) for flag in elsewhere])

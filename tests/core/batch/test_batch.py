@@ -13,14 +13,6 @@ def test_two_million_tokens_with_micro_6() -> None:
     assert solved.deviation == pytest.approx(-0.000064)
 
 
-@pytest.mark.parametrize(("target", "world", "largest"), [(96, 1, 30), (192, 3, 32), (3900, 1, 13)])
-def test_a_free_micro_batch_is_exact_where_it_can_be(target: int, world: int, largest: int) -> None:
-    solved = solve_batch(target_samples=target, world_size=world, largest_micro_batch=largest)
-    assert solved.deviation == 0
-    assert largest / 2 <= solved.chosen.micro_batch <= largest
-    assert solved.chosen.samples == target
-
-
 def test_what_is_given_stays() -> None:
     solved = solve_batch(target_samples=192, world_size=3, largest_micro_batch=99, micro_batch=24, accumulation=2)
     assert solved.chosen.samples == 144
